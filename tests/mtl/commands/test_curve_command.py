@@ -301,6 +301,7 @@ def test_what_cannot_be_cut_says_why(tmp_path, capsys) -> None:
     assert "choose with --task (pos, dep)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_figures_of_several_runs(run, tmp_path, capsys) -> None:
     other = folder_of(JointModel.from_pretrained(run), tmp_path / "corpus", tmp_path / "second", seed=2)
     for folder in (run, other):

@@ -38,6 +38,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_from_training_to_the_cut_model(
     qwen: Path, toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

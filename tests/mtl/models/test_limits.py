@@ -58,6 +58,7 @@ def words_of(corpus: Path, encoder: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_long_sentence_is_left_out_of_training_with_file_and_line(corpus, tiny_encoder, capsys):
     assert main(words_of(corpus, tiny_encoder)) == 0
     text = capsys.readouterr().out.replace("\n", " ")

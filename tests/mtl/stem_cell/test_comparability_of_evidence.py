@@ -20,6 +20,7 @@ from mtl.stem_cell.pair_runs import pairs_of
 from mtl.stem_cell.remedies import remedy_scores
 
 
+@pytest.mark.slow
 def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
     copied = plain(asdict(replace(PAIR, clones=ClonesConfig(kind="routed", heads="all"))))
     like = [a_run(tmp_path / f"like{seed}", {**copied, "seed": seed}) for seed in (1, 2)]

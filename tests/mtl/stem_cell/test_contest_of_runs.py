@@ -99,6 +99,7 @@ def test_figures_say_which_runs_are_missing(planted, tmp_path):
         figure("contest", [*masked, pair], tmp_path / "x.png")
 
 
+@pytest.mark.slow
 def test_the_first_screen_answers_in_order(planted, capsys):
     report(planted.root)
     html = (planted.root / "report.html").read_text(encoding="utf-8")

@@ -47,6 +47,7 @@ def rows_of(folder):
     return {row[0]: row[1:] for row in rows}, re.findall(r'class="strong"><td>(.*?)</td>', block)
 
 
+@pytest.mark.slow
 def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     folder = with_static_masks(study)
     study.run(TASKS, 1, scope="shared")  # a mask for all gives no claims
@@ -73,6 +74,7 @@ def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
     assert page.says("3 of 3")
 
 
+@pytest.mark.slow
 def test_the_claims_that_decide_can_be_chosen(study, capsys):
     folder = with_static_masks(study)
     page = page_of(folder, claims="STL, static")

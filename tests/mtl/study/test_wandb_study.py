@@ -51,6 +51,7 @@ def shown(log: Log, key: str) -> pl.DataFrame:
     return pl.DataFrame(content["data"], schema=content["columns"], orient="row")
 
 
+@pytest.mark.slow
 def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     run, heads = probed(tmp_path)
     run.update_status({"wandb_id": "run-0123"})

@@ -22,6 +22,7 @@ def curve(number, values, look):
 QUALITIES = [5, 2, 9, 1, 7, 3, 8, 4, 6]
 
 
+@pytest.mark.slow
 def test_hyperband_stops_the_worse_trials_and_never_the_best(bench):
     parameters = {"gates.penalty": {"values": QUALITIES}}
     sweep = bench(parameters=parameters, early_terminate={"type": "hyperband", "min_iter": 1, "eta": 3})

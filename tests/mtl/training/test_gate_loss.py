@@ -114,6 +114,7 @@ def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_static_freezes_decoders_and_gates_only_the_encoder_too(runs):
     plain, static, gates_only = (
         JointModel.from_pretrained(runs / name) for name in ("plain", "static", "gates_only")
@@ -129,6 +130,7 @@ def test_static_freezes_decoders_and_gates_only_the_encoder_too(runs):
     assert same(plain.encoder, gates_only.encoder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "masks", "wanted"), [("static", 1, 5), ("gates_only", 1, 5), ("own", 2, 6)])
 def test_a_target_is_reached_and_the_record_agrees_with_the_model(runs, name, masks, wanted):
     model = JointModel.from_pretrained(runs / name)
@@ -143,6 +145,7 @@ def test_a_target_is_reached_and_the_record_agrees_with_the_model(runs, name, ma
         assert own == opened[model.scales.index(task)].flatten().tolist()
 
 
+@pytest.mark.slow
 def test_a_cut_run_scores_predicts_and_trains_on_as_the_masked_one(runs, tmp_path, toy, capsys):
     assert main(["prune", str(runs / "static"), f"--out={tmp_path / 'cut'}"]) == 0
     masked = JointModel.from_pretrained(runs / "static")
@@ -161,6 +164,7 @@ def test_a_cut_run_scores_predicts_and_trains_on_as_the_masked_one(runs, tmp_pat
     assert main(["evaluate", str(tmp_path / "on"), "--split=dev"]) == 0
 
 
+@pytest.mark.slow
 def test_a_mask_per_task_is_cut_for_one_task(runs, tmp_path, capsys):
     assert main(["prune", str(runs / "own"), f"--out={tmp_path / 'x'}"]) == 2
     assert "choose one with --task" in capsys.readouterr().err
@@ -172,6 +176,7 @@ def test_a_mask_per_task_is_cut_for_one_task(runs, tmp_path, capsys):
     assert cut.annotate([sentence])[0].arcs == masked.annotate([sentence])[0].arcs
 
 
+@pytest.mark.slow
 def test_a_mask_file_of_another_shape_is_refused(runs, tmp_path, capsys):
     with pytest.raises(InputError, match="3 layers of 4 heads, but the encoder has 6 layers of 12 heads"):
         gates_from_file(runs / "own" / "gates.parquet", "dep", (6, 12))
@@ -212,6 +217,7 @@ def test_without_penalty_and_target_a_third_of_the_heads_stays():
     assert both.wanted == (9,)
 
 
+@pytest.mark.slow
 def test_what_the_choice_forced_is_on_record_and_much_of_it_is_warned_of(runs):
     """An encoder without training has no heads to choose by: hardly any choice is learned here."""
     history = pl.read_csv(runs / "static" / "history.csv")

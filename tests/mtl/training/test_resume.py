@@ -56,6 +56,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(config):
     config = dataclasses.replace(
         config, max_epochs=3, pruning="dynamic", gates=GatesConfig(target_open=0.5),

@@ -98,6 +98,7 @@ def joint(corpus: Path, tiny_encoder: Path, tmp_path_factory: pytest.TempPathFac
     return Run(runs / "joint")
 
 
+@pytest.mark.slow
 def test_everything_planted_is_learned(joint: Run) -> None:
     test = joint.metrics()["test"]
     assert list(test) == ["pos", "cola", "mrpc", "stsb"]
@@ -108,6 +109,7 @@ def test_everything_planted_is_learned(joint: Run) -> None:
     assert test["stsb"]["pearson"] > 90
 
 
+@pytest.mark.slow
 def test_evaluate_export_and_predict(joint, corpus, tmp_path, monkeypatch, capsys) -> None:
     scores = tmp_path / "scores.json"
     assert main(["evaluate", str(joint.folder), f"--export={tmp_path / 'out'}", f"--json_out={scores}"]) == 0
@@ -130,6 +132,7 @@ def test_evaluate_export_and_predict(joint, corpus, tmp_path, monkeypatch, capsy
     assert '"second": 1' in predicted("a\tcat\n", "--input=pairs", "--output=json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "input", "message"),
     [
@@ -156,6 +159,7 @@ def test_input_that_no_task_fits(corpus, tiny_encoder, tmp_path, monkeypatch, ca
     assert "its corpus annotates no words" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_model_is_what_it_was_saved_as(joint, tmp_path) -> None:
     model = JointModel.from_pretrained(joint.folder)
     assert model.tasks["cola"].pooling == "first"
@@ -166,6 +170,7 @@ def test_a_model_is_what_it_was_saved_as(joint, tmp_path) -> None:
     assert again.annotate(sentences) == model.annotate(sentences)
 
 
+@pytest.mark.slow
 def test_probing_leaves_sentence_tasks_out_with_a_reason(joint, capsys) -> None:
     assert main(["probe", str(joint.folder)]) == 0
     printed = capsys.readouterr().out
@@ -174,6 +179,7 @@ def test_probing_leaves_sentence_tasks_out_with_a_reason(joint, capsys) -> None:
     assert set(pl.read_parquet(joint.folder / "heads.parquet")["task"]) <= {"pos", ""}
 
 
+@pytest.mark.slow
 def test_masks_per_task_and_pruning(small, tiny_encoder, tmp_path, capsys) -> None:
     words = options(small, tiny_encoder, "pos", "cola", "mrpc", "stsb")
     words += ["--pruning=dynamic", "--gates.scope=per_task", "--cola.pooling=first", f"--runs={tmp_path}"]

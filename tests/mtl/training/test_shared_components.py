@@ -95,6 +95,7 @@ def test_components_of_a_run_from_before_there_were_any_are_not_ignored(tmp_path
         train(again, console=QUIET)
 
 
+@pytest.mark.slow
 def test_a_mixing_matrix_of_blocks_is_not_learned(tmp_path):
     blocks = dataclasses.replace(SHARED, mixing="blocks")
     run = train(digits.config(tmp_path, seq2seq=blocks, pruning="dynamic"), console=QUIET)
@@ -169,6 +170,7 @@ def test_components_are_for_translation():
         check_settings(TrainConfig(tasks=("pos",), seq2seq=Seq2SeqConfig(components=6)))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_start(tmp_path: Path):
     files = digits.config(tmp_path, seq2seq=SHARED)
     weights = []

@@ -50,6 +50,7 @@ def history(run: Run) -> list[dict[str, str]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_to_the_same_model_and_history(tmp_path):
     config = digits.config(
         tmp_path, epochs=2, pruning="dynamic", batch=BatchConfig(tokens=128, sentences=None),

@@ -55,6 +55,7 @@ def test_of_many_processes_one_gets_the_lease(tmp_path):
     assert not list(place.parent.iterdir())
 
 
+@pytest.mark.slow
 def test_of_many_processes_one_takes_over_from_a_dead_one(tmp_path):
     place = tmp_path / "a.lease"
     [first] = race(place, 1)
@@ -164,6 +165,7 @@ def dead(place: Path) -> None:
     place.write_text(json.dumps(asdict(replace(me, started="long ago"))))
 
 
+@pytest.mark.slow
 def test_who_comes_late_to_a_dead_holders_lease_leaves_the_new_holders_in_place(tmp_path, monkeypatch):
     """A third one's lease cannot slip in, since the new holder's is never moved away."""
     place = tmp_path / "a.lease"
@@ -241,6 +243,7 @@ def test_the_holder_gives_signs_of_life(tmp_path, monkeypatch):
         assert time.time() - place.stat().st_mtime < 5
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_lease_gets_it_when_it_is_given_back(tmp_path):
     place = tmp_path / "a.lease"
     [other] = race(place, 1)

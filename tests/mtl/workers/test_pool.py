@@ -47,6 +47,7 @@ def test_one_that_dies_is_replaced(pool):
     assert begun(made) == 3
 
 
+@pytest.mark.slow
 def test_a_pool_that_dies_over_and_over_is_given_up(pool):
     made = pool("sys.exit(1)")
     with pytest.raises(InputError, match=r"worker processes keep crashing; see .*worker-"):

@@ -171,6 +171,7 @@ def test_projections_are_scored_as_heads_are_and_averaged(task: str) -> None:
     assert rows.height == len(scores) // HEADS
 
 
+@pytest.mark.slow
 def test_a_head_that_is_a_random_projection_has_no_skill_beyond_the_input_and_one_with_labels_has() -> None:
     sentences, tags = many(6, words=1500)
     hidden, dim, heads = 48, 6, 40

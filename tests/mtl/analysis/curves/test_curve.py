@@ -141,6 +141,7 @@ def test_greedy_closes_the_head_that_costs_least(run) -> None:
             assert found[gone] == pytest.approx(max(found.values()))
 
 
+@pytest.mark.slow
 def test_importance_computed_anew_sees_that_two_heads_are_one(toy, tmp_path) -> None:
     """Each of two copies of a head matters little while the other is there: the layer norm after them evens
     out how strong they are together. Ranked once both go early; ranked anew the second stays."""

@@ -79,6 +79,7 @@ def test_windows_of_a_sentence_are_one_sentence(toy) -> None:
     np.testing.assert_allclose(measured.value("importance"), gradient, rtol=1e-3, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_per_token_sums_sizes_of_positions(model, corpus) -> None:
     """Every head's output is scaled at one position at a time, by a hook of the test's own."""
     example = corpus[:1]

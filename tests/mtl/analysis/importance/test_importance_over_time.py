@@ -63,6 +63,7 @@ def test_it_changes_no_weight_and_is_that_of_the_model_at_the_evaluation(config,
         )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_no_step_twice(config) -> None:
     config = dataclasses.replace(config, tasks=("pos",), importance_every=1, max_epochs=2)
     whole = train(

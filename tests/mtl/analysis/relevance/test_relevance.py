@@ -94,6 +94,7 @@ def test_shares_sum_to_one_in_every_layer(sentences: list[Sentence]) -> None:
     assert made.tolist() == [[[0.25, 0.75], [0.0, 0.0]]]
 
 
+@pytest.mark.slow
 def test_batches_and_padding_change_nothing(sentences: list[Sentence]) -> None:
     built = model(sentences)
     items = [Item(name, "") for name in NAMES]

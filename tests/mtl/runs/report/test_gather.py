@@ -400,6 +400,7 @@ def test_probes_that_are_not_numbers_are_left_out(study):
     assert page.says("dep-dynamic-shared-seed1/heads.parquet: 3 values are not numbers")
 
 
+@pytest.mark.slow
 def test_pruning_curves_of_runs_are_shown_with_the_heads_of_each_kind(study):
     study.small()
     first, second, other = (study.run(["pos"], seed, pruning="none") for seed in (1, 2, 3))
@@ -418,6 +419,7 @@ def test_pruning_curves_of_runs_are_shown_with_the_heads_of_each_kind(study):
     assert pruning.points.height == 8
 
 
+@pytest.mark.slow
 def test_masks_that_a_target_forced_are_noted(study):
     study.small()
     forced, few = study.run(["pos", "dep"], 1, scope="per_task"), study.run(["ner"], 9)
@@ -472,6 +474,7 @@ def with_static_masks(study):
     return study.root
 
 
+@pytest.mark.slow
 def test_the_claims_that_decide_can_be_chosen(study):
     folder = with_static_masks(study)
     assert page_of(folder).says("in more than half of their seeds (STL, dynamic:")
@@ -611,6 +614,7 @@ def test_sixty_runs_are_small_and_fast(tmp_path):
     assert (folder / "report.html").stat().st_size < 3_000_000
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_page(study):
     study.small()
     report(study.root)

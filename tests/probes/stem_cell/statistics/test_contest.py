@@ -92,6 +92,7 @@ def test_worlds_without_a_contest_are_rarely_rejected_by_normal_scores(kind):
     assert abs(np.mean([each.share for each in found])) < 0.01
 
 
+@pytest.mark.slow
 def test_a_tenth_lost_is_found_at_the_noise_that_was_measured():
     found = estimates(loss=0.1)
     assert rejected(found) >= 0.9 * WORLDS
@@ -108,6 +109,7 @@ def test_the_interval_covers_what_was_planted(loss):
     assert covered >= binom.ppf(0.001, WORLDS, 0.95)
 
 
+@pytest.mark.slow
 def test_a_null_with_enough_data_is_refuted_and_a_fifth_lost_is_not():
     words = [each.word for each in estimates(worlds=100, noise=0.15, seeds=6)]
     assert words.count(REFUTED) >= 0.9 * 100
