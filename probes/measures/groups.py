@@ -134,7 +134,7 @@ GROUPS: dict[str, Group] = {
         made_by="mtl probe RUN",
         settings=("corpus", "split", "centroids", "final_special"),
         corpus="corpus",
-        study="mtl.study.measure:probed",
+        study="mtl.study.measures.measure:probed",
     ),
     "training": Group(
         "",
@@ -181,7 +181,7 @@ GROUPS: dict[str, Group] = {
         ),
         made_by="mtl ablate RUN",
         settings=("split", "sentences", "close"),
-        study="mtl.study.measure:ablated",
+        study="mtl.study.measures.measure:ablated",
     ),
     "relevance": Group(
         "mtl.analysis.relevance.run:measure_relevance",
@@ -199,7 +199,7 @@ GROUPS: dict[str, Group] = {
         made_by="mtl curve RUN",
         settings=("split", "sentences", "orders", "draws"),
         file="curve.parquet",
-        study="mtl.study.measure:curve",
+        study="mtl.study.measures.measure:curve",
     ),
     "carry_over": Group(
         "mtl.analysis.importance.run:measure_importance",
@@ -207,7 +207,7 @@ GROUPS: dict[str, Group] = {
         settings=("split", "sentences", "other"),
         corpus="other",
         file="importance-other.parquet",
-        study="mtl.study.measure:carried_over",
+        study="mtl.study.measures.measure:carried_over",
     ),
 }  # fmt: skip
 """Every group by its name in a study's `probes.measures`, in the order in which reports list them."""

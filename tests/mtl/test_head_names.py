@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from mtl.analysis.ablation.joint import Ablation
-from mtl.commands import ablate, energy, importance, probe, relevance
+from mtl.commands import ablate, energy, measure, probe, show_relevance
 from mtl.probes.figures.gates_over_time import gates_over_time, heads_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
@@ -27,6 +27,7 @@ from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.figures.masks import mask_picture
 from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
+from mtl.probes.measures.groups import GROUPS
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
 from mtl.probes.sites import KINDS, Site
@@ -200,8 +201,8 @@ TERMINAL: dict[str, Callable[[Console], None]] = {
     "probe": lambda console: probe._show(*best(probed()), console),
     "roles": lambda console: probe._show_roles(probed(), console),
     "markdown": lambda console: console.print(markdown(*best(probed()))),
-    "importance": lambda console: importance._show(rows("importance"), ["dep"], 1, console),
-    "relevance": lambda console: relevance._show(rows("relevance"), console),
+    "importance": lambda console: measure._show(rows("importance"), GROUPS["importance"], 1, console),
+    "relevance": lambda console: show_relevance.show(rows("relevance"), console),
     "ablate": lambda console: console.print(closed("head", {PLANTED}, *PLANTED)),
     "ablate --heads": lambda console: console.print(closed("chosen", {PLANTED})),
 }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
-from tests.mtl.runs.test_comparability import PAIR, a_run, in_two_orders, keys_of, settings_of
 
 from mtl.config.effective import plain
-from mtl.config.schema import ClonesConfig
 from mtl.errors import InputError
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.answer_sharing import sharing_groups, unlike_baselines
@@ -18,11 +16,12 @@ from mtl.runs.compare.setups import setups_of
 from mtl.stem_cell.figures import contest, mixing
 from mtl.stem_cell.pair_runs import pairs_of
 from mtl.stem_cell.remedies import remedy_scores
+from tests.mtl.runs.compare.test_comparability import PAIR, a_run, in_two_orders, keys_of, settings_of
 
 
 @pytest.mark.slow
 def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
-    copied = plain(asdict(replace(PAIR, clones=ClonesConfig(kind="routed", heads="all"))))
+    copied = plain(asdict(PAIR)) | {"clones": {"kind": "routed", "heads": "all"}}
     like = [a_run(tmp_path / f"like{seed}", {**copied, "seed": seed}) for seed in (1, 2)]
     for number, (key, first, second) in enumerate(keys_of(PAIR)):
         if key.startswith("clones."):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.mtl.runs.test_one_number import cells, forced_study, words
 
 from mtl.probes.report.number_format import signed
 from mtl.probes.report.report import report
 from mtl.probes.stem_cell.figures.wanted import wanted_figure
 from mtl.runs.evidence import page_parts
+from tests.mtl.runs.report.test_one_number import cells, forced_study, words
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -6,7 +6,6 @@ import re
 
 import polars as pl
 import pytest
-from tests.mtl.runs.test_gather import page_of, with_static_masks
 
 from mtl.probes.report.claims import claim_sets
 from mtl.probes.report.number_format import chance
@@ -14,6 +13,7 @@ from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
 from mtl.probes.tables import heads_table
 from mtl.runs.report.gather import gather
+from tests.mtl.runs.report.test_gather import page_of, with_static_masks
 from tests.mtl.studies import SCORES, TASKS, Study
 
 pytestmark = pytest.mark.usefixtures("undrawn")

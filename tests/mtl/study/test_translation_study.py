@@ -20,7 +20,7 @@ from mtl.study.config import Block, ProbesConfig, StudyConfig
 from mtl.study.grid.grid import planned
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.plan import carrying_out, make_plan
-from mtl.study.processes.perform import work
+from mtl.study.processes.perform import StudyJobs
 from mtl.study.report import collect
 from mtl.tasks.sentence import Sentence
 from tests.mtl import digits
@@ -123,7 +123,7 @@ def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp
         make_plan(dataclasses.replace(study, probes=on_dev), folder, None)
     work_on = dataclasses.replace(study, train=dataclasses.replace(study.train, max_epochs=1))
     with carrying_out(make_plan(work_on, folder, InputCache())):
-        work(folder, InputCache())
+        StudyJobs(folder, InputCache()).work()
     progress = folder.progress("translate-seed1")
     assert progress.state == "finished", progress.error
     heads = pl.read_parquet(folder.run("translate-seed1") / "heads.parquet")
@@ -146,7 +146,7 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     folder = StudyFolder(tmp_path / "s")
     inputs = InputCache()
     with carrying_out(make_plan(study, folder, inputs)):
-        work(folder, inputs)
+        StudyJobs(folder, inputs).work()
     states = folder.snapshot().states()
     assert set(states.values()) == {"finished"}, {name: folder.progress(name).error for name in states}
     # From scratch under the masks of the run with the same seed.

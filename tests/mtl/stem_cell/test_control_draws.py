@@ -7,7 +7,6 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from tests.mtl.runs.contest_study import CHOSEN, ContestStudy
 
 from mtl.config.schema import TrainConfig
 from mtl.probes.report.overlaps import masks_by_setup
@@ -15,6 +14,7 @@ from mtl.probes.report.report import report
 from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
+from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
 
 SEEDS, DRAWS = (11, 12, 13), tuple(range(1, 6))
 
