@@ -12,6 +12,7 @@ from mtl.config.schema import TrainConfig
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report
 from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
+from mtl.runs.evidence import page_parts
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
@@ -66,7 +67,7 @@ def test_draws_are_one_setup_and_a_mask_each(data):
 def test_the_first_screen_compares_tasks_with_all_draws(data):
     masks = masks_by_setup(data)[0]["STL, dynamic"]
     assert draws_needed(len(CHOSEN)) == len(DRAWS)
-    page = report(data)
+    page = report(data, parts=page_parts())
     [line] = [line for line in page.answers if "want the same heads" in line]
     assert f"with {len(DRAWS)} draws of random labels" in line
     assert line.lower().startswith(f"do tasks want the same heads? {wanted(masks).word}: ")
@@ -86,6 +87,6 @@ def test_one_draw_keeps_its_tasks_name(study, data):
 
 
 def test_pairs_with_other_random_labels_are_one_partner(data):
-    assert data.pairs is not None
-    assert data.pairs.select("task", "partner").unique().rows() == [("pos", "control")]
-    assert data.pairs["run"].n_unique() == 2
+    pairs = data.evidence["pairs"]
+    assert pairs.select("task", "partner").unique().rows() == [("pos", "control")]
+    assert pairs["run"].n_unique() == 2

@@ -12,7 +12,7 @@ from mtl.stem_cell.evidence import EVIDENCE
 
 
 def test_the_registry_is_the_table():
-    assert evidence() is EVIDENCE
+    assert evidence() == EVIDENCE
 
 
 @pytest.mark.parametrize("name", EVIDENCE)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
@@ -157,8 +158,12 @@ def test_a_study_copies_what_its_own_masks_claim(toy: Path, tiny_encoder: Path, 
 def test_a_job_of_an_older_study_says_where_its_claims_come_from(tmp_path: Path) -> None:
     study = StudyFolder(tmp_path)
     (tmp_path / "jobs").mkdir()
-    written = {"name": "C", "number": 0, "grid_cell": "pos+dep C", "config": {}, "made_of": {"claims": "x"}}
-    (tmp_path / "jobs" / "C.job.json").write_text(json.dumps({**written, "prepared_from": ["pos", "dep"]}))
+    config = plain(dataclasses.asdict(TASKS))
+    written = {
+        "name": "C", "number": 0, "grid_cell": "pos+dep C", "config": config, "made_of": {"claims": "x"},
+        "claims_from": ["pos", "dep"],
+    }  # fmt: skip
+    (tmp_path / "jobs" / "C.job.json").write_text(json.dumps(written))
     [job] = study.jobs()
-    assert job == Job(**written, prepared_from=["pos", "dep"])
+    assert job == Job("C", "pos+dep C", TASKS, prepared_from=("pos", "dep"), made_of={"claims": "x"})
     assert job.after() == ["pos", "dep"]

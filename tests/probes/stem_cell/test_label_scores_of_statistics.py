@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.probes.test_label_scores import GOOD, HEADS, best, planted
 
 from mtl.probes.statistics.skill import skills
 from mtl.probes.stem_cell.statistics.competition import losses
 from mtl.probes.stem_cell.statistics.task_losses import task_losses
 from mtl.probes.stem_cell.statistics.uncut_skill import uncut_skill
+from tests.probes.tables.test_label_scores import GOOD, HEADS, best, planted
 
 
 def by_competition() -> int:
