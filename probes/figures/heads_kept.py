@@ -34,7 +34,15 @@ def heads_kept(
         axes.set_xlim(-0.05 * heads, 1.05 * heads)
     panels.figure.supxlabel(f"open heads of {heads} (faint: a run; else the mean over seeds)", fontsize=7)
     handles = [
-        Line2D([], [], color=look.colour, marker=look.marker(), linestyle="none", markersize=4, label=setup)
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            marker=look.shape,
+            linestyle="none",
+            markersize=4,
+            label=look.named(setup),
+        )
         for setup, look in panels.looks.items()
     ]
     panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
@@ -43,7 +51,7 @@ def heads_kept(
 
 def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:
     axes.plot(
-        runs["kept"], runs["score"], marker=look.marker(), linestyle="none", color=look.colour,
+        runs["kept"], runs["score"], marker=look.shape, linestyle="none", color=look.colour,
         markersize=2.4, markeredgewidth=0.4, alpha=0.4,
     )  # fmt: skip
     means = (
@@ -59,6 +67,6 @@ def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:
         return
     axes.errorbar(
         means["kept"], means["score"], means["score_spread"], means["kept_spread"],
-        marker=look.marker(), linestyle="-" if means.height > 1 else "none", color=look.colour,
+        marker=look.shape, linestyle="-" if means.height > 1 else "none", color=look.colour,
         linewidth=0.9, elinewidth=0.6, markersize=4, markeredgewidth=0.6,
     )  # fmt: skip

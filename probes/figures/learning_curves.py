@@ -32,13 +32,21 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
             means = of_setup.group_by("update").agg(pl.col("score").mean(), seeds=pl.col("seed").n_unique())
             means = means.filter(pl.col("seeds") == of_setup["seed"].n_unique()).sort("update")
             axes.plot(
-                means["update"], means["score"], color=look.colour, linewidth=1.1, marker=look.marker(),
+                means["update"], means["score"], color=look.colour, linewidth=1.1, marker=look.shape,
                 markersize=2.8, markeredgewidth=0.5,
             )  # fmt: skip
         axes.set_xlim(left=0)
     panels.figure.supxlabel("update (faint: a run; else the mean over seeds)", fontsize=7)
     handles = [
-        Line2D([], [], color=look.colour, marker=look.marker(), linewidth=1.1, markersize=2.8, label=setup)
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            marker=look.shape,
+            linewidth=1.1,
+            markersize=2.8,
+            label=look.named(setup),
+        )
         for setup, look in panels.looks.items()
     ]
     panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from mtl.probes.figures.style import LOOKS, Look
 from mtl.tasks.order import NAMES
@@ -21,21 +22,25 @@ _OF_SETUPS = (
 def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[str] = ()) -> dict[str, Look]:
     """A look for each name, in their order; different names look different, as far as there are looks.
 
-    `known` names take the looks in their order, plain setups theirs, and all others one by a checksum of the
-    name. So a name looks the same whatever stands beside it, unless a name before it in the alphabet has the
-    same look: then it takes the next free one. Figures of one page give all names of the page as `among`, so
-    that they agree there, too.
+    `known` names have the looks in their order, plain setups theirs, and all others one by a checksum of the
+    name. So a name looks the same whatever stands beside it. Only where names have one look by themselves,
+    all but the first in the alphabet take the next look that is no other name's, and legends number them
+    (`Look.named`). Figures of one page give all names of the page as `among`, so that they agree there, too.
     """
     names = list(dict.fromkeys(names))
-    every = sorted({*names, *among}, key=lambda name: (name not in known, _plain(name) is None, name))
-    taken: dict[int, str] = {}
-    places: dict[str, int] = {}
-    for name in every:
-        place = known.index(name) if name in known else _place(name)
-        free = (place + step for step in range(len(LOOKS)))
-        places[name] = next((look % len(LOOKS) for look in free if look % len(LOOKS) not in taken), place)
-        taken[places[name] % len(LOOKS)] = name
-    return {name: LOOKS[places[name] % len(LOOKS)] for name in names}
+    alike: dict[int, list[str]] = {}
+    for name in sorted({*names, *among}, key=lambda name: (name not in known, _plain(name) is None, name)):
+        alike.setdefault(_place(name, known), []).append(name)
+    free = [place for place in range(len(LOOKS)) if place not in alike]
+    looks: dict[str, Look] = {}
+    for own, (first, *others) in alike.items():
+        looks[first] = replace(LOOKS[own], number=int(bool(others)))
+        for number, name in enumerate(others, 2):
+            place = min(free, key=lambda place: (place - own) % len(LOOKS), default=own)
+            if place in free:
+                free.remove(place)
+            looks[name] = replace(LOOKS[place], number=number)
+    return {name: looks[name] for name in names}
 
 
 def task_looks(tasks: Collection[str]) -> dict[str, Look]:
@@ -53,6 +58,12 @@ def _plain(name: str) -> tuple[str, str] | None:
     return setup if setup in _OF_SETUPS else None
 
 
-def _place(name: str) -> int:
+def _place(name: str, known: Sequence[str] = ()) -> int:
+    """The place of a name's own look, which no other name decides."""
+    if name in known:
+        return known.index(name) % len(LOOKS)
     plain = _plain(name)
-    return zlib.crc32(name.encode()) % len(LOOKS) if plain is None else _OF_SETUPS.index(plain)
+    if plain is not None and not known:
+        return _OF_SETUPS.index(plain)
+    reserved = min(len(known) or len(_OF_SETUPS), len(LOOKS) - 1)
+    return reserved + zlib.crc32(name.encode()) % (len(LOOKS) - reserved)

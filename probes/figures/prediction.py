@@ -29,7 +29,7 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
     row_height = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
-    labels = [fill(setup, _CHARACTERS) for setup in setups]
+    labels = [fill(looks[setup].named(setup), _CHARACTERS) for setup in setups]
     legend_lines = sum(label.count("\n") + 1 for label in labels) + 1
     figure = new_figure(rows * row_height + 0.35 + 0.13 * legend_lines, COLUMN)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import FAINT, Look, styled, task_panels
-from mtl.probes.sites import kinds_in_order
+from mtl.probes.sites import KINDS, kinds_in_order
+from mtl.probes.statistics.surviving_heads import ROLES
 from mtl.probes.task_order import tasks_in
 
 METHOD_NAMES = {
@@ -41,7 +42,7 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
             look = panels.looks[str(method)]
             if method == "gates":
                 axes.plot(
-                    100 * rows["share"], rows["score"], marker=look.marker(), linestyle="none",
+                    100 * rows["share"], rows["score"], marker=look.shape, linestyle="none",
                     color=look.colour, markersize=3,
                 )  # fmt: skip
             else:
@@ -83,7 +84,7 @@ def kind_curves(survival: pl.DataFrame) -> Figure:
 
 def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str], axis: str) -> Figure:
     methods = list(survival["by"].unique(maintain_order=True))
-    panels = task_panels(methods, looks_of(names, known=tuple(sorted(names))), {})
+    panels = task_panels(methods, looks_of(names, known=(*ROLES, *KINDS)), {})
     for method, axes in panels.by_task.items():
         axes.set_title(_title(method).replace(", ", ",\n"))  # as wide as a panel
         axes.set_ylabel("")
@@ -93,7 +94,7 @@ def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str
             rows = of_method.filter(pl.col(group) == name)
             if method == "gates":
                 axes.plot(
-                    100 * rows["share"], rows["surviving"], marker=look.marker(), linestyle="none",
+                    100 * rows["share"], rows["surviving"], marker=look.shape, linestyle="none",
                     color=look.colour, markersize=3,
                 )  # fmt: skip
             else:
@@ -124,7 +125,7 @@ def time_curves(times: pl.DataFrame) -> Figure:
         for (size,), rows in of_task.group_by("batch", maintain_order=True):
             look = panels.looks[str(size)]
             _line(axes, rows, "seconds_of_whole", look)
-        _line(axes, of_task, "operations_of_whole", Look(FAINT, "", "full"), broken=True)
+        _line(axes, of_task, "operations_of_whole", Look(FAINT, ""), broken=True)
         axes.set_xlim(-2, 102)
     panels.figure.supxlabel("heads kept, %", fontsize=7)
     handles = [
@@ -152,7 +153,7 @@ def _line(axes: Axes, rows: pl.DataFrame, value: str, look: Look, *, broken: boo
     means = mean_curves(rows, value, ())
     axes.plot(
         means["percent"], means[value], color=look.colour, linewidth=1.0, linestyle="--" if broken else "-",
-        marker=look.marker(), markersize=2.6, markeredgewidth=0.5,
+        marker=look.shape, markersize=2.6, markeredgewidth=0.5,
     )  # fmt: skip
     if means["spread"].null_count() < means.height:
         spread = means["spread"].fill_null(0)
@@ -168,6 +169,6 @@ def _title(name: str) -> str:
 
 def _handle(look: Look, label: str, points: bool = False) -> Line2D:
     return Line2D(
-        [], [], color=look.colour, marker=look.marker(), linewidth=1.0, markersize=2.8, label=label,
+        [], [], color=look.colour, marker=look.shape, linewidth=1.0, markersize=2.8, label=look.named(label),
         linestyle="none" if points else "-",
     )  # fmt: skip

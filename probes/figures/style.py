@@ -19,7 +19,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.markers import MarkerStyle
 from matplotlib.transforms import Bbox
 
 from mtl.probes.sites import Site, kind_starts, sites_of
@@ -69,19 +68,20 @@ class Look:
 
     colour: str
     shape: str
-    fill: Literal["full", "none"]
+    number: int = 0
+    """Where names of one figure have one look by themselves, their numbers from 1; else 0."""
 
-    def marker(self) -> MarkerStyle:
-        """The marker as matplotlib takes it."""
-        return MarkerStyle(self.shape, self.fill)
+    def named(self, name: str) -> str:
+        """What a legend calls the name that has this look."""
+        return f"{name} ({self.number})" if self.number else name
 
 
 LOOKS = tuple(
-    Look(colour, shape, fill)
-    for fill in ("full", "none")
-    for colour, shape in zip(COLOURS, MARKERS, strict=True)
+    Look(colour, MARKERS[(place + step) % len(MARKERS)])
+    for step in range(len(MARKERS))
+    for place, colour in enumerate(COLOURS)
 )
-"""Sixteen that can be told apart by colour and marker, filled ones first."""
+"""All pairs of a colour and a marker, those first in which both differ."""
 styled = mpl.rc_context(STYLE)
 """Decorator of functions that draw."""
 

@@ -117,10 +117,11 @@
     return `${data.names[cell]}${cell === held ? " · held" : ""}`;
   };
 
-  const table = (head, rows) => {
+  const table = (caption, head, rows) => {
     const made = element("table");
+    made.append(element("caption", caption, { class: "sr" }));
     const first = made.createTHead().insertRow();
-    for (const text of head) first.append(element("th", text));
+    for (const text of head) first.append(element("th", text, { scope: "col" }));
     const body = made.createTBody();
     for (const cells of rows) {
       const row = body.insertRow();
@@ -147,7 +148,7 @@
     if (data.means.loss) {
       const points = (name) => data.means[name] ? (100 * data.means[name][cell]).toFixed(1) : "–";
       body.append(element("h3", "Mean skill above chance"));
-      body.append(table(["before", "STL", "MTL", "loss, points"], [["static", "stl", "joint", "loss"].map(points)]));
+      body.append(table("Mean skill above chance", ["before", "STL", "MTL", "loss, points"], [["static", "stl", "joint", "loss"].map(points)]));
     }
     best(body, cell);
     measures(body, cell);
@@ -159,7 +160,7 @@
         const forced = mask.forced.map((cells) => (cells[cell] === "x" ? "*" : ""));
         return [mask.setup, mask.task, bar, gates.map((gate, seed) => (gate / 100).toFixed(2) + forced[seed]).join(" ")];
       });
-      body.append(table(["setup", "task", "mean", "seeds"], rows));
+      body.append(table("Gates", ["setup", "task", "mean", "seeds"], rows));
       if (data.masks.some(({ forced }) => forced.some((cells) => cells[cell] === "x"))) body.append(element("p", "* opened or closed by force of a target", { class: "hint" }));
     }
   };
@@ -201,7 +202,7 @@
         const [task, label] = rows[number];
         return [task || "all tasks", label, ...values.map((numbers) => wordsOf(measure, numbers))];
       });
-      body.append(table(["task", "", ...regimes.map((regime) => short[regime])], listed));
+      body.append(table(title, ["task", "label", ...regimes.map((regime) => short[regime])], listed));
     }
   };
 
@@ -218,7 +219,7 @@
       const top = known.filter(([skill]) => skill > 0).slice(0, 4);
       body.append(element("h4", names[setup]));
       body.append(top.length
-        ? table(["label", "", "%", "above chance"], top.map(([skill, value, task, label]) => [label, task, String(value), `+${skill}`]))
+        ? table(`Best labels: ${names[setup]}`, ["label", "task", "%", "above chance"], top.map(([skill, value, task, label]) => [label, task, String(value), `+${skill}`]))
         : element("p", "nothing above chance", { class: "hint" }));
     }
   };

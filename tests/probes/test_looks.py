@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -12,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.learning_curves import learning_curves
-from mtl.probes.figures.looks import _place, looks_of, task_looks
+from mtl.probes.figures.looks import looks_of, task_looks
 from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.figures.style import LOOKS
 from mtl.probes.task_order import by_catalogue, tasks_in
@@ -26,22 +27,40 @@ SETUPS = (
 METRICS = {"pos": "accuracy", "ner": "f1", "dep": "las"}
 
 
-@given(st.lists(st.sampled_from(SETUPS) | st.text("ab, ", min_size=1), unique=True, max_size=len(LOOKS)))
+NAMES = st.sampled_from(SETUPS) | st.text("ab, ", min_size=1, max_size=3)
+
+
+@given(st.lists(NAMES, unique=True, max_size=len(LOOKS)))
 def test_different_names_look_different_whatever_their_order(names):
     looks = looks_of(names)
     assert list(looks) == names
-    assert len({(look.colour, look.shape, look.fill) for look in looks.values()}) == len(names)
+    assert len({(look.colour, look.shape) for look in looks.values()}) == len(names)
     assert looks_of(names[::-1]) == looks
 
 
-@given(st.sets(st.sampled_from(SETUPS)))
-def test_a_name_looks_the_same_beside_whatever_other_names(names):
-    """Unless two of them have one look by themselves."""
+@given(st.sets(NAMES, max_size=30), st.data())
+def test_a_name_looks_the_same_in_any_subset(names, data):
+    """Unless it is numbered: two of them have one look by themselves, and the legend says so."""
+    looks = looks_of(sorted(names))
     alone = {name: looks_of([name])[name] for name in names}
-    for name, look in looks_of(sorted(names)).items():
-        if all(_place(other) != _place(name) for other in names - {name}):
-            assert look == alone[name]
-    assert {name: looks_of([name], names)[name] for name in names} == looks_of(names)
+    clashes = {name for name in names if list(alone.values()).count(alone[name]) > 1}
+    assert {name for name, look in looks.items() if look.number} == clashes
+    subset = data.draw(st.sets(st.sampled_from(sorted(names)))) if names else set()
+    of_subset = looks_of(subset)
+    for name in subset - clashes:
+        assert of_subset[name] == looks[name] == alone[name]
+    for name in clashes:
+        alike = sorted(
+            (other for other in names if alone[other] == alone[name]), key=lambda of: looks[of].number
+        )
+        assert [looks[other].number for other in alike] == list(range(1, len(alike) + 1))
+        assert replace(looks[alike[0]], number=0) == alone[name]
+    assert {name: looks_of([name], names)[name] for name in names} == looks
+
+
+def test_a_legend_numbers_names_that_would_look_alike():
+    figure = learning_curves(histories(["MTL-3", "MTL-5", "STL"]), METRICS)
+    assert [*colours_in_legend(figure)] == ["MTL-3 (1)", "MTL-5 (2)", "STL"]
 
 
 def test_plain_setups_never_share_a_look():

@@ -11,8 +11,11 @@ import yaml
 from mtl.errors import InputError, counted
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.tables import encoder_of
 from mtl.runs.folder.run import Run
+from mtl.tasks.order import NAMES
+from mtl.tasks.variants import task_of
 
 MOST_SETTINGS = 12
 """Most settings of a sweep whose runs the report shows below the sweep's table."""
@@ -43,6 +46,25 @@ def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
         and not any(path.is_relative_to(other) for other in outside)
     ]
+
+
+def in_order(paths: Sequence[Path]) -> list[Path]:
+    """Folders of runs by their numbers of tasks, tasks, settings and seeds, then all other paths as given.
+
+    So neither names nor the order in which runs are given decide what is computed from them.
+    """
+    keys: dict[Path, tuple[object, ...]] = {}
+    for path in paths:
+        if not (path / "config.yaml").is_file():
+            continue
+        try:
+            made = settings_of_run(Run(path))
+        except DAMAGED:
+            continue  # whoever reads the run says what is wrong
+        places = [(NAMES.index(task_of(task)) if task_of(task) in NAMES else -1, task) for task in made.tasks]
+        keys[path] = len(places), places, made.identity, made.seed, made.draw or 0
+    runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
+    return [*runs, *(path for path in paths if path not in keys)]
 
 
 def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithSetup]:

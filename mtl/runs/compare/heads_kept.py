@@ -44,7 +44,7 @@ def heads_kept_of(
         .join(settings, on="run")
         .with_columns(pl.col("kept").fill_null(heads))
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
-        .sort("task", "setup", "kept", "run")
+        .sort("task", "setup", "kept", "seed", "score", "run")
     )
     all_heads = tuple(note.replace("left out", "drawn with all heads") for note in without_masks)
     return HeadsKept(table, heads), (*all_heads, *without_scores, *too_many)

@@ -62,13 +62,17 @@ def draw(
     split: str = "test",
     measure: str = "ablation",
 ) -> FigureWithTables:
-    """A figure by its name; raises `InputError` or `ValueError` if the runs are not what it needs."""
+    """A figure by its name, of runs in an order of their own (`in_order`), and tables in that of `paths`.
+
+    Raises `InputError` or `ValueError` if the runs are not what it needs.
+    """
+    from mtl.runs.compare.find_runs import in_order
     from mtl.runs.figures.drawn import FigureRequest
 
     function = FIGURES[name].drawing()
     if function is None:
         raise ValueError(f"{name} is a moving figure: it can be animated only")
-    drawn: FigureWithTables = function(FigureRequest(paths, tasks, split, measure))
+    drawn: FigureWithTables = function(FigureRequest(in_order(paths), tasks, split, measure))
     assert set(drawn.tables) == set(FIGURES[name].tables)
     return drawn
 

@@ -51,7 +51,7 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
     figure.supxlabel("heads that both masks have", fontsize=7)
     figure.supylabel("score, points from the mean", fontsize=7)
     handles = [
-        Line2D([], [], color=look.colour, marker=look.shape, markersize=3, label=task)
+        Line2D([], [], color=look.colour, marker=look.shape, markersize=3, label=look.named(task))
         for task, look in looks.items()
     ]
     figure.legend(

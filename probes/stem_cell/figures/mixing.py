@@ -36,12 +36,20 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
             place = CLASSES.index(row["claims"]) + aside
             if row["low"] is not None:
                 below.vlines(place, row["low"], row["high"], color=look.colour, linewidth=0.9)
-            below.plot([place], [row["above"]], marker=look.marker(), color=look.colour, markersize=3.5)
+            below.plot([place], [row["above"]], marker=look.shape, color=look.colour, markersize=3.5)
             below.annotate(
                 f"p={row['p_holm']:.2g}", (place, row["above"]), (0, 4), textcoords="offset points",
                 fontsize=5, rotation="vertical", horizontalalignment="center",
             )  # fmt: skip
-        below.plot([], [], marker=look.marker(), color=look.colour, linestyle="", markersize=3.5, label=group)
+        below.plot(
+            [],
+            [],
+            marker=look.shape,
+            color=look.colour,
+            linestyle="",
+            markersize=3.5,
+            label=look.named(group),
+        )
     below.axhline(0, color=INK, linewidth=0.5)
     below.set_xticks(range(len(CLASSES)), [NAMES[name] for name in CLASSES])
     below.set_xlim(-0.6, len(CLASSES) - 0.4)

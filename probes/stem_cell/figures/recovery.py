@@ -32,7 +32,7 @@ def recovery(scores: pl.DataFrame) -> Figure:
     tasks = tasks_in(table)
     shown = [name for name in CONDITIONS if name in set(table["condition"]) - {SINGLE, JOINT}]
     looks = looks_of(shown, known=[name for name in CONDITIONS if name not in (SINGLE, JOINT)])
-    looks |= {JOINT: Look(FAINT, "X", "full"), SINGLE: Look(INK, "*", "full")}
+    looks |= {JOINT: Look(FAINT, "X"), SINGLE: Look(INK, "*")}
     columns = min(len(tasks), 2)
     rows = -(-len(tasks) // columns)
     panel = ROW * len(shown) + 0.6
@@ -75,7 +75,7 @@ def _recovered(axes: Axes, table: pl.DataFrame, shown: list[str], looks: dict[st
             if outside:
                 axes.plot(edge, place, marker=arrow, color=look.colour, markersize=3)
         if low <= middle <= high:
-            axes.plot(middle, place, marker=look.marker(), color=look.colour, markersize=4, linestyle="none")
+            axes.plot(middle, place, marker=look.shape, color=look.colour, markersize=4, linestyle="none")
     axes.axvline(0, color=FAINT, linewidth=0.8)
     axes.axvline(100, color=INK, linewidth=0.8, linestyle="--")
     axes.set_xlim(low, high)
@@ -104,7 +104,7 @@ def _costs(axes: Axes, scores: pl.DataFrame, looks: dict[str, Look]) -> None:
         for row in means.filter(condition=condition).iter_rows(named=True):
             look = looks[condition]
             axes.errorbar(
-                row["size"] / 1e6, row["score"], row["spread"], marker=look.marker(), color=look.colour,
+                row["size"] / 1e6, row["score"], row["spread"], marker=look.shape, color=look.colour,
                 markersize=4, elinewidth=0.7, linestyle="none", label=f"{condition}  {CONDITIONS[condition]}",
             )  # fmt: skip
     axes.set_xlabel("parameters of an encoder, millions")

@@ -49,7 +49,7 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = ()) -> Figure:
     handles = [
         Line2D(
             [], [], color=look.colour, marker=look.shape,
-            markersize=3, label=setup,
+            markersize=3, label=look.named(setup),
         )
         for setup, look in looks.items()
     ]  # fmt: skip

@@ -6,21 +6,28 @@ import dataclasses
 import json
 import random
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 import yaml
 
 from mtl.config.schema import TrainConfig
+from mtl.heads.collaborative import collaborate
+from mtl.heads.families import attentions, family_of
+from mtl.probes.figures.style import render
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses
-from mtl.probes.tables import heads_table
+from mtl.probes.tables import curve_table, heads_table
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
+from tests.mtl import tiny
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
 from tests.mtl.stem_cell.page_data import page_data
+from tests.mtl.studies import Study
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS
 from tests.probes.test_kinds_of_attention import curve_rows
 
@@ -30,9 +37,23 @@ FIGURES = {
     "contest": ("alone", "pair"), "forest": ("alone", "pair"), "conflict": ("alone", "pair"),
     "dose": ("drawn",), "recovery": ("plain", "copies", "pair"), "heads-kept": ("alone", "plain"),
     "grey": ("alone",), "correlation": ("alone",), "curve": ("plain",), "heads": ("pair",),
-    "agreement": ("pair",),
+    "agreement": ("pair",), "rgb": ("alone",), "curve-kinds": ("plain",),
 }  # fmt: skip
 """Figures over several runs, and the kinds of runs that they are drawn from."""
+OF_MEASURED = {
+    "labels": ("masked", "joint", "static"), "heatmap": ("masked",), "prediction": ("masked", "joint"),
+    "mixing": ("masked", "collaborative", "before"), "curve-roles": ("masked",), "curve-time": ("masked",),
+}  # fmt: skip
+"""The same of figures of probed, ablated and collaborative runs."""
+TASKS = {"labels": ["pos"], "heatmap": ["pos"]}
+"""The tasks of figures that show one."""
+SLOW = ("contest", "forest", "heads", "mixing", "rgb")
+"""Figures that take seconds."""
+
+
+def in_time(names: Iterable[str]) -> list[object]:
+    """The names as parameters of a test, marked where it is slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +105,82 @@ def world(tmp_path_factory) -> tuple[Path, dict[str, list[str]]]:
     return study.root, kinds
 
 
+def shuffled_curves(study: Study, folder: Path, task: str) -> None:
+    """Pruning curves of two random orders, with times, and roles of some heads."""
+    layers, heads = study.shape
+    places = [("self", layer, head) for layer in range(layers) for head in range(heads)]
+    orders, points, times = [], [], []
+    for number in (0, 1):
+        part = {"by": "random", "draw": number, "task": task}
+        for place, rank in zip(places, study.random.permutation(len(places)).tolist(), strict=True):
+            orders.append(
+                {**part, **dict(zip(("attention", "layer", "head"), place, strict=True)), "rank": rank}
+            )
+        for kept in (12, 7, 2):
+            at = {**part, "kept": kept, "share": kept / 12, "split": "test", "figure": "f1",
+                  "score": 80 * study.random.random()}  # fmt: skip
+            points.append({**at, "trained_epochs": 0, "source": str(folder)})
+            times += [
+                {**at, "parameters": 9 * kept, "device": "CPU", "batch": batch, "multiply_adds": 5.0 * kept,
+                 "operations_of_whole": kept / 12, "seconds": study.random.random(),
+                 "seconds_of_whole": study.random.random()}
+                for batch in (1, 8)
+            ]  # fmt: skip
+    pl.DataFrame(orders, curve_table.ORDERS).write_parquet(folder / "curve_heads.parquet")
+    pl.DataFrame(points, curve_table.SCORES).write_parquet(folder / "curve.parquet")
+    pl.DataFrame(times, curve_table.TIMES).write_parquet(folder / "curve_time.parquet")
+
+
+def more_measures(study: Study, folder: Path, tasks: Sequence[str]) -> None:
+    """Add importance, ablation and roles to a run's heads."""
+    table, made_of = heads_table.read(folder / "heads.parquet")
+    shape = (1, *study.shape)
+    rows = [
+        heads_table.rows(measure, task, [""], study.random.random(shape), np.array([300]))
+        for task in tasks
+        for measure in ("importance", "ablation", "confidence")
+    ]
+    rows += [
+        heads_table.rows(measure, "", [label], study.random.random(shape) ** 0.1, np.array([300]))
+        for measure, label in (("positional", "-1"), ("rare_words", ""))
+    ]
+    heads_table.write(folder / "heads.parquet", pl.concat([table, *rows]), made_of)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> tuple[Path, dict[str, list[str]]]:
+    """A folder of probed, ablated and collaborative runs, and the names of the runs of each kind."""
+    study = Study(tmp_path_factory.mktemp("named") / "measured", tiny.LAYERS, tiny.HEADS)
+    kinds: dict[str, list[str]] = {}
+    torch.manual_seed(0)
+    model = tiny.model("bert")
+    collaborate(model, 6, steps=2, starts=1)
+
+    def with_model(folder: Path) -> None:
+        for attention in attentions(model, family_of(model)):
+            attention.module.mixing.data = torch.randn_like(attention.module.mixing.data)
+        model.save_pretrained(folder)
+
+    for seed in (2, 1, 3):
+        for task in ("pos", "dep"):
+            folder = study.run([task], seed)
+            more_measures(study, folder, [task])
+            shuffled_curves(study, folder, task)
+            kinds.setdefault("masked", []).append(folder.name)
+            folder = study.run([task], seed, pruning="none", probe=False)
+            with_model(folder / "model")
+            kinds.setdefault("collaborative", []).append(folder.name)
+        folder = study.run(["pos", "dep"], seed, scope="per_task")
+        more_measures(study, folder, ["pos", "dep"])
+        kinds.setdefault("joint", []).append(folder.name)
+        folder = study.run(["pos", "dep"], seed, pruning="none", probe=False)
+        with_model(folder / "model")
+        kinds["collaborative"].append(folder.name)
+    with_model(study.root / "runs" / "before")
+    study.probe(study.root / "runs" / "static", ["pos", "dep"])
+    return study.root, {**kinds, "before": ["before"], "static": ["static"]}
+
+
 def renamed(root: Path, out: Path, seed: int) -> dict[str, str]:
     """A copy of the folder in which every run has another name; the new names by the old ones."""
     shutil.copytree(root, out)
@@ -91,8 +188,9 @@ def renamed(root: Path, out: Path, seed: int) -> dict[str, str]:
     numbers = random.Random(seed).sample(range(100, 1000), len(folders))
     names = {}
     for folder, number in zip(folders, numbers, strict=True):
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        (folder / "config.yaml").write_text(yaml.safe_dump({**config, "name": f"r{number}"}))
+        path = folder / "config.yaml"
+        if path.is_file():
+            path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "name": f"r{number}"}))
         names[folder.name] = f"r{number}"
         folder.rename(folder.with_name(f"r{number}"))
     return names
@@ -141,15 +239,48 @@ def test_names_change_nothing_that_a_report_gathers(world, others):
         assert [key for key in expected if found.get(key) != expected[key]] == []
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_names_change_no_figure(world, others, name):
+@pytest.fixture(scope="module")
+def measured_elsewhere(measured, tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    out = tmp_path_factory.mktemp("others") / "measured"
+    return out, renamed(measured[0], out, 7)
+
+
+def check_figure(name, runs, others):
+    """A figure has the same numbers from runs of other names, in whatever order they are given."""
+    measure = "importance" if name in ("heads", "agreement") else "ablation"
+    tasks = TASKS.get(name, [])
+    expected = draw(name, runs, tasks, measure=measure)
+    assert expected.tables
+    wanted = {end: contents(table) for end, table in expected.tables.items()}
+    drawn = render(expected.figure, "svg")
+    for order in (others[::-1], random.Random(3).sample(others, len(others))):
+        found = draw(name, order, tasks, measure=measure)
+        assert {end: contents(table) for end, table in found.tables.items()} == wanted
+        assert render(found.figure, "svg") == drawn
+
+
+@pytest.mark.parametrize("name", in_time(FIGURES))
+def test_names_and_order_change_no_figure(world, others, name):
     root, kinds = world
     chosen = [run for kind in FIGURES[name] for run in kinds[kind]]
-    measure = "importance" if name in ("heads", "agreement") else "ablation"
-    expected = draw(name, [root / "runs" / run for run in chosen], measure=measure)
-    assert expected.tables
     out, names = others[0]
-    found = draw(name, [out / "runs" / names[run] for run in chosen], measure=measure)
-    assert {end: contents(table) for end, table in found.tables.items()} == {
-        end: contents(table) for end, table in expected.tables.items()
-    }
+    check_figure(name, [root / "runs" / run for run in chosen], [out / "runs" / names[run] for run in chosen])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", CHOSEN)
+def test_names_and_order_change_no_colour_of_a_seed(world, others, task):
+    root, kinds = world
+    chosen = [run for run in kinds["alone"] if run.startswith(f"{task}-")]
+    out, names = others[0]
+    check_figure(
+        "rgb", [root / "runs" / run for run in chosen], [out / "runs" / names[run] for run in chosen]
+    )
+
+
+@pytest.mark.parametrize("name", in_time(OF_MEASURED))
+def test_names_and_order_change_no_figure_of_measures(measured, measured_elsewhere, name):
+    root, kinds = measured
+    chosen = [run for kind in OF_MEASURED[name] for run in kinds[kind]]
+    out, names = measured_elsewhere
+    check_figure(name, [root / "runs" / run for run in chosen], [out / "runs" / names[run] for run in chosen])

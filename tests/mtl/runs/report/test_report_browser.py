@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -249,6 +250,90 @@ def test_nothing_sticks_out(page, width):
     page.set_viewport_size({"width": width, "height": 800})
     point(page, mask(page, 0), 0, 0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.fixture(scope="module")
+def long_address(tmp_path_factory):
+    """A report on runs with very long names, heads that a target forced open, and what heads are worth."""
+    study = Study(tmp_path_factory.mktemp("long") / "study", LAYERS, HEADS)
+    for seed in (1, 2, 3):
+        for task in ("pos", "dep"):
+            folder = study.run([task], seed, name=f"{task}{seed}" + "x" * 100)
+            study.force(folder, {task: 2})
+            path = folder / "heads.parquet"
+            skills, provenance = heads_table.read(path)
+            rows = [
+                heads_table.rows(name, task, [""], study.random.random((1, LAYERS, HEADS)), np.array([90]))
+                for name in ("importance", "ablation")
+            ]
+            heads_table.write(path, pl.concat([skills, *rows]), provenance)
+        study.run(["pos", "dep"], seed, scope="per_task", name=f"joint{seed}" + "-y" * 50)
+    report(study.root)
+    return (study.root / "report.html").as_uri()
+
+
+PAGES = ("address", "kinds_address", "long_address")
+
+
+@pytest.fixture
+def on_a_phone(browser, request):
+    """A page on a screen 420 pixels wide, in dark colours, with everything unfolded and a head chosen."""
+    context = browser.new_context(viewport={"width": 420, "height": 800}, color_scheme="dark")
+    opened = context.new_page()
+    opened.goto(request.getfixturevalue(request.param))
+    opened.evaluate("document.querySelectorAll('details').forEach((of) => { of.open = true; })")
+    point(opened, mask(opened, 0), 0, 0)
+    yield opened
+    context.close()
+
+
+@pytest.mark.parametrize("on_a_phone", PAGES, indirect=True)
+def test_nothing_is_wider_than_a_phone(on_a_phone):
+    assert on_a_phone.evaluate("document.documentElement.scrollWidth") == 420
+    wider = """() => [...document.querySelectorAll('main *, header *, aside *')].filter((of) => {
+        const box = of.getBoundingClientRect();
+        return box.width && !of.closest('.wide') && (box.right > 420.5 || box.left < -0.5);
+    }).map((of) => of.outerHTML.slice(0, 99))"""
+    assert on_a_phone.evaluate(wider) == []
+
+
+@pytest.mark.parametrize("on_a_phone", PAGES, indirect=True)
+def test_tables_say_what_they_and_their_headers_are(on_a_phone):
+    tables = on_a_phone.locator("table")
+    assert tables.count() >= 5
+    captions = [tables.nth(place).locator("caption").all_text_contents() for place in range(tables.count())]
+    assert all(len(of) == 1 and of[0].strip() for of in captions)
+    assert len({of[0] for of in captions}) == len(captions)
+    headers = "[...document.querySelectorAll('th')]"
+    assert set(on_a_phone.evaluate(f"{headers}.map((th) => th.scope)")) <= {"col", "row"}
+    assert on_a_phone.evaluate(f"{headers}.filter((th) => !th.textContent.trim()).length") == 0
+
+
+def luminance(colour):
+    """WCAG's relative luminance of a colour as the browser gives it."""
+    parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+
+@pytest.mark.parametrize("on_a_phone", PAGES, indirect=True)
+def test_tables_are_dark_where_the_system_is(on_a_phone):
+    """The text of every cell, header and caption has WCAG's contrast of 4.5 on a dark ground."""
+    pairs = on_a_phone.evaluate(
+        """() => [...document.querySelectorAll('caption, th, td, table small, table span, table button')].map(
+            (of) => {
+                const colour = (of) => getComputedStyle(of).backgroundColor;
+                let ground = of;
+                while (colour(ground) === 'rgba(0, 0, 0, 0)') ground = ground.parentElement;
+                return [getComputedStyle(of).color, colour(ground), of.matches('.lit')];
+            })"""
+    )
+    plain = [pair for pair in pairs if pair[1].startswith("rgb")]  # not the mixtures of correlations
+    assert len(plain) > 50
+    for text, ground, lit in plain:
+        assert lit or luminance(ground) < 0.1
+        low, high = sorted((luminance(text), luminance(ground)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
 
 
 def test_a_head_is_named_by_its_kind_and_has_all_measures(browser, kinds_address):

@@ -1,0 +1,25 @@
+"""Every table of the page's templates, in whichever branch, names itself and its headers."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+TEMPLATES = sorted(
+    path
+    for package in ("mtl.probes.report", "mtl.probes.stem_cell.report")
+    for path in files(package).iterdir()
+    if path.name.endswith(".j2")
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_tables_have_captions_and_headers_have_scopes(template):
+    text = template.read_text(encoding="utf-8")
+    tables = re.findall(r"<table\b[^>]*>\s*(.{9})", text)
+    assert tables
+    assert set(tables) == {"<caption>"}
+    headers = re.findall(r'<th\b(?: scope="(\w+)")?', text)
+    assert set(headers) <= {"col", "row"}
