@@ -82,7 +82,7 @@ def _run_of(path: Path) -> Run:
     with as_input_error():
         made_of: Mapping[str, str] = heads_table.read(path)[1]
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
-    known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").is_file()]
+    known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").exists()]
     if not known:
         named = f" ({folders[0]} is no run any more)" if folders else ""
         raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")
