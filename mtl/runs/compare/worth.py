@@ -62,7 +62,8 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
         heads, _ = heads_table.read(file)
         gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{file}: cannot be read ({error})") from error
+        known = str(error).startswith(f"{file}: ")
+        raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
     if broken := heads.filter(~pl.col("value").is_finite().fill_null(False)).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
     # Syntactic roles are found by the arcs of one task, and count for all.
