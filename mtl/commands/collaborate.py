@@ -63,7 +63,9 @@ def collaborate(
 
     check_seed(seed)
     check_new_folder(out)
-    source = Run.open(model) if (Path(model) / "config.yaml").is_file() else None
+    source = Run.open(model) if (Path(model) / "config.yaml").exists() else None
+    if source is not None:
+        source.status()  # which the new run takes over: a damaged one is known before the work
     joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
     encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder
     if encoder.translator is not None:

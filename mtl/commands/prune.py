@@ -50,7 +50,7 @@ def prune(
     check_new_folder(out)
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to cut: give one of them")
-    if (Path(model) / "config.yaml").is_file():
+    if (Path(model) / "config.yaml").exists():
         _prune_run(Run.open(Path(model)), out, heads, task, mask, keep_shape, accelerator)
         return
     if heads is None and mask is None:

@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mtl.config.ranges import RANGES
 from mtl.corpora.formats.parallel import source_words
@@ -16,6 +16,9 @@ from mtl.errors import InputError, counted
 from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Translate
+
+if TYPE_CHECKING:
+    from mtl.models.batches import Tokenizer
 
 _LINE_END = re.compile(r"[\r\n]+")
 """What a model may write into a translation, which is one line of output."""
@@ -29,7 +32,8 @@ def translate(
 ) -> int:
     """Translate standard input line by line, a sentence a line; an empty line stays empty.
 
-    A line that is not UTF-8, or has more than 512 words, is left empty and counted; the exit code is 2 then.
+    A line that is not UTF-8, has more than 512 words or more subwords than the model reads is left empty and
+    counted; the exit code is 2 then.
 
     Args:
         run: The run's folder.
@@ -39,7 +43,6 @@ def translate(
     """
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
-    from mtl.models.limits import MAX_WORDS
 
     model = prepare(JointModel.from_pretrained(Run.open(run).model), accelerator)
     task = model.tasks.get(Translate.name)
@@ -65,7 +68,8 @@ def translate(
     skipped: list[str] = []
     for lines in lines_as_they_come(sys.stdin.buffer):
         sentences = [
-            _sentence(number, line, MAX_WORDS, skipped) for number, line in enumerate(lines, done + 1)
+            _sentence(number, line, model.encoder.tokenizer, skipped)
+            for number, line in enumerate(lines, done + 1)
         ]
         translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
         for sentence in sentences:
@@ -83,14 +87,18 @@ def translate(
     return 2 if skipped else 0
 
 
-def _sentence(number: int, line: bytes, max_words: int, skipped: list[str]) -> Sentence:
+def _sentence(number: int, line: bytes, tokenizer: Tokenizer, skipped: list[str]) -> Sentence:
     """The words of a line; without any, and a line in `skipped`, where it cannot be translated."""
+    from mtl.models.limits import MAX_WORDS
+
     place = f"standard input, line {number}"
     try:
         words = source_words(text_of(line))
-        if len(words) > max_words:
-            raise ValueError(f"{len(words):,} words, and at most {max_words:,} are translated: split it")
+        if len(words) > MAX_WORDS:
+            raise ValueError(f"{len(words):,} words, and at most {MAX_WORDS:,} are translated: split it")
+        sentence = Sentence(words, place=place)
+        tokenizer.encode_sentences([sentence])
     except ValueError as error:
-        skipped.append(f"{place}: {error}")
+        skipped.append(f"{place}: {str(error).removeprefix(f'{place}: ')}")
         return Sentence((), place=place)
-    return Sentence(words, place=place)
+    return sentence

@@ -42,7 +42,7 @@ class Origin:
 
 def origin_of(folder: Path) -> Origin:
     """What is known of the model in a folder: by the run that it is in, or by what was saved with it."""
-    if folder.name == "model" and (folder.parent / "config.yaml").is_file():
+    if folder.name == "model" and (folder.parent / "config.yaml").exists():
         try:
             return _of_run(Run.open(folder.parent))
         except InputError as error:

@@ -33,11 +33,11 @@ def write_collaborative_run(
 def _write(
     source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], made: Mapping[str, Any]
 ) -> Run:
-    run = Run(out)
+    run, config, status = Run(out), source.config(), source.status()
     with whole_folder(run.model) as folder:
         model.save(folder)
-    run.create({**source.config(), "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
+    run.create({**config, "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
     run.write_metrics({**metrics, **signatures_of(model.tasks)})
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
-    run.update_status({**source.status(), **made, "encoder_parameters": parameters})
+    run.update_status({**status, **made, "encoder_parameters": parameters})
     return run

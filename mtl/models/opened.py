@@ -16,7 +16,7 @@ def open_encoder(target: str) -> SharedEncoder:
     For a run that translates it is the whole encoder-decoder model.
     """
     folder = Path(target)
-    if (folder / "config.yaml").is_file():
+    if (folder / "config.yaml").exists():
         folder = Run.open(folder).model
     if (folder / "model.json").is_file():
         return JointModel.from_pretrained(folder).encoder.eval()

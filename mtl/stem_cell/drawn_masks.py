@@ -93,7 +93,7 @@ class _Best:
                 path
                 for pattern in map(Path, overlap.runs)
                 for path in matching(pattern)
-                if (path / "config.yaml").is_file()
+                if (path / "config.yaml").exists()
             }
         )
         if not self.folders:

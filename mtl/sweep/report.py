@@ -38,7 +38,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             run = folder.run(trial_name(trial.number))
             if folder.state(trial) != "finished":
                 continue
-            if (run / "config.yaml").is_file():
+            if (run / "config.yaml").exists():
                 finished.append(run)
             else:
                 console.print(

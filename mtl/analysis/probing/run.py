@@ -101,7 +101,7 @@ def probe_run(
         one_of(value, what, get_args(kind))
     masks, final_special = yes_or_no(masks, "masks"), yes_or_no(final_special, "final_special")
     material = material or InputCache()
-    if out is not None or (Path(target) / "config.yaml").is_file():
+    if out is not None or (Path(target) / "config.yaml").exists():
         check_place((out or Path(target)) / "heads.parquet")
     model, encoder, source, folder = _opened(target, source, out, material)
     path = folder / "heads.parquet"
@@ -176,7 +176,7 @@ def _opened(
 ) -> tuple[JointModel | None, WordReader, CorpusConfig, Path]:
     """A run's or an encoder's model, its corpus and the folder to write to."""
     folder = Path(target)
-    if (folder / "config.yaml").is_file():
+    if (folder / "config.yaml").exists():
         run = Run.open(folder)
         model = JointModel.from_pretrained(run.model)
         if source is None and model.encoder.translator is not None:

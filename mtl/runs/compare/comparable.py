@@ -99,7 +99,7 @@ def probes_of(
     unprobed = []
     only_worth: set[Path] = set()  # not probed, so that settings of probing need not agree
     for folder in [*runs, *bare]:
-        if not (folder / "heads.parquet").is_file():
+        if not (folder / "heads.parquet").exists():
             if folder not in not_to_probe:
                 unprobed.append(folder.name)
             continue

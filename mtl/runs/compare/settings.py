@@ -368,7 +368,7 @@ def _origins(
 
 def _masks(path: Path, status: Mapping[str, Any]) -> Content:
     """Masks that a run was given: those of another run, drawn ones, or a file."""
-    if (path.parent / "config.yaml").is_file():
+    if (path.parent / "config.yaml").exists():
         return _run(path.parent)
     record = status.get("draw") or draw_of(path)
     return Content(str(path), status.get("masks_fingerprint")) if record is None else drawn_content(record)

@@ -156,7 +156,7 @@ def _is_probed_run(folder: Path) -> bool:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "config.yaml").is_file()
+    return (folder / "config.yaml").exists()
 
 
 def scores_of(
@@ -240,7 +240,7 @@ def encoder_of(run: Run) -> Content:
     """The encoder from which a run started, directly or through other runs."""
     config = run.config()
     source = config.get("init_from")
-    if source and (Path(source) / "config.yaml").is_file():
+    if source and (Path(source) / "config.yaml").exists():
         return encoder_of(Run.open(source))
     return Content(encoder_in(config), run.status().get("encoder_fingerprint"))
 

@@ -62,7 +62,8 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
         heads, _ = heads_table.read(file)
         gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{file}: cannot be read ({error})") from error
+        known = str(error).startswith(f"{file}: ")
+        raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
     if broken := heads.filter(~pl.col("value").is_finite().fill_null(False)).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
     # Syntactic roles are found by the arcs of one task, and count for all.
@@ -82,7 +83,7 @@ def _run_of(path: Path) -> Run:
     with as_input_error():
         made_of: Mapping[str, str] = heads_table.read(path)[1]
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
-    known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").is_file()]
+    known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").exists()]
     if not known:
         named = f" ({folders[0]} is no run any more)" if folders else ""
         raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")

@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -34,6 +35,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SIGNATURES = "signatures"
 """The key of metrics.json beside the splits: by task and figure how it was counted."""
 
+_FIX = "put back an undamaged copy, or train again under another name"
+_START, _END = "---\n", "...\n"
+_KEYS = (
+    "name", "runs", "overwrite", "seed", "tasks", "max_epochs", "patience", "evaluate_every", "pruning",
+    "init_from", "corpus", "encoder", "batch", "optimizer", "balancer", "gates", "trainer", "wandb",
+)  # fmt: skip
+"""The keys that every version of `mtl train` has written."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -43,15 +52,16 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """An existing run; raises `InputError` if there is none."""
+        """An existing run; raises `InputError` if there is none, or if its configuration was cut off."""
         folder = Path(folder)
-        if not (folder / "config.yaml").is_file():
+        if not (folder / "config.yaml").exists():
             if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
                 raise InputError(
                     f"{folder}: its training ended before it wrote a configuration: give its command again"
                 )
             why = "no config.yaml" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder} is not a run folder ({why}): give a folder that 'mtl train' made")
+        whole_text(folder / "config.yaml")
         return cls(folder)
 
     @property
@@ -158,8 +168,11 @@ class Run:
         return False
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Make the folder with the configuration; no run may be there (see `put_aside`)."""
-        write_text(self.folder / "config.yaml", dump(dict(config)))
+        """Make the folder with the configuration; no run may be there (see `put_aside`).
+
+        The file begins and ends with YAML's own marks (`---`, `...`), so that one that was cut off shows.
+        """
+        write_text(self.folder / "config.yaml", f"{_START}{dump(dict(config))}{_END}")
 
     @property
     def replaced(self) -> Path:
@@ -241,21 +254,47 @@ def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
 
 def is_probed_encoder(folder: Path) -> bool:
     """Whether a folder holds no run, but what `mtl probe` found in an encoder before training."""
-    return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").is_file()
+    return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").exists()
 
 
 def mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
-    fix = "put back an undamaged copy, or train again under another name"
+    text = whole_text(path)
     try:
-        values = parse(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {fix}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {fix}") from error
+        values = parse(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {_FIX}") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no keys: {fix}")
+        raise InputError(f"{path} holds no keys: {_FIX}")
     return values
+
+
+def whole_text(path: Path) -> str:
+    """The text of a file of a run; raises `InputError` for one that cannot be read or that lacks its end.
+
+    YAML that was cut off between two lines is still YAML. A configuration that was written whole ends with
+    the mark that `Run.create` puts there. Older ones have no marks: they begin with the key `name` and have
+    the keys that every version wrote.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {_FIX}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): {_FIX}") from error
+    if not text.strip():
+        raise InputError(f"{path} is empty: {_FIX}")
+    if path.name != "config.yaml":
+        return text
+    if text.startswith(_START) and not text.endswith(_END):
+        lines = text.count("\n") + 1
+        raise InputError(f"{path} was cut off (it ends in line {lines}, without the mark '...'): {_FIX}")
+    keys = re.findall(r"^(\w+):", text, re.MULTILINE)
+    lacking = [key for key in _KEYS if key not in keys]
+    if lacking and keys[:1] == ["name"]:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        raise InputError(f"{path} is not whole (it lacks {', '.join(lacking[:3])}{more}): {_FIX}")
+    return text
 
 
 def versions() -> dict[str, str]:

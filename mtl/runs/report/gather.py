@@ -76,7 +76,7 @@ def gather(
     notes: list[str] = []
     runs = runs_in(folder, list(score), sweep, notes)
     bare = folders_with(folder, "heads.parquet", outside=[run.run.folder for run in runs])
-    bare = [path for path in bare if not (path / "config.yaml").is_file()]
+    bare = [path for path in bare if not (path / "config.yaml").exists()]
     if not runs and not bare:
         reason = f" ({notes[0]})" if notes else ""
         raise InputError(

@@ -33,8 +33,8 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
     Raises `InputError` without joint runs or claims, and for models that cannot be compared.
     """
     notes: list[str] = []
-    runs = [Run.open(path) for path in request.paths if (path / "config.yaml").is_file()]
-    bare = [path for path in request.paths if not (path / "config.yaml").is_file()]
+    runs = [Run.open(path) for path in request.paths if (path / "config.yaml").exists()]
+    bare = [path for path in request.paths if not (path / "config.yaml").exists()]
     configs = {run: run.config() for run in runs}
     masked = [run for run in runs if _masked_alone(run, configs[run])]
     models: dict[str, list[tuple[Path, str, int]]] = {BEFORE: [], JOINT: [], ALONE: []}

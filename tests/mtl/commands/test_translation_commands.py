@@ -52,6 +52,14 @@ def test_lines_are_translated_and_empty_ones_kept(run, monkeypatch, capsys):
     assert [bool(line) for line in captured.out.splitlines()] == [True, False, False, True]
     assert captured.err.startswith("mtl: left empty: standard input, line 2: not UTF-8 (")
     assert captured.err.endswith("(2 such lines in all)\n")
+    given(monkeypatch, b"1\n" + b"1" * 5000 + b"\n" + b"1 " * 512 + b"\r\n\xc2\xa0\n7")
+    assert main(["translate", str(run.folder), "--beam=1"]) == 2
+    captured = capsys.readouterr()
+    assert [bool(line) for line in captured.out.splitlines()] == [True, False, False, False, True]
+    assert captured.err == (
+        "mtl: left empty: standard input, line 2: 5,002 subwords, and the model reads at most 512: split the "
+        "sentence (2 such lines in all)\n"
+    )
     assert main(["translate", str(run.folder), "--beam=0"]) == 2
     capsys.readouterr()
     assert main(["translate", str(run.folder), "--length_penalty=1000"]) == 2
