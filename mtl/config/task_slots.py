@@ -22,17 +22,15 @@ class Slot(NamedTuple):
 def slot_per_task(slot: Callable[[type[Task]], Slot]) -> Callable[[type[T]], type[T]]:
     """Give a class, before `dataclass` reads it, a field per task, named as the task.
 
-    `--help` reads the help of fields from two places: the attribute docstrings of the source, where these
-    fields are not, and the class's docstring, to which their help is added.
+    The source has no docstring of these fields: their help is added to the class's docstring.
     """
 
     def with_slots(cls: type[T]) -> type[T]:
-        help_texts = []
+        cls.__doc__ = f"{cls.__doc__}\n\nAttributes:"
         for name, task in TASKS.items():
             cls.__annotations__[name], default, text = slot(task)
             setattr(cls, name, default)
-            help_texts.append(f"    {name}: {text}")
-        cls.__doc__ = "\n".join([cls.__doc__ or "", "", "Attributes:", *help_texts])
+            cls.__doc__ += f"\n    {name}: {text}"
         return cls
 
     return with_slots

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import (
+    VOLATILE,
     keys_of_other_tasks,
     neutral_values,
     reference,
@@ -28,7 +29,7 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.twins import task_of, tasks_of
 
-OF_ONE_RUN = ("name", "runs", "overwrite", "seed", "wandb", "trainer.threads", "trainer.checkpoint_minutes")
+OF_ONE_RUN = ("name", "seed", *VOLATILE)
 """Keys in which runs that are repetitions of each other may differ."""
 MEASURING = ("gradient_conflict_every", "importance_every", "importance_sentences")
 """Keys of what is measured while training goes on; they do not change what is trained."""

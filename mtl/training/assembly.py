@@ -94,7 +94,7 @@ def assemble(
     conflict, rates = _gradient_conflict(config, model), config.rates()
     module = JointTraining(
         model,
-        balancer_for(config.balancer, tuple(tasks), config.batch.mode),
+        balancer_for(config.balancer, tuple(tasks)),
         updates=updates,
         encoder_lr=rates["encoder_lr"],
         decoder_lr=rates["decoder_lr"],

@@ -14,7 +14,7 @@ from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
 from mtl.training.balancing import balancer_for
-from mtl.training.check import check_balancer
+from mtl.training.check import check_settings
 
 ALL = torch.ones(3, dtype=torch.bool)
 LOSSES = torch.tensor([1.0, 2.0, 4.0])
@@ -316,9 +316,9 @@ def test_moving_average_weighs_by_the_inverse_of_each_tasks_scale() -> None:
 
 def test_a_tasks_weight_is_that_of_its_twins_too() -> None:
     config = BalancerConfig("fixed", {"ner": 3.0, "pos~b": 2.0})
-    balancer = balancer_for(config, ("pos~a", "pos~b", "ner~a", "ner~b"), "aligned")
+    balancer = balancer_for(config, ("pos~a", "pos~b", "ner~a", "ner~b"))
     assert balancer(torch.ones(4), None, torch.ones(4, dtype=torch.bool)).tolist() == [1.0, 2.0, 3.0, 3.0]
     twins = TrainConfig(tasks=("ner~a", "ner~b"), balancer=BalancerConfig("fixed", {"ner": 3.0, "dep": 2.0}))
     assert only_used(twins).balancer.weights == {"ner": 3.0}
-    with pytest.raises(InputError, match=r"balancer\.weights names dep, which is not trained .*weights=\{\}"):
-        check_balancer(twins.balancer, twins.tasks, "aligned")
+    with pytest.raises(InputError, match=r"balancer\.weights names dep, not trained .*weights=\{\}"):
+        check_settings(twins)
