@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, make_dataclass
 from functools import lru_cache
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from mtl.config.keys import hints_of
-from mtl.config.parse import configuration_from, joined, spelt, switches_of
+from mtl.config.keys import hints_of, without_null
+from mtl.config.parse import configuration_from, joined, refusal, spelt, switches_of
 from mtl.config.ranges import out_of_range
 from mtl.errors import InputError, did_you_mean
 
@@ -38,7 +39,7 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
             if not free:
                 raise InputError(f"'{word}' is one argument too many; usage: {usage_of(program, function)}")
             name, text = free[0], word
-        value = _value(word, text, hints[name])
+        value = _value(name, word, text, hints[name])
         values[name] = [*values.get(name, []), *value] if name in lists else value
     missing = [name for name in required_of(function) if name not in values]
     if missing:
@@ -56,7 +57,7 @@ def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T,
     for word in joined(words, switches_of(kind), only=hints):
         name, text = _option(word)
         if word.startswith("--") and name in hints:
-            values[name] = _value(word, text, hints[name])
+            values[name] = _value(name, word, text, hints[name])
         else:
             others.append(word)
     return _made(kind, values), others
@@ -75,9 +76,11 @@ def _option(word: str) -> tuple[str, str | None]:
     return name.replace("-", "_"), text if is_given else None
 
 
-def _value(word: str, text: str | None, hint: Any) -> Any:
+def _value(name: str, word: str, text: str | None, hint: Any) -> Any:
     if text is None:
         raise InputError(f"{word} needs a value: {word}=VALUE")
+    if not text and without_null(hint)[0] is Path:
+        raise InputError(refusal(name, hint, text))
     one_of_list = get_origin(hint) is list and not text.startswith("[")
     return [text] if one_of_list else spelt(text, hint)
 

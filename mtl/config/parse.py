@@ -193,10 +193,10 @@ def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> _Fault:
     if error["type"] == "value_error":  # of a dataclass that checks its own values
         cause = error["ctx"]["error"]
         return _Fault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
-    return _Fault(key, _wrong(key, hint, value))
+    return _Fault(key, refusal(key, hint, value))
 
 
-def _wrong(key: str, kind: Any, value: Any) -> str:
+def refusal(key: str, kind: Any, value: Any) -> str:
     """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
     shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"

@@ -122,10 +122,9 @@ class _Loader(yaml.SafeLoader):
         event: Any = self.peek_event()
         line = f"line {event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
-            node = super().compose_node(parent, index) if event.anchor in self.anchors else None
-            if id(node) not in self._sizes:
+            if id(self.anchors.get(event.anchor)) not in self._sizes:
                 raise InputError(f"{line}: *{event.anchor} names nothing above it, or holds itself")
-            return node
+            return super().compose_node(parent, index)
         if self._depth == DEEPEST and not isinstance(event, yaml.ScalarEvent):
             raise InputError(f"{line}: more than {DEEPEST} mappings and lists inside each other")
         self._depth += 1
