@@ -245,9 +245,7 @@ class Extra:
     rate: Annotated[float, Range(0, 1), Was(0.5), Used(lambda run: run.extra.on), Joint()] = 0.1
     on: bool = False
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
-        Forbidden(
-            lambda run: run.extra.on and run.pruning == "none", "extra.on needs masks: {run.extra.rate}"
-        ),
+        Forbidden(lambda run: run.extra.on and run.pruning == "none", "extra.on needs masks: {found}"),
     )
 
 
@@ -261,7 +259,7 @@ class Extended(TrainConfig):
 def test_settings_from_elsewhere_bring_their_ranges_rules_and_use():
     run = Extended(extra=Extra(rate=2, on=True))
     assert list(out_of_range(run)) == ["extra.rate=2: give a number from 0 to 1"]
-    assert list(faults(run)) == ["extra.on needs masks: 2"]
+    assert list(faults(run)) == ["extra.on needs masks: True"]
     assert dict(marked(Extended, Was))["extra.rate"] == Was(0.5)
     assert "extra.rate" in [key for key, _ in marked(Extended, Joint)]
     used = dict(marked(Extended, Used))["extra.rate"]
