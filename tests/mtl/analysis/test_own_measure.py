@@ -21,10 +21,10 @@ from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS, measured_groups
 from mtl.probes.tables import heads_table
 from mtl.runs.folder.code_fingerprint import modules_of
-from mtl.study.check_measures import check_measures
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs import measuring_code, probe_settings
-from mtl.study.measure import measure
+from mtl.study.measures.check_measures import check_measures
+from mtl.study.measures.measure import measure
 from tests.mtl.analysis import worth
 from tests.mtl.analysis.norm_measure import ROW
 

@@ -436,5 +436,5 @@ def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, mess
     (tmp_path / "fine.yaml").write_text("seed: 1\n")
     assert main(["train", str(tmp_path / "fine.yaml"), str(tmp_path / "bad.yaml")]) == 2
     errors = capsys.readouterr().err
-    assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: {message}")
+    assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: line 1: {message}")
     assert errors.count("\n") == 1
