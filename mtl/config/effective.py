@@ -8,6 +8,7 @@ neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -92,14 +93,18 @@ def settings_in(config: Mapping[str, Any]) -> TrainConfig:
 
 
 def _laid_over(default: Any, config: Mapping[str, Any]) -> Any:
-    """A dataclass's object with the values that a mapping has for its fields; a group keeps its class."""
-    groups = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    values = {
-        key: _laid_over(groups[key], value or {}) if dataclasses.is_dataclass(groups[key]) else value
-        for key, value in config.items()
-        if key in groups
-    }
-    return dataclasses.replace(default, **values)
+    """A dataclass's object with the values that a mapping has for its fields; a group keeps its class.
+
+    Values are taken as they are, also those that today's program would refuse.
+    """
+    made = copy.copy(default)
+    for field in dataclasses.fields(default):
+        if field.name in config:
+            value, before = config[field.name], getattr(default, field.name)
+            vars(made)[field.name] = (
+                _laid_over(before, value or {}) if dataclasses.is_dataclass(before) else value
+            )
+    return made
 
 
 def reference() -> TrainConfig:

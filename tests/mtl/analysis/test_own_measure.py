@@ -16,13 +16,15 @@ from mtl.commands.command_table import COMMANDS, measuring_command
 from mtl.commands.help import help_of
 from mtl.commands.main import main
 from mtl.config.effective import plain
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS, measured_groups
 from mtl.probes.tables import heads_table
 from mtl.runs.folder.code_fingerprint import modules_of
 from mtl.study.config import ProbesConfig
-from mtl.study.jobs import measuring_code, probe_settings
+from mtl.study.jobs.job import Job, code_part
+from mtl.study.jobs.wanted import codes_of, probe_settings
 from mtl.study.measures.check_measures import check_measures
 from mtl.study.measures.measure import measure
 from tests.mtl.analysis import worth
@@ -76,7 +78,7 @@ def test_a_study_measures_it_with_settings_of_its_own(norm, run) -> None:
     assert set(heads["measure"]) == {"norm"}
     assert (made_of["norm.order"], made_of["norm.sentences"]) == ("1", "4")
     # What the result is made of.
-    assert probe_settings(settings, "norm") == {"probes.sentences": 4, "probes.options.order": 1}
+    assert probe_settings(probes, "norm") == {"probes.sentences": 4, "probes.options.order": 1}
     assert measured_groups().index("norm") < measured_groups().index("curve")  # whose orders may use it
     for wrong, message in (
         ({"norm": {"oder": 1}}, "unknown key 'oder': did you mean 'order'"),
@@ -89,10 +91,11 @@ def test_a_study_measures_it_with_settings_of_its_own(norm, run) -> None:
 
 def test_a_new_row_repeats_no_other_measure(norm, monkeypatch) -> None:
     names = ("probes", "importance", "ablation", "relevance", "curve")
-    with_norm = [measuring_code(name, {}, {}) for name in names]
+    job = Job("run", "all", TrainConfig(), probes=ProbesConfig(measures=names))
+    with_norm = codes_of(job)
     monkeypatch.delitem(GROUPS, "norm")
-    assert [measuring_code(name, {}, {}) for name in names] == with_norm
-    assert len(set(with_norm)) == len(names)
+    assert codes_of(job) == with_norm
+    assert len({with_norm[code_part(name)] for name in names}) == len(names)
     for name in names:
         assert "mtl.probes.measures.groups" not in modules_of(*GROUPS[name].modules)
     assert "mtl.probes.measures.clustering" in modules_of(*GROUPS["probes"].modules)

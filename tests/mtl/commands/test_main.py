@@ -149,7 +149,7 @@ def test_an_interrupted_command_says_whether_it_can_be_resumed(name, resumes, mo
 
     monkeypatch.setattr("mtl.commands.main._run", interrupt)
     assert main([name, "x"]) == 130
-    assert ("resumes" in capsys.readouterr().err) == resumes
+    assert ("to resume" in capsys.readouterr().err) == resumes
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):

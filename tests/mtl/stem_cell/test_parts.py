@@ -13,7 +13,8 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.folder.code_fingerprint import modules_of, used_modules
 from mtl.stem_cell.clones_start import CLONES
-from mtl.study.jobs import training_code
+from mtl.study.jobs.job import Job
+from mtl.study.jobs.wanted import codes_of
 from mtl.training.check import check_settings
 
 PAIR = ["--tasks=pos,dep", "--encoder.name=bert-base-cased"]
@@ -44,17 +45,25 @@ def test_a_run_is_made_of_the_parts_that_it_uses(words: list[str], modules: set[
 
 def test_a_changed_part_repeats_the_runs_that_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Path.read_bytes
-    plain, watched = values(), values("--gradient_conflict_every=5")
-    before = training_code(plain), training_code(watched)
+    configs = [
+        configured("mtl train", TrainConfig, words)
+        for words in (PAIR, [*PAIR, "--gradient_conflict_every=5"])
+    ]
+    before = [training_code(config) for config in configs]
     assert before[0] != before[1]
 
     def read_changed(self: Path) -> bytes:
         return read(self) + (b"\nCHANGED = 1\n" if self.name == "gradient_conflict.py" else b"")
 
     monkeypatch.setattr(Path, "read_bytes", read_changed)
-    monkeypatch.setattr("mtl.study.jobs.code_fingerprint", _uncached())
-    assert training_code(plain) == before[0]
-    assert training_code(watched) != before[1]
+    monkeypatch.setattr("mtl.study.jobs.wanted.code_fingerprint", _uncached())
+    after = [training_code(config) for config in configs]
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+
+
+def training_code(config: TrainConfig) -> str:
+    return codes_of(Job("run", "all", config))["code"]
 
 
 def _uncached():
