@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.binarise import NULL, binarise, build, constituents
+from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.task import Labels, Task
 
@@ -26,11 +27,11 @@ class Con(Task):
     score: ClassVar[str] = "f1"
     figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
 
-    span_dim: int = 128
+    span_dim: Size = 128
     """Size of the vectors that brackets are scored from."""
-    label_dim: int = 128
+    label_dim: Size = 128
     """Size of the vectors that the brackets' labels are scored from."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Dropout of these vectors."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import Labels, Task
 
@@ -25,11 +26,11 @@ class Dep(Task):
     score: ClassVar[str] = "las"
     figures: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
 
-    arc_dim: int = 256
+    arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""
-    relation_dim: int = 64
+    relation_dim: Size = 64
     """Size of the vectors that relations are scored from."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Dropout of these vectors."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:

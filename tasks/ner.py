@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout, Range, Size
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Labels, Task
@@ -26,11 +27,11 @@ class Ner(Task):
     score: ClassVar[str] = "f1"
     figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 
-    dim: int = 150
+    dim: Size = 150
     """Size of the vectors of a span's first and last word."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Share of features dropped in training, of those vectors and of the word vectors."""
-    threshold: float = 0.5
+    threshold: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5
     """Probability (of a type against no entity) from which a span is taken; F1 is best at half the F1 reached
     (Lipton et al. 2014)."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
@@ -26,7 +27,7 @@ class Pos(Task):
 
     inventory: Literal["tags", "upos"] = "tags"
     """Which tags: the treebank's own (`tags`, XPOS) or the universal ones (`upos`)."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
 
     @property

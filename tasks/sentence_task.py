@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
@@ -21,7 +22,7 @@ class SentenceTask(Task):
     pooling: Literal["mean", "first", "attention"] = "mean"
     """The sentence's vector: the mean of its words', that of the first special token ([CLS]), or attention of
     a learned query to the words."""
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """Share of the sentence vector's features dropped in training."""
 
     @property

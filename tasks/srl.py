@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mtl.tasks.frames import dropped, roles
+from mtl.tasks.ranges import Dropout, Range, Size
 from mtl.tasks.sentence import Frame, Sentence
 from mtl.tasks.task import Labels, Task
 
@@ -28,11 +29,11 @@ class Srl(Task):
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1"
     )  # fmt: skip
 
-    dim: int = 256
+    dim: Size = 256
     """Size of the hidden layer over a predicate and a word."""
-    reach: int = 24
+    reach: Annotated[int, Range(0, 65_536)] = 24
     """Distances between predicate and word are told apart up to this many words."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:

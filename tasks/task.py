@@ -56,8 +56,6 @@ class Task(ABC):
     """Which of the metric's figures stands for the task in model selection."""
     figures: ClassVar[tuple[str, ...]]
     """The names of the metric's figures; one that ends in `/` stands for a figure per label after it."""
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """By setting the least and the largest number that it may have, if no general rule has it."""
     sentences: ClassVar[tuple[int, ...]] = (1,)
     """How many sentences the task annotates together: one, or (2) those of a pair."""
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout, Range
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
     from mtl.tasks.metrics.metric import TaskMetric
+
+
+Beam = Annotated[int, Range(1, 1_000)]
+LengthPenalty = Annotated[float, Range(-100, 100)]
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,11 @@ class Translate(Task):
     """Language of the source, as the checkpoint names it if it is for several (`en`, `en_XX`)."""
     target: str = ""
     """Language of the translation."""
-    label_smoothing: float = 0.1
+    label_smoothing: Dropout = 0.1
     """Share of the probability that training spreads evenly over all subwords."""
-    beam: int = 5
+    beam: Beam = 5
     """Hypotheses of beam search; 1: greedy search."""
-    length_penalty: float = 1.0
+    length_penalty: LengthPenalty = 1.0
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 
     tokenize: str = "auto"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
+from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
     from mtl.analysis.ablation.joint import Ablation
@@ -34,7 +34,7 @@ def ablate(
     sentences: int | None = None,
     masks: bool = True,
     draws: int = 10_000,
-    seed: int = 0,
+    seed: Seed = 0,
     json_out: Path | None = None,
     out: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
@@ -70,7 +70,6 @@ def ablate(
     from mtl.commands.progress import sentence_progress
     from mtl.files import write_json
 
-    check_seed(seed)
     if draws < 1:
         raise InputError(f"draws={draws}: give at least 1")
     if heads is not None and mask is not None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.arguments import check_new_folder, check_seed
+from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
+from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
     from mtl.analysis.costs.sharing import Cost
@@ -26,7 +27,7 @@ def collaborate(
     out: Path,
     starts: int = 3,
     steps: int = 200,
-    seed: int = 0,
+    seed: Seed = 0,
     lengths: tuple[int, ...] = (16, 64, 256),
     rounds: int = 5,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
@@ -61,7 +62,6 @@ def collaborate(
     from mtl.models.opened import open_encoder
     from mtl.runs.folder.run import Run
 
-    check_seed(seed)
     check_new_folder(out)
     source = Run.open(model) if (Path(model) / "config.yaml").exists() else None
     if source is not None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
+from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +26,7 @@ def compare(
     tasks: tuple[str, ...] = (),
     level: float = 0.95,
     draws: int = 10_000,
-    seed: int = 0,
+    seed: Seed = 0,
     names: tuple[str, ...] = ("first", "second"),
     out: Path | None = None,
 ) -> None:
@@ -47,7 +47,6 @@ def compare(
     from mtl.files import check_file_place
     from mtl.runs.compare.comparison import compare_runs
 
-    check_seed(seed)
     if not 0 < level < 1:
         raise InputError(f"--level={level}: use a number between 0 and 1")
     if draws < 100:

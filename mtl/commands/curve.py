@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from mtl.commands.arguments import check_seed
 from mtl.errors import InputError
+from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
     from mtl.analysis.curves.curve import CurvePoint
@@ -22,7 +22,7 @@ def curve(
     task: tuple[str, ...] = (),
     steps: int = 10,
     draws: int = 5,
-    seed: int = 0,
+    seed: Seed = 0,
     split: Literal["train", "dev", "test"] = "test",
     rank_split: Literal["train", "dev", "test"] = "dev",
     corpus: Path | None = None,
@@ -87,7 +87,6 @@ def curve(
     check_orders(by)
     if not (by or gates or targets):
         raise InputError("--by=[] names no order: give one, or --gates or --targets")
-    check_seed(seed)
     numbers = {
         "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
         "gates_epochs": gates_epochs,

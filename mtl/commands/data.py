@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from mtl.errors import counted
+from mtl.tasks.ranges import Seed
 
 _NO_FILES: list[str] = []
 
@@ -65,7 +66,7 @@ def toy(
     train: int = 4000,
     dev: int = 500,
     test: int = 500,
-    seed: int = 0,
+    seed: Seed = 0,
     overwrite: bool = False,
 ) -> None:
     """Generate a small corpus with all five layers.

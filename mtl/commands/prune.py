@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
-from mtl.commands.arguments import check_new_folder
 from mtl.commands.heads_given import heads_given
+from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TaskName, TrainConfig

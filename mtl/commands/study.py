@@ -18,13 +18,14 @@ from mtl.errors import InputError, counted, plain_name
 from mtl.files import check_folder_place
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
+from mtl.tasks.ranges import CountOrNone
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of the command; the study itself is in its file."""
 
-    jobs: int = 0
+    jobs: CountOrNone = 0
     """Runs side by side here; 0: one per GPU, or one on a CPU. With Ray: at most; 0: all that fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
@@ -57,8 +58,6 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.study.config import StudyConfig
     from mtl.study.jobs.plan import carrying_out, make_plan
 
-    if options.jobs < 0:
-        raise InputError(f"--jobs={options.jobs}: give a number of runs side by side, or 0 to leave it open")
     config = configured("mtl study", StudyConfig, words, options=Options)
     folder = _folder(config.studies, config.name, words)
     if not options.dry_run:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mtl.commands.arguments import split_options
 from mtl.errors import InputError, counted
+from mtl.tasks.ranges import Count, CountOrNone
 
 if TYPE_CHECKING:
     from mtl.sweep.file import Sweep
@@ -25,9 +26,9 @@ class Options:
 
     local: bool = False
     """Run the trials on this machine with Optuna, without a server."""
-    jobs: int = 0
+    jobs: CountOrNone = 0
     """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
-    trials: int | None = None
+    trials: Count | None = None
     """Most trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of this agent."""
     status: bool = False
     """With `local`: show the trials, and end."""
@@ -97,13 +98,7 @@ def sweep(words: Sequence[str]) -> int:
 
 
 def _check_options(options: Options) -> None:
-    """Raise `InputError` for numbers out of range, and for options that would have no effect."""
-    if options.trials is not None and options.trials < 1:
-        raise InputError(f"--trials={options.trials}: give a number above 0")
-    if options.jobs < 0:
-        raise InputError(
-            f"--jobs={options.jobs}: give a number of trials side by side, or 0 to leave it open"
-        )
+    """Raise `InputError` for options that would have no effect."""
     given = {field.name for field in fields(Options) if getattr(options, field.name) != field.default}
     mode = next((mode for mode in _FITTING if mode in given), None)
     fitting = ("trials", "name") if mode is None else (mode, *_FITTING[mode])

@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mtl.config.ranges import RANGES
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, text_of
 from mtl.errors import InputError, counted
 from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import Beam, LengthPenalty, Translate
 
 if TYPE_CHECKING:
     from mtl.models.batches import Tokenizer
@@ -26,8 +25,8 @@ _LINE_END = re.compile(r"[\r\n]+")
 
 def translate(
     run: Path,
-    beam: int | None = None,
-    length_penalty: float | None = None,
+    beam: Beam | None = None,
+    length_penalty: LengthPenalty | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> int:
     """Translate standard input line by line, a sentence a line; an empty line stays empty.
@@ -50,11 +49,6 @@ def translate(
         raise InputError(
             f"{run} does not translate: its tasks are {', '.join(model.tasks)}; use 'mtl predict'"
         )
-    if beam is not None and beam < 1:
-        raise InputError(f"--beam={beam}: give at least 1")
-    penalties = RANGES["translate.length_penalty"]
-    if length_penalty is not None and length_penalty not in penalties:
-        raise InputError(f"--length_penalty={length_penalty:g}: give a number {penalties}")
     model.tasks[Translate.name] = replace(
         task,
         beam=task.beam if beam is None else beam,

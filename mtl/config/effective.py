@@ -8,61 +8,41 @@ neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mtl.config.part import files_of_parts, parts
-from mtl.config.schema import (
-    TASK_NAMES,
-    BalancerConfig,
-    CorpusConfig,
-    Files,
-    GatesConfig,
-    PruningRegime,
-    TrainConfig,
-    default_rates,
-)
+from mtl.config.marks import Joint, Place, Used, Volatile, Was, marked
+from mtl.config.part import parts
+from mtl.config.schema import TASK_NAMES, BalancerConfig, Files, TrainConfig, default_rates
 from mtl.tasks.variants import tasks_of
 
-CHANGED_DEFAULTS: dict[str, Any] = {
-    "gates.penalty": 0.01,
-    "optimizer.encoder_lr": 5e-5,
-    "optimizer.decoder_lr": 1e-3,
-}
+CHANGED_DEFAULTS: dict[str, Any] = {key: was.value for key, was in marked(TrainConfig, Was)}
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
 
-Whoever changes the default of a key adds it here, with the default of before, and never takes it out again
-(a second change leaves the entry as it is). A key that is added with a default that does *not* do what the
-program did before belongs here, too, with the value that does. Then
+Whoever changes the default of a key marks the field with the default of before (`Was`), and never takes the
+mark away again (a second change leaves it as it is). A key that is added with a default that does *not* do
+what the program did before gets the mark, too, with the value that does. Then
 
 - runs made with the old default keep their fingerprint, and runs with the new one get another, also after
   the default changes again;
 - a configuration file of a run that lacks the key is read as having the old value.
 
-A default that computes the same for everything that could be trained before does not belong here:
+A default that computes the same for everything that could be trained before needs no mark:
 `encoder.pooling` and `encoder.word_dropout` are `null`, which is `mean` and 0.2 for all encoders but
 decoder-only models, of which there were none.
 """
 
-_VOLATILE = ("overwrite", "runs", "trainer.threads", "trainer.checkpoint_minutes", "wandb")
+VOLATILE = tuple(key for key, _ in marked(TrainConfig, Volatile))
 """Keys that do not change what a run computes: a run may be resumed with others."""
+_PLACES = frozenset(key for key, _ in marked(TrainConfig, Place))
 
 _ALWAYS = ("tasks",)
 """Keys that count though they have their default: a run is what its tasks make of it."""
 
-_OF_BALANCERS = {
-    "fixed": ("weights",),
-    "moving_average": ("window",),
-    "gradnorm": ("alpha", "lr"),
-    "uncertainty": ("lr",),
-}
-"""The settings that each balancer has."""
-_OF_JOINT_RUNS = (
-    "gates.scope", "gates.overlap_penalty", "gates.at_most", *(part.key for part in parts()),
-)  # fmt: skip
+_OF_JOINT_RUNS = (*(key for key, _ in marked(TrainConfig, Joint)), *(part.key for part in parts()))
 """The settings that make no difference to a run of one task."""
-_BALANCED = tuple(dict.fromkeys(key for keys in _OF_BALANCERS.values() for key in keys))
 
 
 def only_used(config: TrainConfig) -> TrainConfig:
@@ -99,70 +79,32 @@ def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
 
 def unused_keys(config: TrainConfig) -> tuple[str, ...]:
     """The dotted keys, and groups of keys, whose values make no difference to this run."""
-    used = tasks_of(config.tasks)
-    others = [name for name in TASK_NAMES if name not in used]
-    unused = [*others, *(f"corpus.{name}" for name in others)]
-    if all(getattr(config.corpus, name) is not None for name in used):
-        unused += ["corpus.path", "corpus.files"]
-    if config.batch.mode == "aligned":
-        unused.append("batch.sampling")
-    if config.batch.mode == "aligned" or config.batch.sampling != "tempered":
-        unused.append("batch.temperature")
-    of_balancer = _OF_BALANCERS.get(config.balancer.name, ())
-    unused += [f"balancer.{key}" for key in _BALANCED if key not in of_balancer]
-    unused += [f"gates.{key}" for key in _unused_of_gates(config.gates, len(config.tasks), config.pruning)]
-    for part in parts():
-        unused += part.unused(config)
-    if not config.importance_every:
-        unused.append("importance_sentences")
-    return tuple(unused)
-
-
-def _unused_of_gates(gates: GatesConfig, tasks: int, regime: PruningRegime) -> list[str]:
-    every = [field.name for field in dataclasses.fields(GatesConfig)]
-    if regime == "none":
-        return every
-    if regime == "fixed":
-        return [key for key in every if key not in ("scope", "masks")]
-    unused = ["masks"]
-    if gates.scope == "shared" or tasks < 2:
-        unused += ["overlap_penalty", "at_most"]
-    if gates.target_open is not None and not isinstance(gates.penalty, Mapping):
-        unused += ["penalty", "penalty_warmup"]
-    return unused
+    unused = [key for key, used in marked(TrainConfig, Used) if not used.when(config)]
+    return (*unused, *(key for part in parts() for key in part.unused(config)))
 
 
 def settings_in(config: Mapping[str, Any]) -> TrainConfig:
-    """What `unused_keys` looks at in a run's configuration, which may be of an older program and lack keys.
+    """A run's configuration for `unused_keys`; it may be of an older program, and lack keys or have others.
 
-    All else has its neutral value.
+    Keys that it lacks have their neutral values.
     """
-    default = reference()
-    values = {key: config[key] for key in ("pruning", "importance_every") if key in config}
-    values["tasks"] = tuple(config["tasks"])
-    for group, keys in _DECIDING.items():
-        given = config.get(group) or {}
-        inner = {key: _number(given[key]) for key in keys if key in given}
-        values[group] = dataclasses.replace(getattr(default, group), **inner)
-    corpus = config.get("corpus") or {}
-    of_task: dict[str, Any] = {name: Files() for name in TASK_NAMES if corpus.get(name) is not None}
-    return dataclasses.replace(default, **values, corpus=CorpusConfig(**of_task))
+    of_run = {key: value for key, value in config.items() if key not in TASK_NAMES}  # tasks decide of nothing
+    return _laid_over(reference(), {**of_run, "tasks": tuple(config["tasks"])})
 
 
-_DECIDING = {
-    "gates": ("scope", "target_open", "penalty"),
-    "batch": ("mode", "sampling"),
-    "balancer": ("name",),
-    **{part.key: part.deciding for part in parts() if part.deciding},
-}
-"""The settings that decide which others a run uses."""
+def _laid_over(default: Any, config: Mapping[str, Any]) -> Any:
+    """A dataclass's object with the values that a mapping has for its fields; a group keeps its class.
 
-
-def _number(value: Any) -> Any:
-    """A number of heads as the configuration has it, also one that an older program wrote as an integer."""
-    if isinstance(value, Mapping):
-        return {key: float(number) for key, number in value.items()}
-    return float(value) if isinstance(value, int) else value
+    Values are taken as they are, also those that today's program would refuse.
+    """
+    made = copy.copy(default)
+    for field in dataclasses.fields(default):
+        if field.name in config:
+            value, before = config[field.name], getattr(default, field.name)
+            vars(made)[field.name] = (
+                _laid_over(before, value or {}) if dataclasses.is_dataclass(before) else value
+            )
+    return made
 
 
 def reference() -> TrainConfig:
@@ -275,12 +217,9 @@ def _leaves(
 
 
 def _is_volatile(key: str) -> bool:
-    return any(key == volatile or key.startswith(f"{volatile}.") for volatile in _VOLATILE)
+    return any(key == volatile or key.startswith(f"{volatile}.") for volatile in VOLATILE)
 
 
 def is_place(key: str) -> bool:
     """Whether a key's value is a path."""
-    in_corpus = key == "corpus.path" or (
-        key.startswith("corpus.") and key.rpartition(".")[2] in ("train", "dev", "test")
-    )
-    return in_corpus or key in ("init_from", "gates.masks", *files_of_parts())
+    return key in _PLACES

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from mtl.errors import InputError, did_you_mean
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
+def remembered(function: F) -> F:
+    """`lru_cache` for functions of a dataclass, which mypy does not take for hashable."""
+    return cast(F, lru_cache(function))
+
+
+@remembered
 def hints_of(kind: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
-    return _hints(kind)
-
-
-@lru_cache
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    """The types of a dataclass's fields, without what annotates them; none for other types."""
+    hints = get_type_hints(kind) if is_dataclass(kind) else {}
+    return {field.name: hints[field.name] for field in fields(kind)} if hints else {}
 
 
 def without_null(hint: Any) -> tuple[Any, bool]:
@@ -50,16 +56,21 @@ def mapping_of(hint: Any) -> tuple[Any, Any] | None:
 def known_keys_of(kind: Any) -> tuple[str, ...]:
     """All dotted keys of a configuration, groups included, and those of mappings whose keys are listed."""
     keys = []
-    for name, kind_of_field in hints_of(kind).items():
-        hint, _ = without_null(kind_of_field)
-        keys.append(name)
-        if is_dataclass(hint):
-            keys += [f"{name}.{inner}" for inner in known_keys_of(hint)]
-        elif mapping := mapping_of(hint):
-            keys += [f"{name}.{choice}" for choice in choices_of(mapping[0])]
+    for name, hint in hints_of(kind).items():
+        inner, _ = without_null(hint)
+        listed = choices_of((mapping_of(inner) or (None,))[0])
+        keys += [name, *(f"{name}.{below}" for below in (*known_keys_of(inner), *listed))]
     return tuple(keys)
 
 
-def switches_of(kind: Any) -> frozenset[str]:
-    """The keys that are true or false, and need no value to be true."""
-    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+def hint_of(kind: Any, dotted: str, others: Sequence[str] = ()) -> Any:
+    """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
+    hint: Any = kind
+    for name in dotted.split("."):
+        group, _ = without_null(hint)
+        mapping = mapping_of(group)  # such as balancer.weights.dep
+        hint = mapping[1] if mapping else hints_of(group).get(name)
+        if hint is None:
+            known = [*others, *known_keys_of(kind)]
+            raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
+    return hint

@@ -1,38 +1,46 @@
-"""Configuration files and dotted keys, made into typed values by jsonargparse.
+"""Configuration files and dotted keys, made into typed values by pydantic.
 
-jsonargparse checks each value against the type of its key. Its messages are long and in its own terms, so
-that they are not shown: a refused value is described here by its key and type.
+pydantic checks each value against the type of its key. Its messages are in its own terms, so that they are
+not shown: a refused value is described here by its key and type.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from argparse import ArgumentError, ArgumentTypeError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.keys import (
     choices_of,
+    hint_of,
     hints_of,
     item_of,
     known_keys_of,
     mapping_of,
-    switches_of,
+    remembered,
     without_null,
 )
+from mtl.config.ranges import out_of_range
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.yaml_file import dump, read_mapping, value_of
-from mtl.errors import InputError, as_input_error, did_you_mean
+from mtl.config.yaml_file import dump, read_located, value_of
+from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
 _PRINT = "--print_config"
+
+
+class _Fault(InputError):
+    """A refused value, and its dotted key."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
@@ -41,10 +49,10 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     The names of the command's other `options` are known, too, when a misspelt key is looked up. With
     `--print_config` the configuration is printed, and the program ends.
     """
-    try:
-        made = configuration_from(kind, given_values(program, kind, words, options))
-    except InputError as error:
-        raise InputError(f"{_file_at_fault(program, kind, words, str(error))}{error}") from error
+    values, places = _read(program, kind, words, options)
+    made = _made(kind, values, places)
+    for fault in out_of_range(made):
+        raise InputError(f"{_place(fault.partition('=')[0], places)}{fault}")
     if _PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(dump(settings), end="")
@@ -56,147 +64,157 @@ def given_values(
     program: str, kind: type[T], words: Sequence[str], options: type | None = None
 ) -> dict[str, Any]:
     """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
+    return _read(program, kind, words, options)[0]
+
+
+def _read(
+    program: str, kind: type, words: Sequence[str], options: type | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that are given, and by dotted key the file and line of those from files."""
     values: dict[str, Any] = {}
-    others = [] if options is None else [option.name for option in fields(options)]
-    command = program.removeprefix("mtl ")
+    places: dict[str, str] = {}
+    others = [field.name for field in fields(options)] if options else []
     for word in joined(words, switches_of(kind)):
+        key, is_given, text = word.lstrip("-").partition("=")
         if word == _PRINT:
             continue
-        if not word.startswith("-"):
-            _lay_over(values, read_mapping(Path(word), command), kind)
-        elif word.startswith("--config="):
-            _lay_over(values, read_mapping(Path(word.removeprefix("--config=")), command), kind)
-        elif not word.startswith("--") or "=" not in word:
-            key = word.lstrip("-").partition("=")[0]
-            _hint_of(kind, ALIASES.get(key, key), others)
-            raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
-        else:
-            key, text = word[2:].split("=", 1)
-            _put(values, kind, ALIASES.get(key, key), text, others)
-    return values
-
-
-def _file_at_fault(program: str, kind: type, words: Sequence[str], fault: str) -> str:
-    """The YAML file that has this fault by itself, too, as the beginning of the message.
-
-    It is empty where the fault is on the command line, and where the message has a file already.
-    """
-    for word in joined(words, switches_of(kind)):
-        if word.startswith("-") and not word.startswith("--config="):
+        if not word.startswith("-") or word.startswith("--config="):
+            path = text if word.startswith("-") else word
+            given, lines = read_located(Path(path), program.removeprefix("mtl "))
+            values = _over(values, given, kind)
+            places |= {key: f"{Path(path)}: line {line}: " for key, line in lines.items()}
             continue
-        path = str(Path(word.removeprefix("--config=")))
-        try:
-            configuration_from(kind, given_values(program, kind, [word]))
-        except InputError as error:
-            if str(error) == fault and not fault.startswith(path):
-                return f"{path}: "
-    return ""
+        key = ALIASES.get(key, key)
+        hint = hint_of(kind, key, others)
+        if not word.startswith("--") or not is_given:
+            raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
+        values = _with(values, key.split("."), spelt(text, hint), hint)
+        places = {other: place for other, place in places.items() if not f"{other}.".startswith(f"{key}.")}
+        places[key] = ""
+    return values, places
+
+
+def _over(old: Any, new: Any, hint: Any) -> Any:
+    """A value over the one that is there; a group of keys keeps those that the new one lacks."""
+    group, _ = without_null(hint)
+    if not (is_dataclass(group) and isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    hints = hints_of(group)
+    return {**old, **{name: _over(old.get(name), value, hints.get(name)) for name, value in new.items()}}
+
+
+def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
+    """The nested values with another one at a path, whose type is `hint`."""
+    if not path:
+        return _over(old, value, hint)
+    inner = old if isinstance(old, Mapping) else {}
+    return {**inner, path[0]: _with(inner.get(path[0]), path[1:], value, hint)}
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
-    values = read_mapping(path)
-    return configuration_from(kind, with_older_defaults(values) if kind is TrainConfig else values, str(path))
+    values, lines = read_located(path)
+    places = {"": f"{path}: "} | {key: f"{path}: line {line}: " for key, line in lines.items()}
+    return _made(kind, with_older_defaults(values) if kind is TrainConfig else values, places)
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """An object of a dataclass from nested plain values; an error message starts with `where`."""
+    return _made(kind, values, {"": f"{where}: " if where else ""})
+
+
+def _made(kind: type[T], values: Mapping[str, Any], places: Mapping[str, str]) -> T:
+    """An object of a dataclass; a message starts with the place of its key, or of the group that it is in."""
+    from pydantic import ValidationError
+
     try:
-        return _built(kind, values, "")
-    except InputError as error:
-        raise InputError(f"{where}: {error}" if where else str(error)) from error
+        return cast(T, _validator(kind).validate_python(values))
+    except ValidationError as error:
+        fault = _fault(kind, values, error.errors(include_url=False)[0])
+        raise InputError(f"{_place(fault.key, places)}{fault}") from error
 
 
-def _built(kind: type[T], values: Mapping[str, Any], prefix: str) -> T:
-    """The object of a dataclass; `prefix` is the dotted key that holds it, with a dot."""
-    hints = hints_of(kind)
-    fields_given: dict[str, Any] = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        if name not in hints:
-            known = [f"{prefix}{dotted}" for dotted in known_keys_of(kind)]
-            raise InputError(f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
-        hint, optional = without_null(hints[name])
-        item = item_of(hint)
-        if value is None:
-            if not optional:
-                raise InputError(f"{key} cannot be null: give a value, or leave it out")
-            fields_given[name] = None
-        elif is_dataclass(hint):
-            fields_given[name] = _group(hint, value, key)
-        elif is_dataclass(item) and isinstance(value, list | tuple):
-            groups = [_group(item, inner, f"{key}[{number}]") for number, inner in enumerate(value)]
-            fields_given[name] = get_origin(hint)(groups)
+def _place(key: str, places: Mapping[str, str]) -> str:
+    """The place of a dotted key, or of the group that it is in."""
+    while key and key not in places:
+        key = key.rpartition("[" if key.endswith("]") else ".")[0]
+    return places.get(key, "")
+
+
+@remembered
+def _validator(kind: Any) -> Any:
+    """pydantic's validator of a dataclass: unknown keys are refused, and no value becomes one of another type
+    but a quoted number, and a whole number where any number is wanted."""
+    from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
+    from pydantic_core.core_schema import no_info_before_validator_function
+
+    def strict(schema: Any) -> None:
+        for key, inner in schema.items() if isinstance(schema, dict) else enumerate(schema):
+            if isinstance(inner, dict | list | tuple) and key not in ("default", "serialization", "metadata"):
+                strict(inner)
+        if not isinstance(schema, dict):
+            return
+        if schema.get("type") == "dataclass-args":
+            schema["extra_behavior"] = "forbid"
+        if schema.get("type") in ("int", "float", "bool", "str"):
+            exact = {**schema, "strict": True}
+            number = no_info_before_validator_function(_unquoted, cast(Any, exact))
+            schema.update(exact if schema["type"] == "str" else number)
+
+    schema = TypeAdapter(kind).core_schema
+    strict(schema)
+    return SchemaValidator(schema)
+
+
+def _unquoted(value: Any) -> Any:
+    return value_of(value) if isinstance(value, str) and value.strip() else value
+
+
+def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> _Fault:
+    """What is wrong with a value, from the first of pydantic's errors."""
+    key, hint = "", kind
+    for part in error["loc"]:
+        group, _ = without_null(hint)
+        item = item_of(group)
+        if is_dataclass(group):
+            known = [f"{key}.{name}".lstrip(".") for name in known_keys_of(group)]
+            key = f"{key}.{part}".lstrip(".")
+            if part not in hints_of(group):
+                return _Fault(key, f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
+            hint = hints_of(group)[part]
+        elif is_dataclass(item):
+            key, hint = f"{key}[{part}]", item
         else:
-            fields_given[name] = _judged(key, hints[name], value)
-    with as_input_error(prefix.rstrip(".")):  # of a dataclass that checks its own values
-        return kind(**fields_given)
+            break
+        if error["type"] == "missing" and part == error["loc"][-1]:
+            return _Fault(key, f"{key} is missing")
+        value = value[part]
+    if error["type"] == "value_error":  # of a dataclass that checks its own values
+        cause = error["ctx"]["error"]
+        return _Fault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
+    return _Fault(key, refusal(key, hint, value))
 
 
-def _group(kind: Any, value: Any, key: str) -> Any:
-    """The object of a dataclass that a key holds."""
-    if isinstance(value, kind):
-        return value
-    if not isinstance(value, Mapping):
-        raise InputError(f"{key} holds other keys, and cannot be '{value}'; set {key}.KEY")
-    return _built(kind, value, f"{key}.")
-
-
-def _judged(key: str, hint: Any, value: Any) -> Any:
-    """A value as jsonargparse converts it to its type; raises `InputError` if it does not fit."""
-    kind, optional = without_null(hint)
-    if kind is str and isinstance(value, str):
-        return value  # which jsonargparse would read once more: "null" is a text here
-    given = plain(value)
-    # A study's plan is hundreds of configurations, nearly all of whose values are the same.
-    single = given is None or isinstance(given, str | int | float)
-    cacheable = single and item_of(kind) is None and mapping_of(kind) is None
-    try:
-        parsed = (_parsed_once if cacheable else _parsed)(hint, given)
-    except (ArgumentError, ArgumentTypeError) as error:
-        raise InputError(_wrong(key, hint, value)) from error
-    if (parsed is None and not optional) or (kind is Path and given == ""):
-        raise InputError(_wrong(key, hint, value))
-    if isinstance(parsed, Mapping):  # whose keys jsonargparse does not look at
-        allowed = choices_of((mapping_of(kind) or (str,))[0])
-        for name in parsed if allowed else ():
-            if name not in allowed:
-                raise InputError(f"unknown key '{key}.{name}'{did_you_mean(name, allowed)}")
-    return tuple(parsed) if get_origin(kind) is tuple else parsed
-
-
-def _parsed(hint: Any, value: Any) -> Any:
-    return _parser(hint).parse_object({"value": value}).value
-
-
-_parsed_once = lru_cache(maxsize=4096, typed=True)(_parsed)
-"""For single values of types that do not change; what is refused is not remembered."""
-
-
-@lru_cache(maxsize=256)
-def _parser(hint: Any) -> Any:
-    """A parser of one value. Whole dataclasses are not given to jsonargparse: to find their types, it would
-    execute what their modules import for type checkers alone, torch among them."""
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--value", type=hint | None)  # with None, so that types are checked and not called
-    return parser
-
-
-def _wrong(key: str, kind: Any, value: Any) -> str:
+def refusal(key: str, kind: Any, value: Any) -> str:
     """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
     shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"
     item, choices = item_of(hint), choices_of(hint)
-    choose = f": choose from {', '.join(choices)}"
-    if choices and item is None:
-        return f"{key}: unknown '{shown}'{did_you_mean(str(value), choices, choose)}"
+    if value is None:
+        return f"{key} cannot be null: give a value, or leave it out"
+    if is_dataclass(hint):
+        return f"{key} holds other keys, and cannot be '{shown}'; set {key}.KEY"
+    if isinstance(value, Mapping) and (names := choices_of((mapping_of(hint) or (str,))[0])):
+        odd = next((name for name in value if name not in names), None)
+        if odd is not None:
+            return f"unknown key '{key}.{odd}'{did_you_mean(odd, names)}"
     if item is not None and not isinstance(value, list | tuple):
         return f"{key}: expected a list, for instance --{key}=[{shown}], not {shown}"
-    if item is not None and choices:
-        odd = next((name for name in value if name not in choices), value)
-        return f"{key}: unknown '{odd}'{did_you_mean(str(odd), choices, choose)}"
+    if choices:
+        odd = value if item is None else next((name for name in value if name not in choices), value)
+        choose = f": choose from {', '.join(choices)}"
+        return f"{key}: unknown '{shown if item is None else odd}'{did_you_mean(str(odd), choices, choose)}"
     expected = f"a list, each {_TYPES.get(item, 'as its type says')}" if item else _described(hint)
     null = ", or null" if ", or " in expected else " or null"
     given = f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else repr(shown)
@@ -218,62 +236,36 @@ def _described(hint: Any) -> str:
     return _TYPES.get(hint, str(hint))
 
 
-def joined(words: Sequence[str], switches: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Every option and its value as one word."""
+def switches_of(kind: Any) -> frozenset[str]:
+    """The keys that are true or false, and need no value to be true."""
+    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+
+
+def joined(
+    words: Sequence[str],
+    switches: Collection[str] = (),
+    lists: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Every option and its value as one word; with `only`, options of other names stay as they are.
+
+    An option of `lists` takes all words up to the next option (`--against runs/*`), and comes once for each.
+    """
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        alone = "=" in word or word in ("-h", "--help", _PRINT)
-        if word[2:] in switches and word.startswith("--"):
-            value = rest.pop(0) if rest and rest[0] in ("true", "false") else "true"
-            word = f"{word}={value}"
-        elif word.startswith("-") and not alone and rest and not rest[0].startswith("--"):
-            word = f"{word}={rest.pop(0)}"
-        yield word
-
-
-def _lay_over(values: dict[str, Any], given: Mapping[str, Any], kind: Any) -> None:
-    """Put a file's values over those that are there; a group of keys keeps those that the file lacks."""
-    for name, value in given.items():
-        hint, _ = without_null(hints_of(kind).get(name))
-        if is_dataclass(hint) and isinstance(value, Mapping) and isinstance(values.get(name), dict):
-            _lay_over(values[name], value, hint)
+        name = word[2:].replace("-", "_")
+        alone = "=" in word or word in ("-h", "--help", _PRINT) or (only is not None and name not in only)
+        if not word.startswith("--") or alone:
+            yield word
+        elif name in switches:
+            yield f"{word}={rest.pop(0) if rest and rest[0] in ('true', 'false') else 'true'}"
+        elif not rest or rest[0].startswith("--"):
+            yield word
         else:
-            values[name] = value
-
-
-def _hint_of(kind: Any, dotted: str, others: Sequence[str]) -> Any:
-    """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
-    depth_of_last = dotted.count(".")
-    hint: Any = kind
-    whole: Any = kind  # with null, if the key may be null
-    for depth, name in enumerate(dotted.split(".")):
-        whole = hints_of(hint).get(name) if is_dataclass(hint) else None
-        hint, _ = without_null(whole)
-        mapping = mapping_of(hint)
-        if mapping is not None and depth == depth_of_last - 1:  # such as balancer.weights.dep
-            return mapping[1]
-        if hint is None:
-            known = [*others, *known_keys_of(kind)]
-            raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
-    return whole
-
-
-def _put(values: dict[str, Any], kind: Any, dotted: str, text: str, others: Sequence[str]) -> None:
-    """Put one key's value, as the command line spells it, over those that are there."""
-    hint = _hint_of(kind, dotted, others)
-    *above, last = dotted.split(".")
-    inner = values
-    for name in above:
-        if not isinstance(inner.get(name), dict):
-            inner[name] = {}
-        inner = inner[name]
-    value = spelt(text, hint)
-    group, _ = without_null(hint)
-    if is_dataclass(group) and isinstance(value, Mapping):
-        _lay_over(inner.setdefault(last, {}), value, group)
-    else:
-        inner[last] = value
+            yield f"{word}={rest.pop(0)}"
+            while name in lists and rest and not rest[0].startswith("--"):
+                yield f"{word}={rest.pop(0)}"
 
 
 def spelt(text: str, hint: Any) -> Any:
@@ -281,15 +273,15 @@ def spelt(text: str, hint: Any) -> Any:
     text = as_yaml(text)
     kind, optional = without_null(hint)
     item = item_of(kind)
-    plain_item = item in (str, int, float, Path) or get_origin(item) is Literal
-    if plain_item and not text.startswith("[") and not (optional and text == "null"):
+    if optional and text == "null":
+        return None
+    if (item in (str, int, float, Path) or choices_of(item)) and not text.startswith("["):
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if item in (int, float) else parts
-    mapping = get_origin(hint) is dict or (text.startswith("{") and mapping_of(hint) is not None)
-    structured = item is not None or is_dataclass(kind) or mapping
-    if structured or kind in (int, float, bool) or mapping_of(hint) is not None:
+    mapping = get_origin(hint) is dict or mapping_of(hint) is not None
+    if item is not None or is_dataclass(kind) or mapping or kind in (int, float, bool):
         return value_of(text) if text.strip() else text
-    return None if optional and text == "null" else text
+    return text
 
 
 def as_yaml(text: str) -> str:

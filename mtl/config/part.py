@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mtl.config.ranges import Range
+from mtl.config.marks import Place, marked
 from mtl.config.task_slots import Slot
 from mtl.registries import Registry, entry, module_of, names
 
@@ -25,12 +25,14 @@ class Part(ABC):
     key: ClassVar[str]
     """The key, or group of keys, in a run's configuration."""
     slot: ClassVar[Slot]
-    ranges: ClassVar[Mapping[str, Range]] = {}
-    """The numbers that its keys may have, by dotted key."""
-    deciding: ClassVar[tuple[str, ...]] = ()
-    """The keys of the group that decide which others a run uses."""
-    files: ClassVar[tuple[str, ...]] = ()
-    """The dotted keys that name files, which count by their content (`content`)."""
+    """Its type, or a dataclass; ranges and paths are marked there (`mtl.config.marks`)."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The dotted keys that name files (`Place`), which count by their content (`content`)."""
+        from mtl.config.schema import TrainConfig  # which has the slots of parts
+
+        return tuple(key for key, _ in marked(TrainConfig, Place) if f"{key}.".startswith(f"{self.key}."))
 
     @abstractmethod
     def used(self, config: Mapping[str, Any]) -> bool:

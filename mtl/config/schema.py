@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from mtl.config.marks import FilePath, Forbidden, Joint, Used, Volatile, Was
 from mtl.config.part import parts
 from mtl.config.task_slots import Slot, slot_per_task, with_slots
 from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.ranges import Count, CountOrNone, Dropout, Range, Seed, Share, Size
 from mtl.tasks.task import Task
-from mtl.tasks.variants import task_of, variants_of
+from mtl.tasks.translate import Translate
+from mtl.tasks.variants import task_of, tasks_of, variants_of
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
@@ -28,8 +33,15 @@ Kind = Literal["self", "encoder", "decoder", "cross"]
 """A kind of attention: `self` in models of one stack, the others in models that translate."""
 ByKind = float | dict[Kind, float]
 """A number for all kinds of attention together, or one for each."""
+Rate = Annotated[float, Range(0, 1)]
+Weight = Annotated[float, Range(0, math.inf)]
+Depth = Annotated[int, Range(1, 1_000)]
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""
+COMPARING = ("gradnorm", "pcgrad")
+"""Balancers that compare the tasks' gradients in every step."""
+LEARNING = ("dynamic", "static", "gates_only")
+"""Values of `pruning` with which masks are learned."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,7 @@ class EncoderConfig:
     model."""
     layers: Literal["last", "mix"] = "last"
     """Take the last layer's vectors, or a learned mix of all layers."""
-    word_dropout: float | None = None
+    word_dropout: Dropout | None = None
     """Share of words masked in training; `null`: 0.2, or 0 in a decoder-only model without a mask token."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """The attention implementation of transformers."""
@@ -53,11 +65,11 @@ class EncoderConfig:
 class Files:
     """Files of a corpus by split, instead of its folder."""
 
-    train: str | None = None
+    train: FilePath | None = None
     """Training file, folder or glob."""
-    dev: str | None = None
+    dev: FilePath | None = None
     """Development file, folder or glob."""
-    test: str | None = None
+    test: FilePath | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
     """jsonl, conllu, conll2012, conll2003, uner, brackets, conll2005, glue or parallel (whose paths are
@@ -70,16 +82,27 @@ class Files:
     """For conllu: the key in MISC, or the column of CoNLL-U Plus, that entities are read from."""
 
 
+def _of(task: type[Task]) -> Used:
+    return Used(lambda run: task.name in tasks_of(run.tasks))
+
+
+_SHARED_FILES = Used(lambda run: any(run.corpus.files_of(task) is None for task in run.tasks))
+
+
 @dataclass(frozen=True)
 @slot_per_task(
-    lambda task: Slot(Files | None, None, f"Files for {task.name.upper()} alone, instead of the folder's.")
+    lambda task: Slot(
+        Annotated[Files | None, _of(task)],
+        None,
+        f"Files for {task.name.upper()} alone, instead of the folder's.",
+    )
 )
 class CorpusConfig:
     """Where sentences come from; each task's name is a key too, for files of its own."""
 
-    path: str | None = "data/ewt5"
+    path: Annotated[FilePath | None, _SHARED_FILES] = "data/ewt5"
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
-    files: Files | None = None
+    files: Annotated[Files | None, _SHARED_FILES] = None
     """Files for all tasks whose layer their format has, instead of the folder's."""
 
     def files_of(self, task: str) -> Files | None:
@@ -94,16 +117,22 @@ class BatchConfig:
 
     mode: Literal["aligned", "separate"] = "aligned"
     """One encoder pass for all tasks annotated on a sentence, or batches of one task each."""
-    tokens: int = 6400
+    tokens: Annotated[int, Range(1, 100_000_000)] = 6400
     """Maximum number of padded subwords per batch."""
-    sentences: int | None = 16
+    sentences: Count | None = 16
     """Maximum number of sentences per batch; `null`: as many as `batch.tokens` allows."""
-    max_words: int = 512
+    max_words: Count = 512
     """Maximum number of words per sentence; longer ones are left out of training, and
     refused in dev and test."""
-    sampling: Literal["in_turn", "proportional", "tempered"] = "proportional"
+    sampling: Annotated[
+        Literal["in_turn", "proportional", "tempered"], Used(lambda run: run.batch.mode == "separate")
+    ] = "proportional"
     """Order of the tasks' batches if `batch.mode` is `separate`."""
-    temperature: float = 2.0
+    temperature: Annotated[
+        float,
+        Range(0, 1_000, open_low=True),
+        Used(lambda run: run.batch.mode == "separate" and run.batch.sampling == "tempered"),
+    ] = 2.0
     """For `tempered` sampling: tasks are drawn in proportion to their batches to the power 1/temperature."""
 
 
@@ -111,24 +140,24 @@ class BatchConfig:
 class OptimizerConfig:
     """AdamW and its rates."""
 
-    encoder_lr: float | None = None
+    encoder_lr: Annotated[Rate | None, Was(5e-5)] = None
     """Peak learning rate of the encoder; `null`: 3e-4 for `minilm`, 5e-5 for other encoders."""
-    decoder_lr: float | None = None
+    decoder_lr: Annotated[Rate | None, Was(1e-3)] = None
     """Peak learning rate of the decoders; `null`: 2e-3 on `minilm`, 1e-3 on other encoders."""
-    weight_decay: float = 0.01
+    weight_decay: Share = 0.01
     """AdamW's decay, on matrices only."""
-    warmup: float = 0.1
+    warmup: Share = 0.1
     """Share of the updates in which the rates rise linearly."""
-    warmup_updates: int | None = None
+    warmup_updates: Count | None = None
     """Number of warm-up updates, instead of their share."""
     schedule: Literal["linear", "cosine", "constant", "inverse_sqrt"] = "linear"
     """How the rates change after the warm-up: to zero with `linear` and `cosine`; with `inverse_sqrt` as 1
     over the square root of the update."""
-    beta2: float = 0.999
+    beta2: Annotated[float, Range(0, 1, open_high=True)] = 0.999
     """Adam's decay of squared gradients."""
-    clip: float = 1.0
+    clip: Annotated[float, Range(0, 1_000_000)] = 1.0
     """Largest norm of the gradient, gates excluded; 0: no clipping."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Batches per update; the update equals that of one batch with all their sentences."""
 
 
@@ -142,56 +171,138 @@ def default_rates(encoder: str, architecture: str | None) -> dict[str, float]:
     return {"encoder_lr": 3e-4, "decoder_lr": 2e-3} if small else {"encoder_lr": 5e-5, "decoder_lr": 1e-3}
 
 
+def _by_balancer(*names: str) -> Used:
+    return Used(lambda run: run.balancer.name in names)
+
+
 @dataclass(frozen=True)
 class BalancerConfig:
     """How the tasks' losses are weighted."""
 
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """The method that weights the tasks' losses against each other."""
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: Annotated[dict[str, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
+        default_factory=dict
+    )
     """For `fixed`: a weight per task, which its variants have, too; 1 if none is given."""
-    window: int = 5
+    window: Annotated[Count, _by_balancer("moving_average")] = 5
     """For `moving_average`: the number of recent losses averaged per task."""
-    alpha: float = 1.5
+    alpha: Annotated[float, Range(0, 1_000), _by_balancer("gradnorm")] = 1.5
     """For `gradnorm`: how strongly slow tasks are favoured."""
-    lr: float = 0.025
+    lr: Annotated[float, Range(0, 1, open_low=True), _by_balancer("uncertainty", "gradnorm")] = 0.025
     """Learning rate of learned weights (`uncertainty`, `gradnorm`)."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: next(
+                (name for name in run.balancer.weights if name not in (*run.tasks, *tasks_of(run.tasks))),
+                None,
+            ),
+            "balancer.weights names {found}, which is not trained (tasks are {tasks}): leave it out; "
+            "--balancer.weights={{}} leaves out all",
+        ),
+        Forbidden(
+            lambda run: run.balancer.name in COMPARING and run.pruning == "gates_only",
+            "balancer {run.balancer.name} compares the tasks' gradients in the encoder, which "
+            "pruning=gates_only freezes: use uniform, moving_average or uncertainty",
+        ),
+        Forbidden(
+            lambda run: run.balancer.name in COMPARING and run.batch.mode == "separate",
+            "balancer {run.balancer.name} compares the tasks' gradients in every step, but "
+            "batch.mode=separate has one task in a step: use batch.mode=aligned, or moving_average or "
+            "uncertainty",
+        ),
+    )
+
+
+_LEARNED = Used(lambda run: run.pruning in LEARNING)
+_SEVERAL = Used(lambda run: run.pruning in LEARNING and _has_several_masks(run))
+_PENALISED = Used(
+    lambda run: (
+        run.pruning in LEARNING and (run.gates.target_open is None or isinstance(run.gates.penalty, Mapping))
+    )
+)
+
+
+def _has_several_masks(run: TrainConfig) -> bool:
+    return run.gates.scope == "per_task" and len(run.tasks) > 1
+
+
+def _part_of_a_head(run: TrainConfig) -> str | None:
+    """The key and value of a number of heads that is no whole one."""
+    given = values_of("target_open", run.gates.target_open)
+    return next((f"{key}={target}" for key, target in given if target > 1 and target != int(target)), None)
+
+
+def values_of(name: str, values: ByKind | None) -> Iterator[tuple[str, float]]:
+    """The values of `gates.NAME`, one for all kinds of attention or one for each, with their dotted keys."""
+    if isinstance(values, Mapping):
+        yield from ((f"gates.{name}.{kind}", value) for kind, value in values.items())
+    elif values is not None:
+        yield f"gates.{name}", values
 
 
 @dataclass(frozen=True)
 class GatesConfig:
     """Head masks: their number, their cost and their initial values."""
 
-    scope: GateScope = "shared"
+    scope: Annotated[GateScope, Used(lambda run: run.pruning != "none"), Joint()] = "shared"
     """One mask for all tasks, or one each over the same encoder."""
-    kinds: tuple[Kind, ...] | None = None
+    kinds: Annotated[tuple[Kind, ...] | None, _LEARNED] = None
     """The kinds of attention that have gates; heads of others stay open and are not counted. `null`: all."""
-    unit: Literal["head", "group"] = "head"
+    unit: Annotated[Literal["head", "group"], _LEARNED] = "head"
     """A gate per query head, or one for all that share keys and values (in models with grouped queries)."""
-    penalty: ByKind | None = None
+    penalty: Annotated[ByKind | None, Range(0, 1_000_000), Was(0.01), _PENALISED] = None
     """Weight of the expected number of open heads per layer (lambda), or one for each kind of attention
     (KIND: WEIGHT); `null`: use `target_open` instead."""
-    penalty_warmup: float = 0.0
+    penalty_warmup: Annotated[Share, _PENALISED] = 0.0
     """Share of the updates in which the penalty weight rises linearly from zero."""
-    overlap_penalty: float = 0.0
+    overlap_penalty: Annotated[float, Range(-1_000_000, 1_000_000), _SEVERAL, Joint()] = 0.0
     """Weight of the pairwise product of tasks' gates (`per_task` only); negative: reward for sharing."""
-    target_open: ByKind | None = None
+    target_open: Annotated[ByKind | None, Range(0, 1_000_000, open_low=True), _LEARNED] = None
     """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty, or one for
     each kind of attention (KIND: NUMBER); `null` without a penalty: a third."""
-    at_most: int | None = None
+    at_most: Annotated[Count | None, _SEVERAL, Joint()] = None
     """Maximum number of masks that may keep the same head in the target's choice (`per_task` only): 1 makes
     masks disjoint; `null`: any number."""
-    lr: float | None = None
+    lr: Annotated[float | None, Range(0, 100, open_low=True), _LEARNED] = None
     """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
-    temperature: float = 0.33
+    temperature: Annotated[float, Range(0, 1_000, open_low=True), _LEARNED] = 0.33
     """Temperature of the hard concrete distribution."""
-    init_mean: float = 2.0
+    init_mean: Annotated[float, Range(-20, 20), _LEARNED] = 2.0
     """Mean of the initial log alpha; 2 starts evaluation gates at 0.96 (the paper: 0, gates at 0.5)."""
-    init_std: float = 0.1
+    init_std: Annotated[float, Range(0, 20), _LEARNED] = 0.1
     """Standard deviation of the initial log alpha."""
-    masks: str | None = None
+    masks: Annotated[FilePath | None, Used(lambda run: run.pruning == "fixed")] = None
     """For `pruning=fixed`: file with the masks, such as the gates.parquet of a run; a mask for each task of
     the run (`per_task`), or the same for all (`shared`)."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            _part_of_a_head, "{found}: give a share of the heads, at most 1, or a whole number of heads"
+        ),
+        Forbidden(
+            lambda run: (
+                run.gates.at_most is not None and run.pruning != "none" and not _has_several_masks(run)
+            ),
+            "gates.at_most needs gates.scope=per_task and at least two tasks",
+        ),
+        Forbidden(
+            lambda run: (
+                run.gates.at_most is not None
+                and run.pruning != "none"
+                and run.gates.target_open is None
+                and run.gates.penalty is not None
+            ),
+            "gates.at_most is for a target's choice: give gates.target_open, not gates.penalty",
+        ),
+        Forbidden(
+            lambda run: run.pruning == "fixed" and run.gates.masks is None,
+            "pruning=fixed takes its masks from a file: give gates.masks=FILE",
+        ),
+        Forbidden(
+            lambda run: run.pruning != "fixed" and run.gates.masks is not None,
+            "gates.masks={run.gates.masks} is for pruning=fixed, and pruning={run.pruning}",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -200,26 +311,78 @@ class Seq2SeqConfig:
 
     architecture: Literal["marian", "bart", "mbart", "m2m_100", "pegasus", "t5", "mt5"] | None = None
     """Architecture of the layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
-    layers: int = 4
+    layers: Depth = 4
     """Layers of the encoder."""
-    decoder_layers: int | None = None
+    decoder_layers: Depth | None = None
     """Layers of the decoder; `null`: as many as the encoder has."""
-    heads: int = 4
+    heads: Size = 4
     """Heads of each kind of attention in a layer."""
-    width: int = 128
+    width: Size = 128
     """Size of the vectors between layers."""
-    feed_forward: int = 256
+    feed_forward: Size = 256
     """Size of the feed-forward layers' inner vectors."""
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """Share of features dropped in training."""
-    vocabulary: int = 8000
+    vocabulary: Annotated[int, Range(300, 1_000_000)] = 8000
     """Maximum number of subwords; both languages share them."""
-    components: int | None = None
+    components: Size | None = None
     """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
     `null`: each head has its own."""
     mixing: Literal["learned", "blocks"] = "learned"
     """What each head takes of the components: its weights are learned, or it keeps the part that it starts
     with, so that heads are concatenated."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: (
+                run.seq2seq.mixing != "learned" and run.seq2seq.components is None and run.init_from is None
+            ),
+            "seq2seq.mixing={run.seq2seq.mixing} is for heads that share components: give "
+            "seq2seq.components, or leave it out",
+        ),
+        Forbidden(
+            lambda run: run.seq2seq.architecture is not None and not run.translates(),
+            "seq2seq.architecture={run.seq2seq.architecture} is for the task translate, and tasks is "
+            "{tasks}: give encoder.name",
+        ),
+        Forbidden(
+            lambda run: run.seq2seq.components is not None and not run.translates(),
+            "seq2seq.components={run.seq2seq.components} is for the task translate, and tasks is {tasks}: "
+            "'mtl collaborate' makes encoders whose heads share components",
+        ),
+        Forbidden(
+            lambda run: (
+                ", ".join(name for name in run.chosen() if name != Translate.name)
+                if run.translates()
+                else None
+            ),
+            "translate is trained alone, because it uses a different model: leave out {found}",
+        ),
+        Forbidden(
+            lambda run: _shares_components(run) and run.seq2seq.architecture is None,
+            "seq2seq.components={run.seq2seq.components} is for a model from scratch: give "
+            "seq2seq.architecture, or leave it out (a checkpoint's heads are what they are)",
+        ),
+        Forbidden(
+            lambda run: _shares_components(run) and run.seq2seq.components > run.seq2seq.width,
+            "seq2seq.components={run.seq2seq.components}: give 1 to {run.seq2seq.width} components "
+            "(seq2seq.width), as many as heads apart have",
+        ),
+        Forbidden(
+            lambda run: (
+                run.translates()
+                and run.seq2seq.architecture is None
+                and run.init_from is None
+                and run.encoder.name == "minilm"
+            ),
+            "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
+            "instance mbart) for a model from scratch, or an encoder-decoder checkpoint as encoder.name",
+        ),
+    )
+
+
+def _shares_components(run: TrainConfig) -> bool:
+    """Whether the heads of a model from scratch are to share components."""
+    return run.seq2seq.components is not None and run.init_from is None
 
 
 @dataclass(frozen=True)
@@ -228,15 +391,15 @@ class TrainerConfig:
 
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     """The device to train on; `auto` takes a GPU if there is one."""
-    devices: int = 1
+    devices: Size = 1
     """Processes (one per GPU, or CPU processes)."""
-    num_nodes: int = 1
+    num_nodes: Size = 1
     """Machines, started by torchrun or SLURM."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
     """`auto`: bf16 where a GPU or CPU multiplies it in hardware (AMX, AVX512-BF16), else 32 bits."""
-    threads: int | None = None
+    threads: Annotated[Size | None, Volatile()] = None
     """CPU threads of one process; `null`: as torch chooses."""
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
 
 
@@ -259,28 +422,32 @@ class WandbConfig:
 
 
 @dataclass(frozen=True)
-@slot_per_task(lambda task: Slot(task, field(default_factory=task), (task.__doc__ or "").split("\n")[0]))
+@slot_per_task(
+    lambda task: Slot(
+        Annotated[task, _of(task)], field(default_factory=task), (task.__doc__ or "").split("\n")[0]
+    )
+)
 @with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
     """A training run; each task's name is a key too, for its settings, and so is each part's (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
-    runs: str = "runs"
+    runs: Annotated[str, Volatile()] = "runs"
     """Folder that holds the runs."""
-    overwrite: bool = False
+    overwrite: Annotated[bool, Volatile()] = False
     """Replace a run with another configuration or on a changed corpus; the same run is resumed. The old
     run is moved to `.replaced/` beside it and deleted when the new one has finished."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of initialisation, batches and dropout."""
     tasks: tuple[TaskName, ...] = DEFAULT_TASKS
     """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
     trained on a part of its sentences."""
-    max_epochs: int = 30
+    max_epochs: Count = 30
     """Passes over the training data."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop training after this many evaluations without a better mean dev score; `null`: never."""
-    evaluate_every: int = 1
+    evaluate_every: Count = 1
     """Epochs between evaluations on dev."""
     keep: Literal["auto", "best", "last"] = "auto"
     """The model that the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
@@ -288,11 +455,13 @@ class TrainConfig:
     pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or
     on frozen encoder and decoders. `fixed`: they are read from a file (`gates.masks`) and not learned."""
-    init_from: str | None = None
+    init_from: FilePath | None = None
     """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
-    importance_every: int = 0
+    gradient_conflict_every: CountOrNone = 0
+    """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
+    importance_every: CountOrNone = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
-    importance_sentences: int = 200
+    importance_sentences: Annotated[Count, Used(lambda run: run.importance_every)] = 200
     """Maximum number of dev sentences per task used to measure importance."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -302,7 +471,25 @@ class TrainConfig:
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    wandb: WandbConfig = field(default_factory=WandbConfig)
+    wandb: Annotated[WandbConfig, Volatile()] = field(default_factory=WandbConfig)
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: not run.tasks,
+            f"tasks is empty: choose at least one of {', '.join(TASK_NAMES)}",
+        ),
+        Forbidden(
+            lambda run: ",".join(run.tasks) if len(set(run.tasks)) < len(run.tasks) else None,
+            "tasks={found} names a task twice: give each once",
+        ),
+        Forbidden(
+            lambda run: run.pruning in ("static", "gates_only") and run.init_from is None,
+            "pruning={run.pruning} starts from a trained model: add --from RUN",
+        ),
+    )
+
+    def translates(self) -> bool:
+        """Whether a model of translation is trained."""
+        return Translate.name in self.tasks
 
     def rates(self) -> dict[str, float]:
         """The learning rates by key, with those that `null` stands for."""

@@ -27,8 +27,7 @@ def slot_per_task(slot: Callable[[type[Task]], Slot]) -> Callable[[type[T]], typ
 def with_slots(slots: Mapping[str, Slot]) -> Callable[[type[T]], type[T]]:
     """Give a class, before `dataclass` reads it, further fields.
 
-    `--help` reads the help of fields from two places: the attribute docstrings of the source, where these
-    fields are not, and the class's docstring, to which their help is added.
+    The source has no docstring of these fields: their help is added to the class's docstring.
     """
 
     def add(cls: type[T]) -> type[T]:

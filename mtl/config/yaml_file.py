@@ -1,13 +1,13 @@
 """Read a YAML file; refuse what YAML accepts silently, and what would never end.
 
 YAML takes the last of two equal keys, and an alias may repeat what it names: ten lines of aliases to aliases
-stand for 10^9 values. Both are looked for among the parser's events, before any value is made.
+stand for 10^9 values. Both are looked for while nodes are composed, before any value is made.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,6 @@ DEEPEST = 50
 """Maximum depth of nested mappings and lists."""
 LARGEST = 100_000
 """Maximum number of values in a file; every alias counts as what it repeats."""
-
-
 SHIPPED = Path(__file__).parents[1] / "configs"
 """The configurations that come with the package: the folder `configs` at the top of the repository."""
 
@@ -46,12 +44,17 @@ def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
 
     For a command, the path may be the name of a configuration that comes with the package (`shipped`).
     """
+    return read_located(path, command)[0]
+
+
+def read_located(path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, int]]:
+    """The mapping in a YAML file (`read_mapping`), and the line of each of its dotted keys."""
     if command is not None:
         path = shipped(path, command)
     if path.is_dir():
         raise InputError(f"{path} is a folder: give a YAML file")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        node, values = _loaded(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         names = sorted(file.stem for file in (SHIPPED / _folder(command)).glob("*.yaml")) if command else []
         known = f"; configurations that come with mtl are {', '.join(names)}" if names else ""
@@ -60,9 +63,6 @@ def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
         raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        check_text(text)
-        values = yaml.load(text, _Loader)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -70,22 +70,85 @@ def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
     if not isinstance(values, dict):
         fault = "is empty" if values is None else "holds no keys"
         raise InputError(f"{path} {fault}: write a line KEY: VALUE for every setting")
-    return values
+    return values, dict(_lines(node, ""))
+
+
+def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
+    """The dotted keys in a piece of YAML, with their lines; `key` is its own."""
+    if isinstance(node, yaml.MappingNode):
+        inner = [(f"{key}.{name.value}".lstrip("."), name, value) for name, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        inner = [(f"{key}[{number}]", value, value) for number, value in enumerate(node.value)]
+    else:
+        return
+    for dotted, at, value in inner:
+        yield dotted, at.start_mark.line + 1
+        yield from _lines(value, dotted)
 
 
 def value_of(text: str) -> Any:
     """The value of a piece of YAML; the text itself if it is no YAML."""
     try:
-        check_text(text)
-        return yaml.load(text, _Loader)
+        return _loaded(text)[1]
     except InputError:
         raise
     except (yaml.YAMLError, ValueError):
         return text
 
 
+def _loaded(text: str) -> tuple[Any, Any]:
+    """The node and the value of a text, which is checked before the value is made."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return node, None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's plain values, with numbers as YAML 1.2 has them (1e-3; 030 is thirty), and without dates."""
+    """YAML's plain values, with numbers as YAML 1.2 has them (1e-3; 030 is thirty), and without dates.
+
+    Raises `InputError`, with the line, for a key given twice, deep nesting, and a large expansion.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node as PyYAML composes it from the parser's events; no value has been made yet."""
+        event: Any = self.peek_event()
+        line = f"line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            if id(self.anchors.get(event.anchor)) not in self._sizes:
+                raise InputError(f"{line}: *{event.anchor} names nothing above it, or holds itself")
+            return super().compose_node(parent, index)
+        if self._depth == DEEPEST and not isinstance(event, yaml.ScalarEvent):
+            raise InputError(f"{line}: more than {DEEPEST} mappings and lists inside each other")
+        self._depth += 1
+        node: Any = super().compose_node(parent, index)
+        self._depth -= 1
+        inner = [] if isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            _refuse_twice([name for name, _ in inner if isinstance(name, yaml.ScalarNode)])
+            inner = [part for pair in inner for part in pair]
+        self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in inner)
+        if self._sizes[id(node)] > LARGEST:
+            raise InputError(f"{line}: with its aliases, the file has more than {LARGEST:,} values")
+        return node
+
+
+def _refuse_twice(names: Sequence[yaml.ScalarNode]) -> None:
+    known: set[str] = set()
+    for name in names:
+        if name.value in known:
+            line = name.start_mark.line + 1
+            raise InputError(
+                f"line {line}: the key {name.value} is given twice, of which only the last would count"
+            )
+        known.add(name.value)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -121,54 +184,3 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 def dump(values: Any) -> str:
     """Plain values as YAML, which `read_mapping` gives back."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-
-
-@dataclass
-class _Open:
-    """A mapping or list whose end has not come yet."""
-
-    is_mapping: bool
-    anchor: str | None
-    size: int = 1
-    keys: set[str] = field(default_factory=set)
-    at_key: bool = True
-
-
-def check_text(text: str) -> None:
-    """Raise `InputError`, with the line, for a key given twice, deep nesting, and a large expansion."""
-    stack: list[_Open] = [_Open(False, None)]
-    sizes: dict[str, int] = {}
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = f"line {event.start_mark.line + 1 if event.start_mark else '?'}"
-        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            stack.append(_Open(isinstance(event, yaml.MappingStartEvent), event.anchor))
-            if len(stack) > DEEPEST + 1:
-                raise InputError(f"{line}: more than {DEEPEST} mappings and lists inside each other")
-            continue
-        if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            ended = stack.pop()
-            size, anchor = ended.size, ended.anchor
-        elif isinstance(event, yaml.ScalarEvent):
-            size, anchor = 1, event.anchor
-            _note_key(stack[-1], event.value, line)
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor not in sizes:
-                raise InputError(f"{line}: *{event.anchor} names nothing above it, or holds itself")
-            size, anchor = sizes[event.anchor], None
-        else:
-            continue
-        inner = stack[-1]
-        inner.size += size
-        inner.at_key = not inner.at_key
-        if anchor is not None:
-            sizes[anchor] = size
-        if inner.size > LARGEST:
-            raise InputError(f"{line}: with its aliases, the file has more than {LARGEST:,} values")
-
-
-def _note_key(inner: _Open, key: str, line: str) -> None:
-    if not (inner.is_mapping and inner.at_key):
-        return
-    if key in inner.keys:
-        raise InputError(f"{line}: the key {key} is given twice, of which only the last would count")
-    inner.keys.add(key)

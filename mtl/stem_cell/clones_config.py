@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from mtl.config.marks import FilePath
+from mtl.tasks.ranges import Seed, Share
+
 if TYPE_CHECKING:
     from mtl.config.schema import TrainConfig
 
@@ -24,11 +27,11 @@ class ClonesConfig:
     heads: Literal["contested", "uncontested", "all"] = "contested"
     """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
     at random (a placebo); or all."""
-    claims: str | None = None
+    claims: FilePath | None = None
     """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
-    seed: int | None = None
+    seed: Seed | None = None
     """Seed for choosing heads and for the noise; `null`: the run's seed."""
-    noise: float = 0.01
+    noise: Share = 0.01
     """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
 
     @property

@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from mtl.config.ranges import Range
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
 from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig, clones_of
@@ -27,9 +26,6 @@ _PLAIN = {"seed": None, "noise": 0.01}
 class _Clones(ModelStart):
     key = "clones"
     slot = Slot(ClonesConfig, field(default_factory=ClonesConfig), "Heads copied before training.")
-    ranges: ClassVar = {"clones.seed": Range(0, 2**32 - 1), "clones.noise": Range(0, 1)}
-    deciding = ("kind", "heads")
-    files = ("clones.claims",)
 
     def used(self, config: Mapping[str, Any]) -> bool:
         return (config.get(self.key) or {}).get("kind", "none") != "none"

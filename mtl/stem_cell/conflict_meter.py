@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from mtl.config.part import one_mask
-from mtl.config.ranges import Range
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
+from mtl.tasks.ranges import CountOrNone
 from mtl.training.parts import Meter
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 class _Conflict(Meter):
     key = "gradient_conflict_every"
     slot = Slot(
-        int,
+        CountOrNone,
         0,
         "Measure the cosine between the tasks' gradients per head once per this many updates; 0: never.",
     )
-    ranges: ClassVar = {key: Range(0, 1_000_000)}
 
     def used(self, config: Mapping[str, Any]) -> bool:
         return bool(config.get(self.key))

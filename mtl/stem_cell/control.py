@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from mtl.tasks.ranges import Dropout, Range, Seed
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
@@ -30,13 +31,12 @@ class Control(Task):
     unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     figures: ClassVar[tuple[str, ...]] = ("accuracy",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"classes": (2, 65_536), "draw": (0, 2**32 - 1)}
 
-    classes: int = 40
+    classes: Annotated[int, Range(2, 65_536)] = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""
-    draw: int = 1
+    draw: Seed = 1
     """Seed of the hash: another number gives other labels."""
-    dropout: float = 0.33
+    dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
 from mtl.study.extensions import MaskSource
+from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
     from mtl.study.config import Block
@@ -30,7 +31,7 @@ class OverlapConfig:
     """Folders (or globs) of finished runs by which heads are ranked for a task."""
     by: Literal["log_alpha", "importance"] = "log_alpha"
     """The ranking: mean log alpha of the task's masks when heads were chosen, or mean importance."""
-    seed: int = 1
+    seed: Seed = 1
     """Seed of the draws."""
 
 

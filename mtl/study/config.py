@@ -9,6 +9,7 @@ from mtl.config.schema import PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
+from mtl.tasks.ranges import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
 MASKS: tuple[Masks, ...] = get_args(Masks)
@@ -95,13 +96,13 @@ class ProbesConfig:
     annotated sources."""
     split: Literal["train", "dev", "test"] = "test"
     """Split for probes, ablation, scores of curves and carry-over; what chooses heads is measured on dev."""
-    sentences: int | None = None
+    sentences: Count | None = None
     """Sentences for all measures but probes, spread over the split; `null`: all."""
     close: tuple[Literal["head", "all_but_one", "layer"], ...] = ("head",)
     """What ablation closes: each head by itself, `all_but_one` head of a layer, or a whole `layer`."""
     orders: tuple[str, ...] = ("importance", "recomputed", "random")
     """Orders in which heads go along curves; those of `mtl curve --by`."""
-    draws: int = 5
+    draws: Count = 5
     """Random orders of a curve."""
     other: str | None = None
     """The corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of the

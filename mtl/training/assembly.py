@@ -96,7 +96,7 @@ def assemble(
     used, rates = [meter for meter in watching if meter is not None], config.rates()
     module = JointTraining(
         model,
-        balancer_for(config.balancer, tuple(tasks), config.batch.mode),
+        balancer_for(config.balancer, tuple(tasks)),
         updates=updates,
         encoder_lr=rates["encoder_lr"],
         decoder_lr=rates["decoder_lr"],

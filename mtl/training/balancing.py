@@ -14,12 +14,10 @@ from mtl.errors import as_input_error
 from mtl.models.tapped import TappedModel
 from mtl.tasks.variants import task_of
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
-from mtl.training.check import check_balancer
 
 
-def balancer_for(config: BalancerConfig, tasks: Sequence[str], mode: str) -> Balancer:
-    """Build the balancer; raises `InputError` if it does not fit the tasks or `batch.mode`, here `mode`."""
-    check_balancer(config, tuple(tasks), mode)
+def balancer_for(config: BalancerConfig, tasks: Sequence[str]) -> Balancer:
+    """Build the balancer; `check_settings` has looked whether it fits the tasks."""
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),

@@ -5,11 +5,11 @@ Importing this module imports no torch, so that a dry run may use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from mtl.config.effective import reference
-from mtl.config.schema import ByKind, GatesConfig, TrainConfig
+from mtl.config.effective import reference, unused_keys
+from mtl.config.schema import LEARNING, GatesConfig, TrainConfig, values_of
 from mtl.errors import InputError
 from mtl.heads.family_table import KINDS_OF_TRANSLATION
 from mtl.heads.wanted import heads_wanted
@@ -23,12 +23,6 @@ def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     `check_target`.
     """
     gates = config.gates
-    for key, target in values_of("target_open", gates.target_open):
-        if target > 1 and target != int(target):
-            raise InputError(
-                f"{key}={target}: give a share of the heads, at most 1, or a whole number of heads"
-            )
-    check_at_most_setting(config, tasks)
     if config.pruning in ("none", "fixed"):
         return
     available = kinds_of(tasks)
@@ -44,15 +38,14 @@ def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
 
 def unused_gates(config: TrainConfig) -> str | None:
     """A message that names the settings of gates that a run without learned masks ignores; `None`: none."""
-    used = {"none": (), "fixed": ("masks", "scope")}.get(config.pruning)
-    if used is None:
+    if config.pruning in LEARNING:
         return None
     unset = (GatesConfig(), reference().gates)  # a study's runs have the latter where a setting is not used
     given = [
-        f"gates.{key.name}"
-        for key in fields(GatesConfig)
-        if key.name not in used
-        and getattr(config.gates, key.name) not in [getattr(gates, key.name) for gates in unset]
+        key
+        for key in unused_keys(config)
+        if key.startswith("gates.")
+        and attrgetter(key)(config) not in [getattr(gates, key.removeprefix("gates.")) for gates in unset]
     ]
     if not given:
         return None
@@ -62,14 +55,6 @@ def unused_gates(config: TrainConfig) -> str | None:
 def kinds_of(tasks: Sequence[str]) -> tuple[str, ...]:
     """The kinds of attention of the model that these tasks are trained on."""
     return KINDS_OF_TRANSLATION if Translate.name in tasks else ("self",)
-
-
-def values_of(name: str, values: ByKind | None) -> Iterator[tuple[str, float]]:
-    """The values of `gates.NAME`, one for all kinds of attention or one for each, with their dotted keys."""
-    if isinstance(values, Mapping):
-        yield from ((f"gates.{name}.{kind}", value) for kind, value in values.items())
-    elif values is not None:
-        yield f"gates.{name}", values
 
 
 def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
@@ -124,17 +109,6 @@ def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
             f"{' and '.join(f'gates.{name}' for name in by_kind)}: nothing is given for "
             f"{', '.join(without)}: give a target or a penalty for each, or gates.kinds={','.join(given)}"
         )
-
-
-def check_at_most_setting(config: TrainConfig, tasks: tuple[str, ...]) -> None:
-    """Raise `InputError` for `gates.at_most` without several masks and a target's choice of their heads."""
-    gates = config.gates
-    if gates.at_most is None or config.pruning == "none":
-        return
-    if gates.scope == "shared" or len(tasks) < 2:
-        raise InputError("gates.at_most needs gates.scope=per_task and at least two tasks")
-    if gates.target_open is None and gates.penalty is not None:
-        raise InputError("gates.at_most is for a target's choice: give gates.target_open, not gates.penalty")
 
 
 def check_target(config: TrainConfig) -> None:

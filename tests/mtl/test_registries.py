@@ -19,15 +19,18 @@ ENTRIES = {
 }
 """,
     "norms.py": """
-from mtl.config.ranges import Range
+from typing import Annotated
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
+from mtl.tasks.ranges import Range
 from mtl.training.parts import Meter
 
 class Norms(Meter):
     key = "norms_every"
-    slot = Slot(int, 0, "Measure the norm of each head once per this many updates; 0: never.")
-    ranges = {"norms_every": Range(0, 100)}
+    slot = Slot(
+        Annotated[int, Range(0, 100)], 0,
+        "Measure the norm of each head once per this many updates; 0: never.",
+    )
 
     def used(self, config):
         return bool(config.get(self.key))

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import (
+    VOLATILE,
     keys_of_other_tasks,
     neutral_values,
     reference,
     settings_in,
     unused_keys,
 )
+from mtl.config.keys import hints_of
 from mtl.config.part import files_of_parts, meters, starts
 from mtl.config.schema import Files
 from mtl.errors import InputError, counted
@@ -29,12 +31,9 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.variants import task_of, tasks_of
 
-DRAWN = tuple(name for name, task in TASKS.items() if "draw" in getattr(task, "ranges", ()))
+DRAWN = tuple(name for name, task in TASKS.items() if "draw" in hints_of(task))
 """Tasks whose labels are a random draw."""
-OF_ONE_RUN = (
-    "name", "runs", "overwrite", "seed", *(f"{name}.draw" for name in DRAWN), "wandb", "trainer.threads",
-    "trainer.checkpoint_minutes",
-)  # fmt: skip
+OF_ONE_RUN = ("name", "seed", *(f"{name}.draw" for name in DRAWN), *VOLATILE)
 """Keys in which runs that are repetitions of each other may differ."""
 MEASURING = (*(meter.key for meter in meters()), "importance_every", "importance_sentences")
 """Keys of what is measured while training goes on; they do not change what is trained."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from mtl.analysis.measuring import check_options
+from mtl.config.ranges import out_of_range
 from mtl.errors import InputError
 from mtl.study.config import ProbesConfig
 
 
 def check_measures(probes: ProbesConfig) -> None:
     """Raise `InputError` for settings by which a wanted measure cannot be made, or would be none."""
-    if probes.sentences is not None and probes.sentences < 1:
-        raise InputError(f"probes.sentences={probes.sentences}: give at least 1, or null for all")
+    for fault in out_of_range(probes, "probes."):
+        raise InputError(fault)
     check_options(probes.options)
     if "ablation" in probes.measures and not probes.close:
         raise InputError(
@@ -31,8 +32,6 @@ def _check_curve(probes: ProbesConfig) -> None:
         raise InputError(
             "probes.orders is empty: give an order of heads, or leave curve out of probes.measures"
         )
-    if probes.draws < 1:
-        raise InputError(f"probes.draws={probes.draws}: give at least 1")
     check_orders(probes.orders)
     made = {name for maker, names in MADE_BY.items() if maker in probes.measures for name in names}
     for order in probes.orders:

@@ -149,7 +149,7 @@ def test_an_interrupted_command_says_whether_it_can_be_resumed(name, resumes, mo
 
     monkeypatch.setattr("mtl.commands.main._run", interrupt)
     assert main([name, "x"]) == 130
-    assert ("resumes" in capsys.readouterr().err) == resumes
+    assert ("to resume" in capsys.readouterr().err) == resumes
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
@@ -436,5 +436,5 @@ def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, mess
     (tmp_path / "fine.yaml").write_text("seed: 1\n")
     assert main(["train", str(tmp_path / "fine.yaml"), str(tmp_path / "bad.yaml")]) == 2
     errors = capsys.readouterr().err
-    assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: {message}")
+    assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: line 1: {message}")
     assert errors.count("\n") == 1

@@ -156,7 +156,15 @@ def test_equal_values_of_other_types_are_judged_by_themselves():
 
 def test_a_fault_of_a_file_names_the_file_once_and_one_of_the_command_line_none(tmp_path):
     bad = tmp_path / "bad.yaml"
-    for content, message in (("seed: x", f"{bad}: seed: expected"), ("seed: [", f"{bad} is no YAML")):
+    for content, message in (
+        ("seed: x", f"{bad}: line 1: seed: expected"),
+        ("# why\nseed: [", f"{bad} is no YAML"),
+        ("seed: 1\ngates:\n  lr: x", f"{bad}: line 3: gates.lr: expected"),
+        ("seed: 1\ngates:\n  rl: 1", f"{bad}: line 3: unknown key 'gates.rl'"),
+        ("gates: {target_open: {crss: 1}}", f"{bad}: line 1: unknown key 'gates.target_open.crss'"),
+        ("\ntasks:\n- pos\n- dpe", f"{bad}: line 2: tasks: unknown 'dpe'"),
+        ("seed: 1\nner:\n  threshold: 3", f"{bad}: line 2: ner: threshold 3.0 is not a probability"),
+    ):
         bad.write_text(content)
         with pytest.raises(InputError) as error:
             train(str(bad), "--max_epochs=2")
@@ -165,3 +173,20 @@ def test_a_fault_of_a_file_names_the_file_once_and_one_of_the_command_line_none(
     bad.write_text("max_epochs: 3")
     with pytest.raises(InputError, match=r"^seed: expected"):
         train(str(bad), "--seed=x")
+    good = tmp_path / "good.yaml"
+    good.write_text("\nseed: 3")
+    bad.write_text("seed: x")
+    assert train(str(bad), str(good)).seed == 3  # only what counts is judged
+    good.write_text("seed: y")
+    with pytest.raises(InputError, match=r"good\.yaml: line 1: seed"):
+        train(str(bad), str(good))
+    good.write_text("\ngates: {lr: 1000}")
+    with pytest.raises(InputError, match=r"good\.yaml: line 2: gates\.lr=1000.0: give a number above"):
+        train(str(good))
+
+
+def test_a_fault_in_a_list_of_groups_has_its_line(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("grid:\n- setups: [all]\n- setups: [all]\n  masks: [dynmic]\n")
+    with pytest.raises(InputError, match=r"study\.yaml: line 4: grid\[1\]\.masks: unknown 'dynmic'"):
+        configured("mtl study", StudyConfig, [str(path)])

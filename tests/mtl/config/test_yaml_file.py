@@ -102,7 +102,7 @@ def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
         try:
             return configured("mtl train", TrainConfig, [word])
         except InputError as error:
-            return str(error).removeprefix(f"{path}: ").split(":")[0]
+            return str(error).removeprefix(f"{path}: line 1: ").split(":")[0]
 
     assert outcome(str(path)) == outcome(f"--{key}={text}")
     assert configured("mtl train", TrainConfig, ["--max_epochs=030"]).max_epochs == 30

@@ -15,7 +15,7 @@ from mtl.stem_cell.twins import are_twins, part_of, task_and_part, twins_of
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.variants import task_of, tasks_of
 from mtl.training.balancing import balancer_for
-from mtl.training.check import check_balancer
+from mtl.training.check import check_settings
 
 
 def test_a_twins_name_is_mapped_to_its_task_and_part() -> None:
@@ -61,9 +61,9 @@ def test_a_sentence_without_an_id_goes_by_its_files_name_and_line_or_its_number(
 
 def test_a_tasks_weight_is_that_of_its_twins_too() -> None:
     config = BalancerConfig("fixed", {"ner": 3.0, "pos~b": 2.0})
-    balancer = balancer_for(config, ("pos~a", "pos~b", "ner~a", "ner~b"), "aligned")
+    balancer = balancer_for(config, ("pos~a", "pos~b", "ner~a", "ner~b"))
     assert balancer(torch.ones(4), None, torch.ones(4, dtype=torch.bool)).tolist() == [1.0, 2.0, 3.0, 3.0]
     twins = TrainConfig(tasks=("ner~a", "ner~b"), balancer=BalancerConfig("fixed", {"ner": 3.0, "dep": 2.0}))
     assert only_used(twins).balancer.weights == {"ner": 3.0}
     with pytest.raises(InputError, match=r"balancer\.weights names dep, which is not trained .*weights=\{\}"):
-        check_balancer(twins.balancer, twins.tasks, "aligned")
+        check_settings(twins)

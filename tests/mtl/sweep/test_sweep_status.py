@@ -140,7 +140,7 @@ def test_a_local_sweep_without_an_end_is_refused_by_a_dry_run_too(shown):
     [
         (["--join=a/b/c", "FILE"], "has no effect with --join"),
         (["--join=a/b/c", "--jobs=2"], "--jobs has no effect with --join"),
-        (["--join=a/b/c", "--trials=0"], "--trials=0: give a number above 0"),
+        (["--join=a/b/c", "--trials=0"], "--trials=0: give a number from 1"),
         (["FILE", "--jobs=2"], "--jobs has no effect without --local"),
         (["FILE", "--wandb=disabled"], "--wandb has no effect without --local"),
         (["FILE", "--sweeps=x"], "--sweeps has no effect without --local"),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from fnmatch import fnmatchcase
+from typing import get_args
 
 import pytest
 
 from mtl.commands.main import main
-from mtl.config.part import starts
-from mtl.config.ranges import Range, out_of_range, ranges_of_keys
-from mtl.config.schema import BalancerConfig, BatchConfig, TrainConfig
+from mtl.config.keys import hints_of, without_null
+from mtl.config.ranges import out_of_range, range_of
+from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.tasks.ranges import Range
 from mtl.training import balancers
-from mtl.training.check import _COMPARING, check_settings
+from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target
 
 
@@ -86,33 +87,20 @@ def test_a_target_is_looked_at_only_where_masks_are_learned(tiny_encoder):
         check_target(dataclasses.replace(config, encoder=encoder, gates=gates, pruning="dynamic"))
 
 
-def test_the_defaults_are_in_range_and_every_row_is_of_a_key():
-    config = dataclasses.asdict(TrainConfig())
-    assert list(out_of_range(config)) == []
-    # A row that matched no key would be a misspelt one.
-    numbers = {**config, "patience": 0, "batch": {**config["batch"], "sentences": 0}}
-    numbers["gates"] = {**config["gates"], "lr": -1.0, "target_open": -1.0, "penalty": -1.0, "at_most": 0}
-    for start in starts():
-        given = {
-            key: -1 if f"{start.key}.{key}" in start.ranges else value
-            for key, value in config[start.key].items()
-        }
-        numbers[start.key] = given
-    numbers["optimizer"] = {**config["optimizer"], "warmup_updates": 0, "encoder_lr": 1.0, "decoder_lr": 1.0}
-    numbers["seq2seq"] = {**config["seq2seq"], "components": 0}
-    numbers["trainer"] = {**config["trainer"], "threads": 0}
-    keys = [key for key, _ in _numbers(numbers)]
-    assert all(any(fnmatchcase(key, pattern) for key in keys) for pattern in ranges_of_keys())
-    # Every number of a run has a row.
-    assert [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in ranges_of_keys())] == []
+def test_the_defaults_are_in_range_and_every_number_has_a_range():
+    assert list(out_of_range(TrainConfig())) == []
+    assert [key for key, found in _numbers(TrainConfig) if found is None] == []
+    assert len(list(_numbers(TrainConfig))) > 60
 
 
-def _numbers(config, prefix=""):
-    for name, value in config.items():
-        if isinstance(value, dict):
-            yield from _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{name}", value
+def _numbers(kind, prefix=""):
+    """The dotted keys of the numbers in a configuration, with their ranges."""
+    for name, hint in hints_of(kind).items():
+        inner, _ = without_null(hint)
+        if dataclasses.is_dataclass(inner):
+            yield from _numbers(inner, f"{prefix}{name}.")
+        elif {int, float} & {inner, *get_args(inner)} and name != "columns":
+            yield f"{prefix}{name}", range_of(kind, name)
 
 
 def test_ends_of_a_range_belong_to_it_unless_open():
@@ -125,7 +113,7 @@ def test_ends_of_a_range_belong_to_it_unless_open():
 def test_balancers_that_compare_gradients_are_known_as_such():
     kinds = (balancers.GradNorm, balancers.PCGrad, balancers.Uncertainty, balancers.MovingAverage)
     comparing = {kind.__name__.lower() for kind in kinds if kind.gradients != "none"}
-    assert comparing == set(_COMPARING)
+    assert comparing == set(COMPARING)
     config = TrainConfig(balancer=BalancerConfig(name="gradnorm"), batch=BatchConfig(mode="separate"))
     with pytest.raises(InputError, match="gradnorm compares the tasks' gradients"):
         check_settings(config)

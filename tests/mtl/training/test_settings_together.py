@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import polars as pl
 import pytest
 from rich.console import Console
 
-from mtl.config.keys import known_keys_of
+from mtl.config.keys import hints_of, known_keys_of
+from mtl.config.marks import Forbidden, Joint, Used, Was, faults, marked
 from mtl.config.parse import configured
 from mtl.config.part import files_of_parts
+from mtl.config.ranges import out_of_range
 from mtl.config.schema import NAMES, TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.tasks.pos import Pos
+from mtl.tasks.ranges import Range
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.training.check import check_settings
@@ -199,3 +203,73 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(par
             wrong.append((words, said))
     assert trained > 20 / PARTS
     assert not wrong, "\n".join(f"{said}: {' '.join(words)}" for words, said in wrong)
+
+
+FORBIDDEN = {
+    "tasks is empty": "--tasks=[]",
+    "tasks=pos,pos names a task twice": "--tasks=pos,pos",
+    "pruning=static starts from a trained model": "--pruning=static",
+    "balancer.weights names dep, which is not trained (tasks are pos)": "--tasks=pos "
+    "--balancer.weights.dep=2",
+    "balancer pcgrad compares the tasks' gradients in the encoder": "--balancer.name=pcgrad "
+    "--pruning=gates_only --from=x",
+    "balancer pcgrad compares the tasks' gradients in every step": "--balancer.name=pcgrad "
+    "--batch.mode=separate",
+    "gates.target_open=3.5: give a share": "--gates.target_open=3.5",
+    "gates.at_most needs gates.scope=per_task": "--gates.at_most=1 --pruning=dynamic",
+    "gates.at_most is for a target's choice": "--gates.at_most=1 --pruning=dynamic --gates.scope=per_task "
+    "--gates.penalty=1",
+    "pruning=fixed takes its masks from a file": "--pruning=fixed",
+    "gates.masks=x is for pruning=fixed, and pruning=none": "--gates.masks=x",
+    "seq2seq.mixing=blocks is for heads that share components": "--seq2seq.mixing=blocks",
+    "seq2seq.architecture=bart is for the task translate": "--seq2seq.architecture=bart",
+    "seq2seq.components=8 is for the task translate": "--seq2seq.components=8",
+    "translate is trained alone, because it uses a different model: leave out pos": "--tasks=translate,pos",
+    "seq2seq.components=8 is for a model from scratch": "--tasks=translate --seq2seq.components=8",
+    "seq2seq.components=999: give 1 to 128 components": "--tasks=translate --seq2seq.components=999 "
+    "--seq2seq.architecture=bart",
+    "encoder.name=minilm has no decoder": "--tasks=translate",
+}  # fmt: skip
+"""For each rule over several settings its message's beginning, and words that break that rule first."""
+
+
+@pytest.mark.parametrize(("said", "words"), FORBIDDEN.items())
+def test_a_forbidden_pair_is_refused_with_its_message(said, words):
+    with pytest.raises(InputError) as raised:
+        check_settings(configured("mtl train", TrainConfig, words.split()))
+    assert str(raised.value).startswith(said)
+    assert "{" not in str(raised.value).replace("weights={}", "")
+
+
+def test_every_rule_over_several_settings_is_among_these():
+    groups = (TrainConfig, *(hint for hint in hints_of(TrainConfig).values()))
+    assert sum(len(getattr(group, "FORBIDDEN", ())) for group in groups) == len(FORBIDDEN)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Settings from elsewhere, with all that is said of them."""
+
+    rate: Annotated[float, Range(0, 1), Was(0.5), Used(lambda run: run.extra.on), Joint()] = 0.1
+    on: bool = False
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(lambda run: run.extra.on and run.pruning == "none", "extra.on needs masks: {found}"),
+    )
+
+
+@dataclass(frozen=True)
+class Extended(TrainConfig):
+    """A configuration with them."""
+
+    extra: Extra = field(default_factory=Extra)
+
+
+def test_settings_from_elsewhere_bring_their_ranges_rules_and_use():
+    run = Extended(extra=Extra(rate=2, on=True))
+    assert list(out_of_range(run)) == ["extra.rate=2: give a number from 0 to 1"]
+    assert list(faults(run)) == ["extra.on needs masks: True"]
+    assert dict(marked(Extended, Was))["extra.rate"] == Was(0.5)
+    assert "extra.rate" in [key for key, _ in marked(Extended, Joint)]
+    used = dict(marked(Extended, Used))["extra.rate"]
+    assert used.when(run)
+    assert not used.when(Extended())

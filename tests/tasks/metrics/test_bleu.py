@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.tasks.decoders.translator import Reference
 from mtl.tasks.metrics.bleu import Bleu, require_tokenizer, signatures, tokenizer_for
 from mtl.tasks.sentence import Label, Sentence
 from mtl.tasks.translate import Translate
-from mtl.training.check import check_tokenizer
+from mtl.training.check import check_translation
 
 REFERENCES = [
     "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
@@ -96,7 +97,7 @@ def test_the_tokeniser_follows_the_target():
 )
 def test_what_cannot_be_counted_is_said_in_one_line(task, message):
     with pytest.raises(InputError, match=message):
-        check_tokenizer(task)
+        check_translation(TrainConfig(tasks=("translate",), translate=task))
     with pytest.raises(ValueError, match=message):
         task.metric()
 
@@ -108,6 +109,6 @@ def test_a_tokeniser_without_its_package_is_named(monkeypatch):
     monkeypatch.setattr("mtl.tasks.metrics.bleu.bleu", missing)
     message = r"^translate.tokenize=auto with translate.target=ja needs a package .* 'sacrebleu\[ja\]'"
     with pytest.raises(InputError, match=message):
-        check_tokenizer(Translate(target="ja"))
+        check_translation(TrainConfig(tasks=("translate",), translate=Translate(target="ja")))
     with pytest.raises(ValueError, match=r"^key needs"):
         require_tokenizer("ko-mecab", "key")

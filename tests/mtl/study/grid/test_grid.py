@@ -174,11 +174,11 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
 @pytest.mark.parametrize(
     ("probes", "message"),
     [
-        (ProbesConfig(sentences=0), r"^probes\.sentences=0: give at least 1, or null for all"),
+        (ProbesConfig(sentences=0), r"^probes\.sentences=0: give a number from 1"),
         (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: say what"),
         (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: give the other corpus"),
         (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: give an order"),
-        (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: give at least 1"),
+        (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: give a number from 1"),
         (
             ProbesConfig(measures=("curve",), orders=("radnom",)),
             r"no such order or measure: did you mean 'ra",

@@ -1,0 +1,95 @@
+"""What is said of a setting beside its type: `penalty: Annotated[ByKind | None, Range(0, 9), Was(0.01)]`.
+
+These are a range, the default of before, when the setting is used, and whether its value is a path or changes
+no result: whoever adds a setting writes all of it there, and nothing elsewhere. What is forbidden of several
+settings together stands in `FORBIDDEN` of the dataclass that has them. All dataclasses inside of a run's
+configuration are looked through, so that one from elsewhere brings its marks and rules along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from mtl.config.keys import hints_of, remembered, without_null
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Was:
+    """The default before it was changed: the value that counts for nothing (`mtl.config.effective`)."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Used:
+    """When a setting, or group of settings, makes a difference to a run, by the run's `TrainConfig`."""
+
+    when: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The setting makes no difference to a run of one task."""
+
+
+@dataclass(frozen=True)
+class Volatile:
+    """The setting does not change what a run computes: a run may be resumed with another value."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The value is a path; what lies there is fingerprinted by itself."""
+
+
+FilePath = Annotated[str, Place()]
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """Values of settings that cannot be together."""
+
+    when: Callable[[Any], Any]
+    """Whether a `TrainConfig` has them: anything true, which the message may name as `found`."""
+    message: str
+    """What is wrong, where and how to fix it; a template over the configuration, `run`, and `found`."""
+
+    def fault(self, run: Any) -> str | None:
+        """The message on a configuration; `None` if it has not got these values."""
+        found = self.when(run)
+        return self.message.format(run=run, found=found, tasks=", ".join(run.chosen())) if found else None
+
+
+@remembered
+def marks_of(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """What annotates the type of each field of a dataclass, also inside of `X | None` and of lists."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: tuple(_marks(hints[field.name])) for field in fields(kind)}
+
+
+def _marks(hint: Any) -> Iterator[Any]:
+    annotated = get_origin(hint) is Annotated
+    for part in get_args(hint)[: 1 if annotated else None]:
+        yield from _marks(part)
+    yield from hint.__metadata__ if annotated else ()
+
+
+def marked(kind: Any, mark: type[M], prefix: str = "") -> Iterator[tuple[str, M]]:
+    """The dotted keys of a configuration that have a mark of this type, with it."""
+    for name, hint in hints_of(kind).items():
+        yield from ((f"{prefix}{name}", found) for found in marks_of(kind)[name] if isinstance(found, mark))
+        group, _ = without_null(hint)
+        if is_dataclass(group):
+            yield from marked(group, mark, f"{prefix}{name}.")
+
+
+def faults(run: Any) -> Iterator[str]:
+    """What `FORBIDDEN` says of a run's configuration: first its own rules, then those of its groups."""
+    groups = [getattr(run, field.name) for field in fields(run)]
+    for group in (run, *filter(is_dataclass, groups)):
+        rules: tuple[Forbidden, ...] = getattr(group, "FORBIDDEN", ())
+        yield from filter(None, (rule.fault(run) for rule in rules))

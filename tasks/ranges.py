@@ -1,0 +1,37 @@
+"""The numbers that a setting may have, beside its type: `dim: Size`, `beam: Annotated[int, Range(1, 9)]`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; the ends belong to it unless they are `open`."""
+
+    low: int | float
+    high: int | float
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: int | float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        low = f"above {self.low:,}" if self.open_low else f"from {self.low:,}"
+        high = "on" if math.isinf(self.high) else f"{'to below' if self.open_high else 'to'} {self.high:,}"
+        return f"{low} {high}"
+
+
+Share = Annotated[float, Range(0, 1)]
+Dropout = Annotated[float, Range(0, 1, open_high=True)]
+Size = Annotated[int, Range(1, 65_536)]
+Count = Annotated[int, Range(1, 1_000_000)]
+CountOrNone = Annotated[int, Range(0, 1_000_000)]
+"""A count, or 0 for none at all."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+"""A seed of numpy's and torch's generators."""
