@@ -26,7 +26,6 @@ from mtl.runs.folder.run import Run
 from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
 from mtl.training.balancing import balancer_for
-from mtl.training.check import check_settings
 from mtl.training.step import JointTraining
 from tests.mtl import tiny
 
@@ -137,16 +136,13 @@ def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: 
 
 
 def test_a_number_below_zero_is_refused():
-    config = configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
     with pytest.raises(InputError, match="gradient_conflict_every=-1: give a number from 0 to 1,000,000"):
-        check_settings(config)
+        configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
 
 
 def test_what_was_measured_so_far_has_its_names_of_before_in_a_checkpoint(model):
     meter = GradientConflict(model.encoder.tap, NAMES, every=2)
-    training = JointTraining(
-        model, balancer_for(BalancerConfig(), NAMES, "aligned"), updates=1, meters=[meter]
-    )
+    training = JointTraining(model, balancer_for(BalancerConfig(), NAMES), updates=1, meters=[meter])
     assert {name for name in training.state_dict() if name.startswith("conflict")} == {
         "conflict.total", "conflict.steps",
     }  # fmt: skip
