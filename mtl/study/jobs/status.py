@@ -56,8 +56,8 @@ class StudyView(View[Snapshot]):
         """How long the rest will take."""
         left, running = remaining(snapshot), list(snapshot.states().values()).count("running")
         workers = max(1, running if self.workers is None else self.workers)
-        by = f" by {workers}" if workers > 1 else ""
-        return f"about {clock(left / workers)} to go{by}" if left else ""
+        by = f" with {workers} workers" if workers > 1 else ""
+        return f"about {clock(left / workers)} remaining{by}" if left else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
         """With GPUs one process on each until a finished run has shown how many fit."""
