@@ -435,11 +435,12 @@ def test_masks_that_a_target_forced_are_noted(study):
     known = json.loads(status.read_text())
     by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
     status.write_text(json.dumps(known | {"choices": by_kind}))
-    assert page_of(study.root).says(f"in 1 masks ({forced.name}) gates.target_open forced 47 % of the requested heads")
+    note = f"in 1 masks ({forced.name}) gates.target_open forced 47 % of the requested heads"
+    assert page_of(study.root).says(note)
     status.write_text(json.dumps(known))
     page = page_of(study.root)
     # 7 of 15 wanted; the other run's 1 of 15 is less than a tenth.
-    assert page.says(f"in 1 masks ({forced.name}) gates.target_open forced 47 % of the requested heads")
+    assert page.says(note)
 
 
 def test_a_mask_that_lacks_heads_is_left_out(study):
