@@ -45,12 +45,21 @@ def restored(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _restored(type_: Any, value: Any) -> Any:
-    kinds: tuple[Any, ...] = (type_, *get_args(type_))  # of a value that may be null the type is an argument
-    if isinstance(value, Mapping):
-        group: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
+    if isinstance(value, dict):
+        group = _group(type_)
         return value if group is None else restored(group, value)
-    is_tuple = isinstance(value, list) and any(get_origin(kind) is tuple for kind in kinds)
-    return tuple(value) if is_tuple else value
+    return tuple(value) if isinstance(value, list) and _is_tuple(type_) else value
+
+
+@lru_cache
+def _group(type_: Any) -> Any:
+    """The dataclass of a type; of a value that may be null the type is an argument. `None`: it is none."""
+    return next((kind for kind in (type_, *get_args(type_)) if is_dataclass(kind)), None)
+
+
+@lru_cache
+def _is_tuple(type_: Any) -> bool:
+    return any(get_origin(kind) is tuple for kind in (type_, *get_args(type_)))
 
 
 @lru_cache

@@ -47,8 +47,8 @@ class Job:
     """The label of its block; with masks that the study makes, also their kind."""
     prepared_from: tuple[str, ...] = ()
     """The runs that it is prepared from (`Preparation`)."""
-    makes: MasksToMake | None = None
-    """The masks that the study makes for it; `None`: it makes none."""
+    makes: MasksToMake | None = field(default=None, compare=False)
+    """The masks that the study makes for it while planning, which are files then; `None`: it makes none."""
     trained: bool = True
     """Whether it trains; the encoder before training is only probed."""
     number: int = 0

@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtl.config.effective import settings_in
 from mtl.config.part import row_per_task
 from mtl.study.config import KINDS
 from mtl.study.jobs.folder import StudyFolder
@@ -113,5 +112,5 @@ def _size(job: Job) -> float:
     if not job.trained:
         return 0.5
     tasks, kind = len(job.config.tasks), KINDS[job.masks]
-    rows = tasks if kind.per_task or row_per_task(settings_in(job.settings)) else 1
+    rows = tasks if kind.per_task or row_per_task(job.config) else 1
     return job.config.max_epochs * (1 + 0.1 * (tasks - 1)) * rows

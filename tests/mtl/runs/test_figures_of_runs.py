@@ -378,7 +378,7 @@ def test_numbers_replace_no_table_that_no_figure_wrote(tmp_path) -> None:
     [
         ("masks", "config.yaml", b"tasks: [pos]\nseed", r"config\.yaml is no YAML \(.*\): put back"),
         ("masks", "config.yaml", b"\xb5", r"config\.yaml is no UTF-8 text \(byte 0\)"),
-        ("masks", "config.yaml", b"", r"config\.yaml holds no keys"),
+        ("masks", "config.yaml", b"", r"config\.yaml is empty"),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named(tmp_path, name, file, content, message) -> None:
