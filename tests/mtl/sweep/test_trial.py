@@ -171,7 +171,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     first.send_signal(signal.SIGINT)
     _, errors = first.communicate(timeout=240)
     assert first.returncode == 130
-    assert "resumes it" in errors
+    assert "run the command again to resume" in errors
     sweep, _, _ = folder.read_plan()
     assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
     again = program(*arguments)
