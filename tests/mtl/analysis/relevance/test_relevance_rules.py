@@ -219,7 +219,7 @@ def test_every_family_conserves_relevance(name: str, rules: Rules) -> None:
     double = name not in FLOAT32_INSIDE
     model = tiny.model(name, dtype=torch.float64 if double else torch.float32)
     under = RelevanceRules(rules, name, account=True)
-    # Apertus' activation is not 0 at 0; gates of shared experts and, in attnlrp, choices of experts have no rule.
+    # Apertus' activation is not 0 at 0; gates of shared experts (and with attnlrp of all) have no rule.
     without = name in ("dots1", "qwen2_moe") or (name in tiny.MIXTURES and rules == "attnlrp")
     refused = r"torch\.min" if name == "apertus" else r"torch\.\S+" if without else ""
     if refused:
