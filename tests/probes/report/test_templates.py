@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from importlib.util import find_spec
 
 import pytest
 
+PACKAGES = (
+    "mtl.probes.report",
+    *(["mtl.probes.stem_cell.report"] if find_spec("mtl.probes.stem_cell") else ()),
+)
 TEMPLATES = sorted(
-    path
-    for package in ("mtl.probes.report", "mtl.probes.stem_cell.report")
-    for path in files(package).iterdir()
-    if path.name.endswith(".j2")
+    path for package in PACKAGES for path in files(package).iterdir() if path.name.endswith(".j2")
 )
 
 
