@@ -12,8 +12,8 @@ from mtl.config.effective import plain, reference
 from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
-from mtl.runs.compare.setups import setups_of
 from mtl.registries import names
+from mtl.runs.compare.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.dep import Dep
@@ -22,8 +22,6 @@ from mtl.training.check import check_settings
 TASKS = ("pos", "ner", "dep", "con", "srl")
 HERE = Path("studies/s")
 DRAWN = pytest.mark.skipif("control" not in names("tasks"), reason="no package adds random labels")
-    "control" not in names("tasks"), reason="no package adds a task with random labels"
-)
 
 
 def names(*blocks: Block, **study) -> list[str]:
