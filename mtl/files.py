@@ -186,7 +186,7 @@ def matching(pattern: Path) -> list[Path]:
                 for place in found
                 for match in ([place / part] if (place / part).exists() else place.glob(part))
             ]
-        except (ValueError, NotImplementedError):  # pathlib refuses `a**`: it matches nothing
+        except ValueError:  # pathlib refuses `a**` before Python 3.13: it matches nothing
             return []
     return sorted(set(found))
 

@@ -76,7 +76,7 @@ def command_of(name: str) -> Callable[..., None]:
     command.__name__ = name
     command.__doc__ = "\n".join([described.short_description or group.summary, "", "Args:", *lines])
     command.__annotations__ = {key: kind for key, (kind, _) in arguments.items()}
-    command.__signature__ = Signature(  # type: ignore[attr-defined]
+    vars(command)["__signature__"] = Signature(
         [
             Parameter(key, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
             for key, (kind, default) in arguments.items()

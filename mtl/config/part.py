@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtl.config.marks import Place, marked
 from mtl.config.task_slots import Slot
+from mtl.files import fingerprint
 from mtl.registries import Registry, entry, module_of, names
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ class Part(ABC):
         return False
 
     def content(self, path: Path) -> str | None:
-        """A fingerprint of what counts in one of its `files`; `None` if it cannot be read."""
-        raise NotImplementedError
+        """A fingerprint of what counts in one of its `files`, by default all; `None` if it cannot be read."""
+        try:
+            return fingerprint([path])
+        except OSError:
+            return None
 
     def in_words(self, used: Mapping[str, Any]) -> str:
         """What the name of a run's setup says of the part, by the dotted keys that the run uses."""

@@ -310,11 +310,11 @@ def refuse_revision(folder: Path, revision: str | None) -> None:
 
 def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
     """A type of numbers with a point, also by its name, or `auto`; raises `InputError` for others."""
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
-    if (isinstance(found, str) and found == "auto") or (
-        isinstance(found, torch.dtype) and found.is_floating_point
-    ):
-        return found  # type: ignore[return-value]  # auto is the only text
+    if isinstance(dtype, str) and dtype == "auto":
+        return "auto"
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if isinstance(found, torch.dtype) and found.is_floating_point:
+        return found
     raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
 
 

@@ -47,6 +47,6 @@ class ClonesConfig:
 
 def clones_of(config: TrainConfig) -> ClonesConfig:
     """The copies of a run."""
-    clones = getattr(config, "clones")  # noqa: B009 - a slot of this package, which mypy does not know
+    clones = vars(config)["clones"]  # the slot of this package
     assert isinstance(clones, ClonesConfig)
     return clones

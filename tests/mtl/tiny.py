@@ -48,6 +48,7 @@ DEBERTA = {
     "max_relative_positions": 16,
     "position_biased_input": False,
 }
+EXPERTS_IN_ALL = 4
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 8, "experts_implementation": "eager"}
 """Sizes of mixtures; `eager`, since torch's grouped products know no float64."""
 GROUPED = {"num_key_value_heads": 2, "head_dim": HEAD_DIM}
@@ -85,13 +86,13 @@ OWN: dict[str, dict[str, Any]] = {
     "smollm3": GROUPED,
     "splinter": {"question_token_id": 5},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
-    "mixtral": GROUPED | EXPERTS | {"num_local_experts": 4},
-    "qwen2_moe": GROUPED | EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 8},
-    "qwen3_moe": GROUPED | EXPERTS | {"num_experts": 4},
+    "mixtral": GROUPED | EXPERTS | {"num_local_experts": EXPERTS_IN_ALL},
+    "qwen2_moe": GROUPED | EXPERTS | {"num_experts": EXPERTS_IN_ALL, "shared_expert_intermediate_size": 8},
+    "qwen3_moe": GROUPED | EXPERTS | {"num_experts": EXPERTS_IN_ALL},
     "dots1": GROUPED
     | EXPERTS
     | {
-        "n_routed_experts": 4,
+        "n_routed_experts": EXPERTS_IN_ALL,
         "n_shared_experts": 1,
         "n_group": 1,
         "topk_group": 1,

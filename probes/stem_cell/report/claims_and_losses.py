@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -76,7 +77,7 @@ def shown(page: PageData) -> Shown:
     found = claims_and_losses(page, notes)
     competition, by = found.competition, page.claims.by
     claimed = None if page.claims.masks is None else page.claims.masks.of_real_labels()
-    texts = environment(_PACKAGE).get_template("claims_and_losses.html.j2").make_module(
+    texts: Any = environment(_PACKAGE).get_template("claims_and_losses.html.j2").make_module(
         {
             "competition": competition,
             "by_claims": found.by_claims,
@@ -89,7 +90,7 @@ def shown(page: PageData) -> Shown:
             "together": TOGETHER,
         }
     )  # fmt: skip
-    section = Section("competition", "Competition", Markup(texts.section()))  # type: ignore[attr-defined]
+    section = Section("competition", "Competition", Markup(texts.section()))
     tables = {} if found.by_claims is None else {"competition-by-claims": found.by_claims}
     if competition is not None:
         tables |= {
@@ -99,7 +100,7 @@ def shown(page: PageData) -> Shown:
             "task-losses": competition.task_losses,
         }
     return Shown(
-        lead=None if competition is None else Markup(texts.lead()),  # type: ignore[attr-defined]
+        lead=None if competition is None else Markup(texts.lead()),
         sections=[section] if page.data.on_words else [],
         terms=TERMS,
         on_overlap=ON_OVERLAP,

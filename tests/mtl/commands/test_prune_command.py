@@ -151,5 +151,4 @@ def test_a_table_by_hand_says_all_that_it_lacks(runs: Path, tmp_path: Path, caps
             with pytest.raises(InputError) as raised:
                 read_masks(path)
             named = re.search(r"lacks the columns? ([a-z, ]+):", str(raised.value))
-            assert named is not None
             assert named[1].split(", ") == list(absent)

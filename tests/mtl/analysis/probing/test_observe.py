@@ -189,7 +189,6 @@ def test_planted_at_the_level_of_pieces_the_syntactic_head_scores_one() -> None:
     subwords = encoder.tokenizer.collate([tokens])
     places = word_positions(subwords, [tokens], encoder.tokenizer)
     word_of = places.column[0]
-    assert sentence.arcs is not None
     target = torch.tensor([3, *sentence.arcs.heads, 0])[word_of]
     right = word_of == target[:, None]
     spread = right * torch.rand(len(word_of), len(word_of))

@@ -64,7 +64,6 @@ def test_a_run_is_probed_in_all_tasks_under_its_shared_mask(
     assert set(frame["measure"]) == IN_TOY
     assert set(rows(frame, "attention", "clustering")["task"]) == set(NAMES)
     assert (provenance["split"], provenance["masks"], provenance["sentences"]) == ("test", "true", "30")
-    assert built.gates is not None
     corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
     assert frame.equals(probe(built.encoder, corpus, Mask("", NAMES, built.gates.gate()[0].detach())))
     layer, head = (built.gates.gate()[0] == 0).nonzero()[0].tolist()
@@ -88,7 +87,6 @@ def test_each_task_is_probed_under_its_own_mask(toy: Path, tmp_path: Path) -> No
     frame, _ = table.read(out / "heads.parquet")
     assert set(rows(frame, "attention", "clustering")["task"]) == {"pos", "dep"}
     assert set(rows(frame, "confidence")["task"]) == {"pos", "dep"}
-    assert built.gates is not None
     corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
     for turn, name in enumerate(("pos", "dep")):
         alone = probe(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[turn].detach()))

@@ -95,7 +95,6 @@ def test_the_table_is_that_of_the_model_and_other_measures_stay(
 def test_each_task_is_explained_under_its_own_mask(toy: Path, tmp_path: Path) -> None:
     model = saved_run(toy, tmp_path / "run", masks=("pos", "dep"))
     heads = measure_relevance(open_trained(tmp_path / "run", None, "dev")).rows
-    assert model.gates is not None
     gates = model.gates.gate().detach()
     for turn, name in enumerate(("pos", "dep")):
         ours = heads.filter(task=name)
@@ -109,7 +108,6 @@ def test_each_task_is_explained_under_its_own_mask(toy: Path, tmp_path: Path) ->
 
 def test_a_shared_mask_serves_all_tasks(toy: Path, tmp_path: Path) -> None:
     model = saved_run(toy, tmp_path / "run", masks=("shared",))
-    assert model.gates is not None
     mask = Mask("", ("pos", "dep"), model.gates.gate()[0].detach())
     expected, _ = head_relevance(model, read_jsonl(toy / "dev.jsonl"), mask)
     assert measure_relevance(open_trained(tmp_path / "run", None, "dev")).rows.equals(expected)

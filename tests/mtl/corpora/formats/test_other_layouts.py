@@ -104,7 +104,6 @@ def test_columns_of_conllu_plus_by_name(tmp_path: Path) -> None:
     )
     first, second = read(path, "conllu")
     assert (first.words, first.tags, first.upos) == (("take", "it"), ("V", "P"), ("VERB", "PRON"))
-    assert first.arcs is not None
     assert first.arcs.heads == (0, 1)
     assert second.id == "b"
     path.write_text("# global.columns = FORM NE\nAnn\tB-PER\nleft\tO\n\nGo\tO\n")
@@ -164,7 +163,6 @@ def test_several_roots_by_choice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="3 roots, the first at words 2 and 3"):
         read(path, "conllu")
     (sentence,) = read(path, "conllu:roots=attach")
-    assert sentence.arcs is not None
     assert sentence.arcs.heads == (2, 0, 2, 3, 2)
     assert sentence.notes == (ATTACHED, ATTACHED)
 
