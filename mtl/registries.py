@@ -1,7 +1,7 @@
 """Registries: tables from a name to an object that is imported when the name is used.
 
 A package of `mtl` may have a module `entries` with a table `ENTRIES`: by registry and name, an object as
-`module:object`. What a registry's objects offer is said by the room that uses them. Without such a package
+`module:object`. The room that uses a registry defines what its objects offer. Without such a package
 every registry is empty, and a configuration has no keys of its entries.
 """
 

@@ -11,7 +11,7 @@ ANY = "any number"
 
 @dataclass(frozen=True)
 class SignedWords:
-    """How a difference is said: `less` is the word for values above zero, `more` for those below."""
+    """How a difference is worded: `less` is the word for values above zero, `more` for those below."""
 
     less: str
     more: str

@@ -1,9 +1,9 @@
-"""What is said of a setting beside its type: `penalty: Annotated[ByKind | None, Range(0, 9), Was(0.01)]`.
+"""Marks on a setting, beside its type: `penalty: Annotated[ByKind | None, Range(0, 9), Was(0.01)]`.
 
-These are a range, the default of before, when the setting is used, and whether its value is a path or changes
-no result: whoever adds a setting writes all of it there, and nothing elsewhere. What is forbidden of several
-settings together stands in `FORBIDDEN` of the dataclass that has them. All dataclasses inside of a run's
-configuration are looked through, so that one from elsewhere brings its marks and rules along.
+A mark gives a range, a former default, when the setting is used, or that its value is a path or changes no
+result. A new setting needs nothing elsewhere. Rules over several settings are in `FORBIDDEN` of the dataclass
+that has them. All dataclasses inside a run's configuration are searched, so that one of another package brings
+its own marks and rules.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def _not_represented(look: Look) -> Iterator[str]:
     for name, task in look.tasks.items():
         for split, sentences in look.splits.items():
             if split == "train" and look.known is None:
-                continue  # what training leaves out is said where its targets are made
+                continue  # the code that makes training targets reports what it leaves out
             annotated = _annotated(task, sentences)
             labels = task.labels(annotated)
             dropped = sum(task.dropped(sentence, labels) for sentence in annotated)

@@ -35,7 +35,7 @@ Splitter = Callable[[str], list[Sentence]]
 
 
 class Record(NamedTuple):
-    """A sentence to annotate or, where `skipped` says why not, what stands in its place, perhaps no words."""
+    """A sentence to annotate. Where `skipped` gives a reason, it is not annotated, and may have no words."""
 
     sentence: Sentence
     skipped: str | None = None

@@ -57,7 +57,7 @@ class View(ABC, Generic[S]):
         return f"{snapshot.progress[name].error} ({self.folder.log(name)})"
 
     def outlook(self, snapshot: S) -> str:
-        """What is said of the rest at the end of the line of totals."""
+        """The end of the line of totals: what remains to be done."""
         left = self.limit - len(snapshot.jobs)
         return f"{left} to come" if left > 0 else ""
 

@@ -36,7 +36,7 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
 
     - `chance`: that of the head, else of its layer, else of the label, else null;
     - `above`: the value less chance;
-    - `counted`: whether the label counts in what is said about a head. It needs `FEWEST_ITEMS` items. The
+    - `counted`: whether the label counts in statements about a head. It needs `FEWEST_ITEMS` items. The
       relation `root` never counts: one end of its arc is the first special token, to which most heads look
       most of the time. It is known by its name, in any case and with any subtype (`root:x`): tables hold
       names and no arcs, so that a corpus that calls it otherwise is to be renamed.

@@ -216,7 +216,7 @@ def verdict(
 
 LOST = SignedWords("lost", "gained", "points", 2, 100)
 MORE = SignedWords("more", "less", "points", 2, 100)
-"""How a loss of skill is said, and the difference of two."""
+"""The wording of a loss of skill, and of the difference between two losses."""
 
 
 def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: float) -> str:

@@ -204,7 +204,7 @@ def _share(
 
 
 WORTH = SignedWords("less", "more", "%", 1, 100)
-"""How a share of worth that is lost is said."""
+"""The wording of a lost share of worth."""
 
 
 def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[Word, str]:

@@ -78,7 +78,7 @@ def _row(
 
 
 SCORED = SignedWords("less", "more", "points")
-"""How points that are lost are said."""
+"""The wording of lost points."""
 
 
 def _word(seeds: int, loss: float, low: float | None, high: float | None, level: float) -> tuple[Word, str]:
