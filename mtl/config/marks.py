@@ -2,8 +2,8 @@
 
 A mark gives a range, a former default, when the setting is used, or that its value is a path or changes no
 result. A new setting needs nothing elsewhere. Rules over several settings are in `FORBIDDEN` of the dataclass
-that has them. All dataclasses inside a run's configuration are searched, so that one of another package brings
-its own marks and rules.
+that has them. All dataclasses inside a run's configuration are searched, so that one of another package
+brings its own marks and rules.
 """
 
 from __future__ import annotations
