@@ -49,8 +49,6 @@ class Shown:
     """CSS."""
     head_skills: pl.DataFrame | None = None
     """Mean skills that the explorer lists: attention, layer, head, static, stl, joint, loss."""
-    no_claims: tuple[str, ...] = ()
-    """Tasks whose masks are not claims."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """By file name."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)

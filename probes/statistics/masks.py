@@ -68,11 +68,7 @@ class Masks:
 
     def of_real_labels(self) -> Masks:
         """The masks of the tasks whose labels are no random draw."""
-        return self.without(*self.draws)
-
-    def without(self, *tasks: str) -> Masks:
-        """The masks of the other tasks."""
-        others = [place for place, name in enumerate(self.tasks) if name not in tasks]
+        others = [place for place, name in enumerate(self.tasks) if name not in self.draws]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
             names, self.seeds, self.sites, self.gate[others], self.opened[others], self.learned[others]

@@ -106,7 +106,6 @@ def shown(page: PageData) -> Shown:
         on_overlap=ON_OVERLAP,
         style=text_of("claims_and_losses.css", _PACKAGE),
         head_skills=None if competition is None else competition.heads,
-        no_claims=() if page.claims.masks is None else tuple(page.claims.masks.draws),
         tables=tables,
         printed=_printed(tables),
         notes=notes,

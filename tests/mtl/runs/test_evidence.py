@@ -71,7 +71,6 @@ def test_a_part_has_its_answer_section_words_and_lines(study):
             terms={"skill": [("knack", Markup("what's easy"))]},
             on_overlap="Said beside overlap.",
             style=".mine { color: red; }",
-            no_claims=("dep",),
             tables={"my-table": table},
             printed={"my-table": table.select(b="a")},
             notes=["a note"],
@@ -88,8 +87,6 @@ def test_a_part_has_its_answer_section_words_and_lines(study):
         "<dt>knack</dt><dd>what's easy</dd>\n<dt>seed</dt>", " Said beside overlap.</p>", ".mine { color",
     ):  # fmt: skip
         assert text in page.html, text
-    assert '"claims":{"pos"' in page.html
-    assert '"dep":' not in page.html.partition('"claims":')[2].partition("}")[0]
 
 
 def test_runs_of_one_task_ask_nothing(tmp_path):

@@ -68,6 +68,9 @@ def test_the_first_screen_compares_tasks_with_all_draws(data):
     masks = masks_by_setup(data)[0]["STL, dynamic"]
     assert draws_needed(len(CHOSEN)) == len(DRAWS)
     page = report(data, parts=page_parts())
+    claims = page.html.partition('"claims":')[2].partition("}")[0]
+    assert all(f'"{task}":' in claims for task in CHOSEN)
+    assert "control" not in claims
     [line] = [line for line in page.answers if "want the same heads" in line]
     assert f"with {len(DRAWS)} draws of random labels" in line
     assert line.lower().startswith(f"do tasks want the same heads? {wanted(masks).word}: ")

@@ -170,5 +170,5 @@ def test_the_definition_is_written_once() -> None:
         for path in (root / package).rglob("*.py")
         if weighing.search(path.read_text())
     }
-    measures = {f"probes/measures/{name}.py" for name in ("attention", "groups", "roles", "table")}
+    measures = {f"probes/measures/{name}.py" for name in ("attention", "groups", "roles")}
     assert found - measures == {"probes/tables/label_scores.py"}
