@@ -40,10 +40,19 @@ def wanted_figure(table: pl.DataFrame) -> Figure:
     axes.tick_params(axis="x", length=0)
     if forced:
         handles = [
-            Line2D([], [], color=INK, marker="o", fillstyle=fill, linestyle=line, markersize=2.6, label=label)
-            for label, fill, line in (("open heads", "full", "-"), ("learned alone", "none", "--"))
+            Line2D(
+                [],
+                [],
+                color=INK,
+                marker="o",
+                markerfacecolor=face,
+                linestyle=line,
+                markersize=3.5,
+                label=label,
+            )
+            for label, face, line in (("open heads", INK, "-"), ("learned alone", "white", "--"))
         ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=2)
+        figure.legend(handles=handles, loc="outside upper center", ncols=2, handlelength=3.5)
     return figure
 
 

@@ -90,14 +90,17 @@ def compete(
         of_learned = losses(claims(alone), skill)
         tests_of_learned = head_tests(of_learned, 1 - level, draws, np.random.default_rng(seed))
         other = verdict(alone, heads, of_learned, tests_of_learned, level)
-        beside = beside_learned(found.word, other.word, other.reason)
+        beside = beside_learned((found.word, found.reason), (other.word, other.reason))
         found = replace(found, reason=f"{masks.forced_in_words()}{found.reason}{beside}")
     return Competition(table, tests, label_values(heads), task_losses(heads), found)
 
 
-def beside_learned(word: str, of_learned: str, reason: str) -> str:
-    """What a statement that rests on all claims adds on the claims that no target forced."""
-    agree = "the same word" if word == of_learned else f"another word, {of_learned}"
+def beside_learned(of_all: tuple[str, str], of_learned: tuple[str, str]) -> str:
+    """What a statement adds on the claims that no target forced; of both, the word and its reason."""
+    if of_all == of_learned:
+        return "; by learned claims alone the same"
+    word, reason = of_learned
+    agree = "the same word" if of_all[0] == word else f"another word, {word}"
     return f"; by learned claims alone {agree}: {reason}"
 
 

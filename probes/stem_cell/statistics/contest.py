@@ -224,4 +224,4 @@ def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[
         return SUPPORTED, figures + (f"; that is less than {TENTH:.0%}" if high < TENTH else "")
     if high < TENTH:
         return REFUTED, f"less than {TENTH:.0%} is lost: {figures}"
-    return CANNOT_TELL, f"neither no loss nor a loss of {TENTH:.0%} can be excluded: {figures}"
+    return CANNOT_TELL, f"no loss and a loss of {TENTH:.0%} are both possible: {figures}"

@@ -100,7 +100,7 @@ def estimates(
         add("claims", BY_LEARNING, worth, learned, STANDARDISED_LOGS)
         row = next((row for row in rows if row["estimate"] == BY_LEARNING), None)
         word, reason = (CANNOT_TELL, "no estimate") if row is None else (row["word"], row["reason"])
-        beside = beside_learned(primary.word, str(word), str(reason))
+        beside = beside_learned((primary.word, primary.reason), (str(word), str(reason)))
     for name, of in others.items():
         add("claims", f"claims of {name}", worth, of, STANDARDISED_LOGS)
     for task in dict.fromkeys(claims["task"]):

@@ -95,4 +95,4 @@ def _word(seeds: int, loss: float, low: float | None, high: float | None, level:
         return YES, figures + (f"; that is less than {MARGIN:g}" if high < MARGIN else "")
     if high < MARGIN:
         return NO, f"less than {MARGIN:g} point is lost: {figures}"
-    return CANNOT_TELL, f"neither no effect nor {MARGIN:g} point can be excluded: {figures}"
+    return CANNOT_TELL, f"no effect and a loss of {MARGIN:g} point are both possible: {figures}"

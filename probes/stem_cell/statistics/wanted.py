@@ -60,7 +60,7 @@ def wanted(masks: Masks) -> Wanted:
     word, reason = _word(masks, masks.opened)
     by_learning = ""
     if masks.forced().any():
-        by_learning = beside_learned(word, *_word(masks, masks.kept_by_learning()))
+        by_learning = beside_learned((word, reason), _word(masks, masks.kept_by_learning()))
     figures = _figures(table)
     return Wanted(table, word, f"{masks.forced_in_words()}{reason}{by_learning}; {figures}")
 
