@@ -192,7 +192,9 @@ def head_axes(
 
 FORCED = "/ opened, \\ closed by force of a target"
 """What strokes through heads mean (`strike`), for the key of one mask; of several the next one."""
-MOSTLY_FORCED = "by force of a target: / opened in most masks that\nkeep the head, \\ closed in most that do not"
+MOSTLY_FORCED = (
+    "by force of a target: / opened in most masks that\nkeep the head, \\ closed in most that do not"
+)
 
 
 def strike(
