@@ -99,7 +99,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
             return f"the repository has no branch, tag or commit {revision!r}"
         case LocalEntryNotFoundError() | OfflineModeIsEnabled():
             return (
-                "no such folder, and not in the cache of the hub, which cannot be reached or is not to be "
+                "no such folder, and not in the cache of the hub, which cannot be reached or is off "
                 "(local_files_only, HF_HUB_OFFLINE)"
             )
         case RemoteEntryNotFoundError() | EntryNotFoundError():
