@@ -69,7 +69,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     if options.dry_run:
         _print_changes(plan.changes, console)
         view = StudyView(folder, plan.jobs, options.jobs or None)
-        console.print(view.overview(view.snapshot()))
+        view.show(view.snapshot(), console)
         return 0
     from mtl.study.report import collect
     from mtl.workers.watch import run_locally
@@ -88,7 +88,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
             run_locally(view, "mtl.study.processes.worker", options.jobs, console)
         ended = view.snapshot()
         failed = list(ended.states().values()).count("failed")
-        console.print(view.overview(ended))
+        view.show(ended, console)
         page = collect(folder, config, console)
     if failed:
         console.print(f"{counted(failed, 'job')} failed; run the command again to retry")
@@ -109,7 +109,7 @@ def _status(folder: StudyFolder, console: Console) -> int:
     if not snapshot.jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
     if not console.is_terminal or not folder.commands():
-        console.print(view.overview(snapshot))
+        view.show(snapshot, console)
         return 0
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
         at_work = True  # Ctrl-C ends the table only, not the study

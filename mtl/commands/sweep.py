@@ -151,7 +151,7 @@ def _local(
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
     run_locally(view, "mtl.sweep.worker", options.jobs, console, (str(limit), options.wandb))
     ended = view.snapshot()
-    console.print(view.overview(ended))
+    view.show(ended, console)
     page = collect(folder, console)
     best = best_of(definition, list(ended.jobs.values()))
     if best is not None:
@@ -198,5 +198,5 @@ def _status(place: str, options: Options, console: Console) -> int:
     with usable(folder.storage):
         limit = definition.points() or definition.file.run_cap or 0
         view = SweepView(folder, definition, folder.study(definition), limit)
-        console.print(view.overview(view.snapshot()))
+        view.show(view.snapshot(), console)
     return 0

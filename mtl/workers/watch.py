@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -72,28 +72,47 @@ class View(ABC, Generic[S]):
         number = counted(max(self.limit, len(snapshot.jobs)), self.kind)
         return f"{number}: {', '.join(filter(None, parts))}"
 
+    def show(self, snapshot: S, console: Console) -> None:
+        """Print a row per job and the totals; where there is no terminal, a row is one line of any length."""
+        if console.is_terminal:
+            console.print(self.overview(snapshot))
+            return
+        cells = self._cells(snapshot, _shown(snapshot, None))
+        widths = {column: max(map(len, (column, *texts))) for column, texts in cells.items()}
+        lines = (
+            "  ".join(text.ljust(width) for text, width in zip(row, widths.values(), strict=True)).rstrip()
+            for row in (cells, *zip(*cells.values(), strict=True))
+        )
+        console.print("\n".join((str(self.folder.path), *lines, self.totals(snapshot))), soft_wrap=True)
+
     def overview(self, snapshot: S, rows: int | None = None) -> Group:
         """A row per job and the totals; with `rows`, no more rows than that: running, failed, ended last."""
-        shown = {name: self.texts(snapshot, name) for name in _shown(snapshot, rows)}
-        columns = list(dict.fromkeys(column for texts in shown.values() for column in texts))
+        cells = self._cells(snapshot, _shown(snapshot, rows))
         table = Table(title=str(self.folder.path), title_justify="left")
-        numbers = {
-            column for column in columns if all(_is_number(texts.get(column, "")) for texts in shown.values())
-        }
-        for column in ("run" if self.kind == "job" else self.kind, "state", *columns, "time", "remarks"):
-            side: Literal["left", "right"] = "right" if column in {*numbers, "time"} else "left"
-            table.add_column(column, overflow="fold", justify=side)
-        for name, texts in shown.items():
-            state, spent = snapshot.state(name), snapshot.progress[name].spent()
-            remark = self.why_failed if state == "failed" else self.remark
-            table.add_row(
-                name,
-                Text(state, style=STYLES[state]),
-                *(texts.get(column, "") for column in columns),
-                clock(spent) if spent else "",
-                remark(snapshot, name),
-            )
+        for column, texts in cells.items():
+            right = column in list(cells)[2:-1] and all(map(_is_number, texts))
+            table.add_column(column, overflow="fold", justify="right" if right else "left")
+        for row in zip(*cells.values(), strict=True):
+            table.add_row(row[0], Text(row[1], style=STYLES[row[1]]), *row[2:])
         return Group(table, Text(self.totals(snapshot)))
+
+    def _cells(self, snapshot: S, names: Sequence[str]) -> dict[str, list[str]]:
+        """By column, the texts of these jobs: names, states, what the kind of view adds, times, remarks."""
+        own = [self.texts(snapshot, name) for name in names]
+        spent = [snapshot.progress[name].spent() for name in names]
+        return {
+            "run" if self.kind == "job" else self.kind: list(names),
+            "state": [snapshot.state(name) for name in names],
+            **{
+                column: [texts.get(column, "") for texts in own]
+                for column in dict.fromkeys(column for texts in own for column in texts)
+            },
+            "time": [clock(seconds) if seconds else "" for seconds in spent],
+            "remarks": [
+                (self.why_failed if snapshot.state(name) == "failed" else self.remark)(snapshot, name)
+                for name in names
+            ],
+        }
 
     def line(self, snapshot: S, name: str) -> str:
         """The line to print when a job's state has changed."""

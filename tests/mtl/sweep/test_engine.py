@@ -164,7 +164,7 @@ def test_status_shows_scores_heads_and_parameters(bench):
     sweep.work(lambda number, values, look: Outcome(80.0 + number, {"shared": 10.0 - number}))
     console = Console(width=200, file=io.StringIO())
     view = sweep.view(8)
-    console.print(view.overview(view.snapshot()))
+    view.show(view.snapshot(), console)
     text = console.file.getvalue()
     for word in ("trial-0005", "85", "open heads", "gates.penalty", "best", "finished"):
         assert word in text

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from mtl.commands.main import main
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress
+from mtl.study.jobs.status import StudyView
 from mtl.workers.lease import Holder
 
 
@@ -55,18 +58,24 @@ def test_a_damaged_record_is_one_line(study, capsys, text):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_long_names_are_folded_and_not_cut(study, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_long_names_are_folded_on_a_terminal_and_one_line_elsewhere(study, capsys):
     config = study.jobs()[0].config
     name = "pos+ner+dep+con+srl-dynamic_per_task-a-long-label-of-a-block-seed1"
     study.write_job(
         Job(name, "pos+ner+dep+con+srl dynamic_per_task a-long-label-of-a-block", config, number=2)
     )
-    assert main(["study", str(study.path), "--status"]) == 0
-    shown = capsys.readouterr().out
+    terminal = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    view = StudyView(study)
+    view.show(view.snapshot(), terminal)
+    shown = terminal.file.getvalue()
     assert "…" not in shown
     cells = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
     assert "".join(cells).endswith(name)
+    assert main(["study", str(study.path), "--status"]) == 0
+    _, header, *rows, totals = capsys.readouterr().out.splitlines()
+    assert header.split() == ["run", "state", "setup", "epochs", "time", "remarks"]
+    assert rows[-1].split()[:2] == [name, "waiting"]
+    assert totals.startswith("3 jobs: ")
 
 
 def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
