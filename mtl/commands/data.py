@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -16,13 +16,19 @@ _NO_FILES: list[str] = []
 
 
 def ewt5(
-    *, out: Path, source: Path | None = None, cache: Path = Path(".cache/ewt5"), overwrite: bool = False
+    *,
+    out: Path,
+    source: Path | None = None,
+    subset: Literal["small"] | None = None,
+    cache: Path = Path(".cache/ewt5"),
+    overwrite: bool = False,
 ) -> None:
     """Build EWT in five layers from its three upstream repositories.
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
         source: Folder with the upstream files; without it they are downloaded at pinned commits.
+        subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test documents.
         cache: Where downloads are kept; verified files are not fetched again.
         overwrite: Replace the corpus that the folder holds.
     """
@@ -32,7 +38,7 @@ def ewt5(
     from mtl.corpora.stats import corpus_stats, stats_table
 
     refuse_existing(out, overwrite)
-    provenance = build_ewt5(source or download_ewt5(cache), out)
+    provenance = build_ewt5(source or download_ewt5(cache), out, subset == "small")
     console = Console(markup=False, emoji=False)
     console.print(stats_table(corpus_stats(out), str(out)))
     for line in left_out(provenance):
@@ -42,13 +48,13 @@ def ewt5(
 def left_out(provenance: Mapping[str, Any]) -> list[str]:
     """What did not pair or was dropped, a line each."""
     lines = [
-        f"{split}: {layer}: {count} sentences not annotated: {reason}"
+        f"UD's {split}: {layer}: {count} sentences not annotated: {reason}"
         for split, layers in provenance["unpaired_counts"].items()
         for layer, reasons in layers.items()
         for reason, count in reasons.items()
     ]
     lines += [
-        f"{split}: entities: {count} labelled {label} dropped"
+        f"UD's {split}: entities: {count} labelled {label} dropped"
         for split, labels in provenance["dropped_entities"].items()
         for label, count in labels.items()
     ]

@@ -88,7 +88,8 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
         if not folder.is_dir():
             raise InputError(
                 f"corpus.path={config.path}: no such folder; make one with "
-                f"'mtl data ewt5 --out {config.path}' or 'mtl data toy --out {config.path}'"
+                f"'mtl data ewt5 --out {config.path}' (--subset=small: 2,600 sentences of it) or "
+                f"'mtl data toy --out {config.path}'"
             )
         train, dev, test = (str(folder / f"{split}.jsonl") for split in SPLITS)
         paths = Files(train, dev, test)

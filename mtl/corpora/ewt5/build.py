@@ -7,8 +7,9 @@ the PropBank release (whose words are masked). The three pair by document name, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,10 +38,11 @@ class Joined(NamedTuple):
     dropped_entities: dict[str, int]
 
 
-def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
+def build_ewt5(source: Path, out: Path, small: bool = False) -> dict[str, Any]:
     """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns the latter's content.
 
-    `source` holds the folders UD_English-EWT, UNER_English-EWT and propbank-release. Splits are UD's.
+    `source` holds the folders UD_English-EWT, UNER_English-EWT and propbank-release. Splits are UD's, or with
+    `small` those of the small subset, whose sentences are from UD's dev and test.
     """
     universal = {split: source / "UD_English-EWT" / f"en_ewt-ud-{split}.conllu" for split in SPLITS}
     names = {split: source / "UNER_English-EWT" / f"en_ewt-ud-{split}.iob2" for split in SPLITS}
@@ -52,15 +54,18 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
     joined = {
         split: join(read_conllu(universal[split]), _entities(names[split]), skeletons) for split in SPLITS
     }
-    outputs = write_splits(out, {split: joined[split].sentences for split in SPLITS})
+    sentences = {split: joined[split].sentences for split in SPLITS}
+    if small:
+        sentences = small_subset(sentences)
+    outputs = write_splits(out, sentences)
     inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
     pinned = {file.path: file.blob for file in manifest()}
     provenance = {
-        "corpus": "EWT-5",
+        "corpus": "EWT-5, the small subset" if small else "EWT-5",
         "licence": LICENCE,
         "fingerprint": fingerprint(outputs),
         "upstream": UPSTREAM,
-        "counts": {split: sentence_stats(joined[split].sentences) for split in SPLITS},
+        "counts": {split: sentence_stats(sentences[split]) for split in SPLITS},
         "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
         "unpaired": {split: joined[split].unpaired for split in SPLITS},
         "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
@@ -71,6 +76,20 @@ def build_ewt5(source: Path, out: Path) -> dict[str, Any]:
     }
     write_json(out / PROVENANCE, provenance)
     return provenance
+
+
+def small_subset(splits: Mapping[str, Sequence[Sentence]]) -> dict[str, list[Sentence]]:
+    """The splits of the small subset, whose sentences are listed by id in `small_subset.txt`."""
+    by_id = {sentence.id: sentence for sentences in splits.values() for sentence in sentences}
+    text = resources.files("mtl.corpora.ewt5").joinpath("small_subset.txt").read_text(encoding="utf-8")
+    chosen: dict[str, list[Sentence]] = {split: [] for split in SPLITS}
+    for split, name in map(str.split, text.splitlines()):
+        if name not in by_id:
+            raise InputError(
+                f"UD_English-EWT has no sentence '{name}' of the small subset: take the pinned files"
+            )
+        chosen[split].append(by_id[name])
+    return chosen
 
 
 def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]) -> Joined:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.ewt5.build import SPLITS, build_ewt5
+from mtl.corpora.ewt5.build import SPLITS, build_ewt5, small_subset
 from mtl.corpora.ewt5.upstream import git_blob_id
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
 # Per document its sentences: words with tags (UD), entity tags (UNER), and the skeleton's tags and columns.
@@ -163,6 +164,15 @@ def test_incomplete_sources(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_small_subset_needs_its_sentences(tmp_path):
+    lay_out(tmp_path / "source")
+    with pytest.raises(
+        InputError, match=r"no sentence 'email-.*' of the small subset: take the pinned files"
+    ):
+        build_ewt5(tmp_path / "source", tmp_path / "out", small=True)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_the_real_corpus(upstream, tmp_path):
     provenance = build_ewt5(upstream, tmp_path)
@@ -186,9 +196,10 @@ def test_the_real_corpus(upstream, tmp_path):
         "dev": 1999,
         "test": 2074,
     }
+    splits = {split: read_jsonl(tmp_path / f"{split}.jsonl") for split in SPLITS}
     agreeing = words = 0
-    for split in SPLITS:
-        for sentence in read_jsonl(tmp_path / f"{split}.jsonl"):
+    for sentences in splits.values():
+        for sentence in sentences:
             if sentence.tree is None:
                 assert sentence.frames is None
                 continue
@@ -202,3 +213,14 @@ def test_the_real_corpus(upstream, tmp_path):
                 assert re.fullmatch(r".+\.(\d+|[A-Z]+)", frame.sense)
                 assert not {"V", "C-V"} & {argument.label for argument in frame.arguments}
     assert agreeing / words > 0.99  # two editions' tags; words out of step would agree by chance only
+
+    subset = small_subset(splits)
+    assert {split: len(set(sentences)) for split, sentences in subset.items()} == {
+        "train": 2000,
+        "dev": 300,
+        "test": 300,
+    }
+    tasks = [kind() for kind in STRUCTURED]
+    assert all(task.annotated(sentence) for task in tasks for split in SPLITS for sentence in subset[split])
+    documents = [{sentence.id.rpartition("-")[0] for sentence in subset[split]} for split in SPLITS]
+    assert len(set().union(*documents)) == sum(map(len, documents))
