@@ -20,8 +20,8 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = ()) -> Figure:
     """A row per task, a colour per setup; right of the line sharing hurts, the dashed line is the margin.
 
     `table` is that of `mtl.probes.stem_cell.statistics.sharing`; `among`: the other setups on the page
-    (`looks_of`). Intervals (wide with two seeds) are cut at three
-    times the largest loss or margin.
+    (`looks_of`). Intervals are cut at three times the largest
+    loss or margin; the mean over tasks has none.
     """
     setups = list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups, among)
@@ -42,7 +42,7 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = ()) -> Figure:
     axes.axvline(MARGIN, color=FAINT, linewidth=0.6, linestyle="--")
     axes.set_yticks(range(len(tasks)), tasks)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
-    axes.set_xlabel("points lost to training jointly, 95 % over seeds")
+    axes.set_xlabel("points lost to training jointly, 95 % over runs")
     axes.grid(axis="x", color=GRID, linewidth=0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

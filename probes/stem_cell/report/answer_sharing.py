@@ -28,7 +28,7 @@ LIMIT_BY_CHANCE = (
 
 
 def sharing_answer(page: PageData) -> Answer:
-    """By the scores of runs without masks; the word is on the runs of most tasks.
+    """By the scores of runs without masks; the word is on the tasks of the largest joint runs.
 
     Pairs whose masks have heads in common by chance are shown beside. Without runs to compare, the word is
     theirs.
@@ -48,8 +48,9 @@ def sharing_answer(page: PageData) -> Answer:
     reason, figures, tables = result.reason, [], {}
     if not result.table.is_empty():
         caption = (
-            f"What tasks score less jointly than alone on {data.split}; the word is on the mean of "
-            f"{next(iter(groups))}. Dashed: the margin below which a loss needs no remedy."
+            f"What tasks score less jointly than alone on {data.split}; the word is on the tasks of "
+            f"{next(iter(groups))}. Intervals take the spread of runs from all setups here. Dashed: the "
+            "margin below which a loss needs no remedy."
         )
         figure = embedded(
             sharing_figure(result.table, data.names()), "points lost to joint training per task"

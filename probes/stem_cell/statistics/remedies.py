@@ -8,7 +8,15 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from mtl.probes.stem_cell.statistics.equivalence import Contrast, contrast, equivalence, margin_for, recovery
+from mtl.probes.statistics.spread_of_runs import difference
+from mtl.probes.stem_cell.statistics.equivalence import (
+    LEVEL,
+    Contrast,
+    contrast,
+    equivalence,
+    margin_for,
+    recovery,
+)
 
 SINGLE, JOINT = "single", "A"
 CONDITIONS: Mapping[str, str] = {
@@ -45,6 +53,8 @@ CONTRASTS = pl.Schema(
     {
         "remedy": pl.String, "placebo": pl.String, "seeds": pl.Int64, "difference": pl.Float64,
         "difference_low": pl.Float64, "difference_high": pl.Float64, "p": pl.Float64, "word": pl.String,
+        "unpaired_low": pl.Float64, "unpaired_high": pl.Float64, "unpaired_p": pl.Float64,
+        "pooled": pl.Boolean,
     }
 )  # fmt: skip
 
@@ -94,14 +104,26 @@ def against_placebo(scores: pl.DataFrame, remedy: str = "C") -> Contrast | None:
 
 
 def contrasts(scores: pl.DataFrame) -> pl.DataFrame:
-    """Every remedy that has seeds enough against its placebo (`CONTRASTS`), the primary one first."""
-    found = {remedy: against_placebo(scores, remedy) for remedy in PLACEBO_OF}
-    rows = [
-        (remedy, PLACEBO_OF[remedy], one.runs, one.difference, one.low, one.high, one.p, one.word)
-        for remedy, one in found.items()
-        if one is not None
-    ]
-    return pl.DataFrame(rows, schema=CONTRASTS, orient="row")
+    """Every remedy that has seeds enough against its placebo (`CONTRASTS`), the primary one first.
+
+    The word is on pairs. Beside them stand interval (90 %) and one-sided p of the same difference by the
+    spread of all conditions' runs (`spread_of_runs.difference`).
+    """
+    means = {name: np.array([*_means(scores, name).values()]) for name in scores["condition"].unique()}
+    runs = {name: values for name, values in means.items() if len(values)}
+    rows = []
+    for remedy, placebo in PLACEBO_OF.items():
+        found = against_placebo(scores, remedy)
+        if found is not None:
+            beside = difference(runs, {remedy: 1.0, placebo: -1.0}, 1 - 2 * LEVEL)
+            p = beside.p / 2 if beside.value > 0 else 1 - beside.p / 2
+            rows.append(
+                (
+                    remedy, placebo, found.runs, found.difference, found.low, found.high, found.p,
+                    found.word, beside.low, beside.high, p, beside.pooled,
+                )
+            )  # fmt: skip
+    return pl.DataFrame(rows, schema=CONTRASTS, orient="row").fill_nan(None)
 
 
 def _against_single(remedied: Mapping[int, float], single: Mapping[int, float]) -> dict[str, object]:

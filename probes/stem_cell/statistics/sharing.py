@@ -1,4 +1,4 @@
-"""Does sharing hurt? What tasks score less trained jointly than alone, paired over seeds."""
+"""Does sharing hurt? What each task scores less trained jointly than alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.signed_words import SignedWords
+from mtl.probes.statistics.corrections import holm
+from mtl.probes.statistics.spread_of_runs import Runs, difference
 from mtl.probes.stem_cell.statistics.task_losses import paired
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
 
@@ -16,7 +18,9 @@ MARGIN = 1.0
 """Points of a score below which a loss needs no remedy; fixed before any run."""
 SCHEMA = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seeds": pl.Int64}
-    | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
+    | dict.fromkeys(("loss", "low", "high", "p", "p_holm"), pl.Float64)
+    | {"pooled": pl.Boolean}
+    | dict.fromkeys(("paired_low", "paired_high", "paired_p"), pl.Float64)
 )
 ALL = "mean"
 """The row of the mean over tasks."""
@@ -27,7 +31,8 @@ class Sharing:
     """What joint training costs."""
 
     table: pl.DataFrame
-    """setup, task (and `mean`: over tasks), seeds, loss in points, low, high, p."""
+    """setup, task (and `mean`: over tasks), seeds, loss in points, low, high, p, p_holm (over the tasks of
+    the setup), pooled, and the same paired by seed: paired_low, paired_high, paired_p."""
     word: Word
     reason: str
 
@@ -35,29 +40,77 @@ class Sharing:
 def sharing(scores: pl.DataFrame, setups: Mapping[str, Mapping[str, str]], level: float = 0.05) -> Sharing:
     """The loss of each group of setups: alone less jointly, in points, positive where sharing hurts.
 
-    `scores`: setup, task, seed, score (per cent). `setups`: by the name of a group its setups, each with that
-    of the single-task runs to compare with (the pairs of five tasks are ten setups of one group, averaged per
-    task and seed). The run is the unit: seeds that both have are paired, the interval is Student's over seeds
-    with an error of `level`, p by exchanging signs. The word is on the first group's mean over tasks: *yes*
-    where the interval is above 0 (the reason adds if it is also below `MARGIN`), else *no* where it is below
-    `MARGIN`, else *cannot tell*.
+    `scores`: setup, task, seed, score (per cent), of all setups whose runs tell how far scores spread.
+    `setups`: by the name of a group its setups, each with that of the single-task runs to compare with (the
+    pairs of five tasks are ten setups of one group, whose losses are averaged per task). Intervals and p of a
+    task are those of `difference` with an error of `level`, p is corrected over the group's tasks by Holm;
+    those paired by seed stand beside (Student's interval, p by exchanging signs). The mean over tasks has the
+    latter only: one task with a wide spread would decide it.
+
+    The word is on the tasks of the first group that have three runs of each setup: *yes* where one of them
+    loses (its corrected p is at most `level`), else *no* where the intervals of all end below `MARGIN`, else
+    *cannot tell*.
     """
-    rows = []
-    for group, members in setups.items():
-        differences = _differences(scores, members)
-        by_task = differences.pivot("task", index="seed", values="loss").sort("seed")
-        tasks = [name for name in by_task.columns if name != "seed"]
-        complete = by_task.drop_nulls()
-        rows += [_row(group, task, by_task[task].drop_nulls().to_numpy(), level) for task in tasks]
-        if len(tasks) > 1 and complete.height:
-            rows.append(_row(group, ALL, complete.select(tasks).to_numpy().mean(1), level))
+    rows = [row for group, members in setups.items() for row in _rows(scores, group, members, level)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
-    first = next(iter(setups), "")
-    mean = table.filter((pl.col("setup") == first) & (pl.col("task") == ALL))
-    if mean.is_empty():
-        return Sharing(table, CANNOT_TELL, "no seed of which all tasks were trained alone and jointly")
-    row = mean.row(0, named=True)
-    return Sharing(table, *_word(row["seeds"], row["loss"], row["low"], row["high"], level))
+    first = table.filter((pl.col("setup") == next(iter(setups), "")) & (pl.col("task") != ALL))
+    return Sharing(table, *word_on(first, level))
+
+
+def _rows(
+    scores: pl.DataFrame, group: str, members: Mapping[str, str], level: float
+) -> list[dict[str, object]]:
+    differences = _differences(scores, members)
+    by_task = differences.pivot("task", index="seed", values="loss").sort("seed")
+    rows = [
+        _row(_runs(scores, task), members, {"setup": group, "task": task}, by_task[task], level)
+        for task in by_task.columns[1:]
+    ]
+    corrected = holm(np.array([row["p"] for row in rows], dtype=float))
+    for row, p in zip(rows, corrected, strict=True):
+        row["p_holm"] = float(p)
+    complete = by_task.drop_nulls()
+    if len(rows) > 1 and complete.height:
+        means = complete.select(by_task.columns[1:]).to_numpy().mean(1)
+        rows.append(
+            {"setup": group, "task": ALL, "seeds": len(means), "loss": means.mean()} | _pairs(means, level)
+        )
+    return rows
+
+
+def _row(
+    runs: Mapping[str, Runs],
+    members: Mapping[str, str],
+    names: dict[str, object],
+    losses: pl.Series,
+    level: float,
+) -> dict[str, object]:
+    """A task's row: the mean over the group's setups that have the task, each less its single-task runs."""
+    there = {setup: alone for setup, alone in members.items() if setup in runs and alone in runs}
+    weights = dict.fromkeys((*there, *there.values()), 0.0)
+    for setup, alone in there.items():
+        weights[alone] += 1 / len(there)
+        weights[setup] -= 1 / len(there)
+    found = difference(runs, weights, 1 - level)
+    return names | {
+        "seeds": min(len(runs[setup]) for setup in weights), "loss": found.value, "low": found.low,
+        "high": found.high, "p": found.p, "pooled": found.pooled,
+    } | _pairs(losses.drop_nulls().to_numpy(), level)  # fmt: skip
+
+
+def _pairs(losses: Runs, level: float) -> dict[str, object]:
+    return dict(zip(("paired_low", "paired_high", "paired_p"), paired(losses, 1 - level), strict=True))
+
+
+def _runs(scores: pl.DataFrame, task: str) -> dict[str, Runs]:
+    """By setup the scores of a task, one for each seed."""
+    by_seed = (
+        scores.filter(task=task).group_by("setup", "seed", maintain_order=True).agg(pl.col("score").mean())
+    )
+    return {
+        str(setup): of_setup["score"].to_numpy()
+        for (setup,), of_setup in by_seed.group_by("setup", maintain_order=True)
+    }
 
 
 def _differences(scores: pl.DataFrame, members: Mapping[str, str]) -> pl.DataFrame:
@@ -70,29 +123,43 @@ def _differences(scores: pl.DataFrame, members: Mapping[str, str]) -> pl.DataFra
     return pl.concat(parts).group_by("task", "seed", maintain_order=True).agg(pl.col("loss").mean())
 
 
-def _row(
-    setup: str, task: str, losses: np.ndarray, level: float
-) -> tuple[str, str, int, float, float, float, float]:
-    low, high, p = paired(losses, 1 - level)
-    return setup, task, len(losses), float(losses.mean()), low, high, p
-
-
 SCORED = SignedWords("less", "more", "points")
 """The wording of lost points."""
 
 
-def _word(seeds: int, loss: float, low: float | None, high: float | None, level: float) -> tuple[Word, str]:
-    if seeds < FEWEST_SEEDS or low is None or high is None:
-        few = (
-            f"{seeds} seed{'s' * (seeds != 1)} of all tasks alone and jointly, and {FEWEST_SEEDS} are needed"
+def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
+    """The word on the tasks of one group, of which the table has a row each, and its reason."""
+    if table.is_empty():
+        return CANNOT_TELL, "no seed of which a task was trained alone and jointly"
+    enough = table.filter(pl.col("seeds") >= FEWEST_SEEDS)
+    known = enough.filter(pl.col("p").is_not_null())
+    if known.is_empty():
+        most = table["seeds"].max()
+        why = f"{most} seeds of a task alone and jointly at most, and {FEWEST_SEEDS} are needed"
+        if not enough.is_empty():
+            why = "all runs of a setup have the same score, so that their spread is not known"
+        mean = SCORED.of(table["loss"].mean())
+        return CANNOT_TELL, f"{why}; tasks score {mean} jointly than alone, on average"
+    certain = known.filter(pl.col("p_holm") <= level)
+    words = [
+        f"{row['task']} scores {SCORED.of(row['loss'])} jointly than alone ({1 - level:.0%} interval "
+        f"{SCORED.interval(row['low'], row['high'])})"
+        for row in certain.sort("loss", descending=True).iter_rows(named=True)
+    ]
+    open_tasks = known.filter(pl.col("p_holm") > level)
+    small = open_tasks.filter(pl.col("high") < MARGIN)["task"].to_list()
+    wide = open_tasks.filter(pl.col("high") >= MARGIN)["task"].to_list()
+    if small:
+        words.append(
+            f"{_list(small)} {'lose' if len(small) > 1 else 'loses'} less than {MARGIN:g} point, if anything"
         )
-        return CANNOT_TELL, f"{few}; tasks score {SCORED.of(loss)} jointly than alone, on average"
-    figures = (
-        f"tasks score {SCORED.of(loss)} jointly than alone, on average "
-        f"({1 - level:.0%} interval {SCORED.interval(low, high)}, {seeds} seeds)"
-    )
-    if low > 0:
-        return YES, figures + (f"; that is less than {MARGIN:g}" if high < MARGIN else "")
-    if high < MARGIN:
-        return NO, f"less than {MARGIN:g} point is lost: {figures}"
-    return CANNOT_TELL, f"no effect and a loss of {MARGIN:g} point are both possible: {figures}"
+    if wide:
+        words.append(f"for {_list(wide)}, no loss and a loss of {MARGIN:g} point are both possible")
+    if certain.filter(pl.col("loss") > 0).height:
+        few = [f"no task loses {MARGIN:g} point"] if known.filter(pl.col("high") >= MARGIN).is_empty() else []
+        return YES, "; ".join(words + few)
+    return (CANNOT_TELL if wide else NO), "; ".join(words)
+
+
+def _list(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

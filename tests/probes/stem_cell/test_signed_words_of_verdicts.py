@@ -12,7 +12,7 @@ from mtl.probes.stem_cell.statistics.competition import LOST, MORE
 from mtl.probes.stem_cell.statistics.contest import WORTH, _word
 from mtl.probes.stem_cell.statistics.dose import ALL, word_on
 from mtl.probes.stem_cell.statistics.sharing import SCORED
-from mtl.probes.stem_cell.statistics.sharing import _word as word_of_sharing
+from mtl.probes.stem_cell.statistics.sharing import word_on as word_of_sharing
 from tests.probes.test_signed_words import ENDS, SIGNED
 
 
@@ -31,9 +31,10 @@ def test_no_verdict_prints_a_negative_loss(
     low, value, high = sorted((one, two, three))
     row = {"pair": ALL, "task": ALL, "loss": value, "low": low, "high": high, "p": p, "runs": seeds}
     table = pl.DataFrame([row])
+    losses = pl.DataFrame([{"task": "pos", "seeds": seeds, "loss": value, "p_holm": p} | row])
     for text in (
         _word(seeds, p, 0.05, (value, low, high))[1],
-        word_of_sharing(seeds, value, low, high, 0.05)[1],
+        word_of_sharing(losses)[1],
         word_on(table)[1],
         _title(table),
     ):

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mtl.probes.statistics.spread_of_runs import difference
 from mtl.probes.stem_cell.statistics.equivalence import contrast, equivalence, recovery
 from mtl.probes.stem_cell.statistics.remedies import against_placebo, contrasts, recoveries
 from tests.probes.stem_cell.remedy_scores import MEANS, scores
@@ -32,10 +33,7 @@ def test_every_figure_is_that_of_its_own_function() -> None:
         if row["condition"] != "A":
             share = recovery(own, values(table, "A", task), values(table, "single", task))
             assert (row["recovery"], row["recovery_low"]) == (share.share, share.low)
-    mean = {
-        name: (values(table, name, "pos") + values(table, name, "dep")) / 2
-        for name in ("single", "A", "C", "D")
-    }
+    mean = {name: (values(table, name, "pos") + values(table, name, "dep")) / 2 for name in MEANS}
     result = against_placebo(table)
     assert result == contrast(mean["C"], mean["D"], float((mean["single"] - mean["A"]).mean()))
     assert result.word == "supported"
@@ -43,6 +41,9 @@ def test_every_figure_is_that_of_its_own_function() -> None:
     assert (first["remedy"], first["placebo"], first["seeds"]) == ("C", "D", 6)
     ends = (first["difference"], first["difference_low"], first["difference_high"], first["p"], first["word"])
     assert ends == (result.difference, result.low, result.high, result.p, result.word)
+    beside = difference(mean, {"C": 1.0, "D": -1.0}, 0.9)
+    assert (first["unpaired_low"], first["unpaired_high"]) == pytest.approx((beside.low, beside.high))
+    assert first["unpaired_p"] == pytest.approx(beside.p / 2 if beside.value > 0 else 1 - beside.p / 2)
 
 
 def test_masks_with_limited_overlap_are_held_against_masks_without() -> None:
