@@ -65,7 +65,7 @@ def difference(runs: Mapping[str, Runs], weights: Mapping[str, float], level: fl
         variance, freedom = _spread([*own, *rest])
         square, degrees = variance * float(shares.sum()), float(freedom)
     elif min(map(len, own)) < 2 or own_variance == 0:
-        return Difference(value, *[float("nan")] * 3, pooled=False)
+        return Difference(value, float("nan"), float("nan"), float("nan"), pooled=False)
     else:
         parts = shares * np.array([scores.var(ddof=1) for scores in own])
         square = float(parts.sum())

@@ -134,11 +134,11 @@ def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
     enough = table.filter(pl.col("seeds") >= FEWEST_SEEDS)
     known = enough.filter(pl.col("p").is_not_null())
     if known.is_empty():
-        most = table["seeds"].max()
+        most = int(table["seeds"].to_numpy().max())
         why = f"{most} seeds of a task alone and jointly at most, and {FEWEST_SEEDS} are needed"
         if not enough.is_empty():
             why = "all runs of a setup have the same score, so that their spread is not known"
-        mean = SCORED.of(table["loss"].mean())
+        mean = SCORED.of(float(table["loss"].to_numpy().mean()))
         return CANNOT_TELL, f"{why}; tasks score {mean} jointly than alone, on average"
     certain = known.filter(pl.col("p_holm") <= level)
     words = [
