@@ -13,7 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, did_you_mean
-from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
+from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.device import Accelerator, prepare
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -40,7 +40,7 @@ class TrainedRun:
 
     def batches(self, tokens: int) -> BatchLoader:
         """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
-        plan = aligned_plan(self.corpus, tuple(self.tasks), tokens, None, None)
+        plan = aligned_batches(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
     def fingerprint(self) -> str:

@@ -9,7 +9,7 @@ import polars as pl
 import torch
 
 from mtl.errors import as_input_error
-from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
+from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches
 from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
@@ -26,7 +26,7 @@ Scores = dict[str, dict[str, float]]
 
 def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
     """Batches of all annotated sentences of a corpus, once, for evaluation; or a rank's share of them."""
-    plan = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
+    plan = aligned_batches(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
