@@ -106,7 +106,7 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     shown(words)
     sweep = read_sweep(tmp_path / "search.yaml")
     bench = Bench(tmp_path / "sweeps", sweep, 4)
-    bench.folder.plan.unlink()
+    bench.folder.sweep_file.unlink()
     bench.folder.start(sweep, base_of(sweep), {"corpus": "c", "code": "d"})
     bench.work(None)
     files = {path: path.read_bytes() for path in bench.folder.path.rglob("*") if path.is_file()}
