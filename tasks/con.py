@@ -23,7 +23,7 @@ class Con(Task):
     name: ClassVar[str] = "con"
     layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
     layer: ClassVar[str] = "tree"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
 

@@ -23,7 +23,7 @@ class Ner(Task):
     name: ClassVar[str] = "ner"
     layers: ClassVar[tuple[str, ...]] = ("entities",)
     layer: ClassVar[str] = "entities"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 

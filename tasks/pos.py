@@ -21,7 +21,7 @@ class Pos(Task):
 
     name: ClassVar[str] = "pos"
     layers: ClassVar[tuple[str, ...]] = ("tags", "upos")
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     figures: ClassVar[tuple[str, ...]] = ("accuracy",)
 

@@ -23,7 +23,7 @@ class Srl(Task):
     name: ClassVar[str] = "srl"
     layers: ClassVar[tuple[str, ...]] = ("frames",)
     layer: ClassVar[str] = "frames"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     figures: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1"

@@ -29,7 +29,7 @@ class Translate(Task):
 
     name: ClassVar[str] = "translate"
     layers: ClassVar[tuple[str, ...]] = ("translate",)
-    unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
+    loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
     score: ClassVar[str] = "bleu"
     figures: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
 
@@ -53,7 +53,7 @@ class Translate(Task):
         """The label in the task of this name."""
         return self.name
 
-    def units(self, sentence: Sentence, targets: Any = None) -> int:
+    def loss_units(self, sentence: Sentence, targets: Any = None) -> int:
         """The pieces of the translation, which `targets` hold, with the one that ends it."""
         return len(targets.pieces)
 

@@ -79,7 +79,7 @@ def examples(
 
 def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | ParallelTokens) -> Any:
     """A task's targets; those of a translation task are the pieces of the translation."""
-    if isinstance(tokens, ParallelTokens) and task.unit == "piece":
+    if isinstance(tokens, ParallelTokens) and task.loss_unit == "piece":
         return tokens.target
     return task.targets(sentence, labels)
 
@@ -106,9 +106,9 @@ class Batch:
     """Per task the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
     """Per task the collated targets of these sentences."""
-    units: Mapping[str, int]
-    """Per task its annotated words, sentences or pieces (`Task.units`) in the update that the batch is a part
-    of, over all ranks and accumulated batches; its loss is divided by them."""
+    loss_units: Mapping[str, int]
+    """Per task its annotated words, sentences or pieces (`Task.loss_units`) in the update that the batch is
+    a part of, over all ranks and accumulated batches; its loss is divided by them."""
     idle: bool = False
     """Whether the batch only lets this rank take part: its sentence is another rank's, and its losses are
     multiplied by 0."""
@@ -146,7 +146,7 @@ def collate(
     share: Sequence[Example],
     tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
-    units: Mapping[str, int] | None = None,
+    loss_units: Mapping[str, int] | None = None,
 ) -> Batch:
     """Pad `share` into a batch; `units` are those of the update that it is a part of (`None`: its own)."""
     sentences = tuple(example.sentence for example in share)
@@ -168,15 +168,15 @@ def collate(
         torch.from_numpy(mask),
         rows,
         targets,
-        units_of(share, tasks) if units is None else units,
+        loss_units_of(share, tasks) if loss_units is None else loss_units,
     )
 
 
-def units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
-    """Per task the units (`Task.unit`) of the examples that have targets in it."""
+def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
+    """Per task the units (`Task.loss_unit`) of the examples that have targets in it."""
     return {
         name: sum(
-            task.units(example.sentence, example.targets[name])
+            task.loss_units(example.sentence, example.targets[name])
             for example in examples
             if name in example.targets
         )
@@ -317,24 +317,24 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         skip, self.skip = self.skip, 0
-        units: Mapping[str, int] = {}
+        loss_units: Mapping[str, int] = {}
         for number in range(skip, len(self.batches)):
             if number == skip or number % self.accumulate == 0:
                 start = number - number % self.accumulate
-                units = self._units(self.batches[start : start + self.accumulate])
+                loss_units = self._loss_units(self.batches[start : start + self.accumulate])
             chosen = self.batches[number]
             of_all_ranks = [self.corpus[index] for index in chosen.indices]
             share = of_all_ranks[self.rank :: self.ranks]
             names = {name: self.tasks[name] for name in chosen.tasks}
-            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, units)
+            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, loss_units)
             if not share:
                 batch = replace(batch, idle=True)
             yield batch.pin_memory() if self.pin else batch
 
-    def _units(self, batches: Sequence[BatchIndices]) -> dict[str, int]:
+    def _loss_units(self, batches: Sequence[BatchIndices]) -> dict[str, int]:
         """The units of an update's batches, of all ranks, by the tasks that learn in it."""
-        units: Counter[str] = Counter()
+        loss_units: Counter[str] = Counter()
         for batch in batches:
             names = {name: self.tasks[name] for name in batch.tasks}
-            units.update(units_of([self.corpus[index] for index in batch.indices], names))
-        return dict(units)
+            loss_units.update(loss_units_of([self.corpus[index] for index in batch.indices], names))
+        return dict(loss_units)

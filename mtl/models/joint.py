@@ -208,14 +208,14 @@ class JointModel(nn.Module):
         return {name: Decoded(predicted, references)}
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task this rank's loss in nats, divided by the units (`Task.unit`) of the whole update.
+        """Per task this rank's loss in nats, divided by the units (`Task.loss_unit`) of the whole update.
 
         In a batch that is `idle` losses are 0, with a graph.
         """
         share = 0.0 if batch.idle else 1.0
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            * (share / max(batch.units[name], 1))
+            * (share / max(batch.loss_units[name], 1))
             for name, output in scores.items()
         }
 

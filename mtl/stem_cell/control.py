@@ -28,7 +28,7 @@ class Control(Task):
 
     name: ClassVar[str] = "control"
     layers: ClassVar[tuple[str, ...]] = ()
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     figures: ClassVar[tuple[str, ...]] = ("accuracy",)
 

@@ -82,4 +82,4 @@ def test_what_is_annotated_scores_100() -> None:
         metric = task.metric()
         metric.update(list(values), gold)
         assert metric.compute() == pytest.approx(dict.fromkeys(task.figures, 100), abs=1e-3)
-        assert task.units(gold[0]) == 1
+        assert task.loss_units(gold[0]) == 1

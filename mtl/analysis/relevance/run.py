@@ -71,7 +71,7 @@ def _gold_labels(trained: TrainedRun) -> set[str]:
     names: set[str] = set()
     for task in trained.tasks.values():
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
-        if task.unit == "sentence":  # its labels may be a fixed list, of which not all occur
+        if task.loss_unit == "sentence":  # its labels may be a fixed list, of which not all occur
             names.update(str(sentence.layer(task.layer)) for sentence in annotated)
         else:
             names.update(task.labels(annotated).names)

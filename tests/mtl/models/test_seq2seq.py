@@ -86,7 +86,7 @@ def test_the_loss_is_that_of_transformers(architecture):
         theirs = model.encoder.transformer(
             input_ids=batch.subwords.input_ids, attention_mask=batch.subwords.attention_mask, labels=pieces
         )
-    assert batch.units["translate"] == int((pieces != UNKNOWN).sum())
+    assert batch.loss_units["translate"] == int((pieces != UNKNOWN).sum())
     assert losses["translate"].item() == pytest.approx(float(theirs.loss), rel=1e-6)
     scores = theirs.logits.flatten(0, 1)
     smoothed = functional.cross_entropy(scores, pieces.flatten(), label_smoothing=0.1)
