@@ -25,7 +25,7 @@ class Con(Task):
     layer: ClassVar[str] = "tree"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
+    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
 
     span_dim: Size = 128
     """Size of the vectors that brackets are scored from."""

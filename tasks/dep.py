@@ -24,7 +24,7 @@ class Dep(Task):
     layer: ClassVar[str] = "arcs"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
-    figures: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
+    scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
 
     arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""

@@ -25,7 +25,7 @@ class Ner(Task):
     layer: ClassVar[str] = "entities"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
+    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 
     dim: Size = 150
     """Size of the vectors of a span's first and last word."""

@@ -23,7 +23,7 @@ class Pos(Task):
     layers: ClassVar[tuple[str, ...]] = ("tags", "upos")
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
-    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     inventory: Literal["tags", "upos"] = "tags"
     """Which tags: the treebank's own (`tags`, XPOS) or the universal ones (`upos`)."""

@@ -25,7 +25,7 @@ class Srl(Task):
     layer: ClassVar[str] = "frames"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = (
+    scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1"
     )  # fmt: skip
 

@@ -53,9 +53,9 @@ class Task(ABC):
     loss_unit: ClassVar[Literal["word", "sentence", "piece"]]
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     score: ClassVar[str]
-    """Which of the metric's figures stands for the task in model selection."""
-    figures: ClassVar[tuple[str, ...]]
-    """The names of the metric's figures; one that ends in `/` stands for a figure per label after it."""
+    """Which of the metric's scores stands for the task in model selection."""
+    scores: ClassVar[tuple[str, ...]]
+    """The names of the metric's scores; one that ends in `/` stands for a score per label after it."""
     sentences: ClassVar[tuple[int, ...]] = (1,)
     """How many sentences the task annotates together: one, or (2) those of a pair."""
 

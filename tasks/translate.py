@@ -31,7 +31,7 @@ class Translate(Task):
     layers: ClassVar[tuple[str, ...]] = ("translate",)
     loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
     score: ClassVar[str] = "bleu"
-    figures: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
+    scores: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
 
     source: str = ""
     """Language of the source, as the checkpoint names it if it is for several (`en`, `en_XX`)."""

@@ -77,7 +77,7 @@ def ablate(
     if out is not None and (heads is not None or mask is not None):
         raise InputError(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "
-            "write their figures with --json_out=FILE"
+            "write their numbers with --json_out=FILE"
         )
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     by_hand = _closed_by_hand(trained, heads, mask, task)
@@ -90,7 +90,7 @@ def ablate(
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
     if json_out is not None:
-        write_json(json_out, _figures(trained, result))
+        write_json(json_out, _numbers(trained, result))
         console.print(f"wrote {json_out}", highlight=False, soft_wrap=True)
 
 
@@ -169,7 +169,7 @@ TITLES = {
 }
 
 
-def _figures(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
+def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
     sites = trained.model.encoder.tap.sites
     return {
         name: {

@@ -90,8 +90,8 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
             shown.add_column(title, justify="right")
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
-                figures = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
-                shown.add_row(label_name(row), f"{row['count']:,}", *figures)
+                numbers = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
+                shown.add_row(label_name(row), f"{row['count']:,}", *numbers)
         shown.add_section()
         weighted = (per_cent(mean["value"]), "", per_cent(mean["chance"]))
         shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
@@ -120,6 +120,6 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
         with_names(roles(heads)).group_by(keys, maintain_order=True).agg(pl.len(), pl.exclude(keys).first())
     )
     for row in best.iter_rows(named=True):
-        figures = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
-        shown.add_row(*(row[key] for key in keys), str(row["len"]), *figures)
+        numbers = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
+        shown.add_row(*(row[key] for key in keys), str(row["len"]), *numbers)
     console.print(shown if best.height else "no head has a positional or syntactic role")

@@ -46,7 +46,7 @@ def report(
     check_file_place(out)
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
-    scores = train.main_figures()
+    scores = train.main_scores()
     evidence = gather(
         folder,
         split or ("test" if study is None else study.split),

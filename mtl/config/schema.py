@@ -501,8 +501,8 @@ class TrainConfig:
         """The chosen tasks by name, in the catalogue's order."""
         return {name: getattr(self, task_of(name)) for name in NAMES if name in self.tasks}
 
-    def main_figures(self) -> dict[str, str]:
-        """By name of everything that can be trained: the figure that stands for it (`Task.score`)."""
+    def main_scores(self) -> dict[str, str]:
+        """By name of everything that can be trained: the score that stands for it (`Task.score`)."""
         return {name: getattr(self, task_of(name)).score for name in NAMES}
 
     def run_name(self) -> str:

@@ -30,7 +30,7 @@ ARGUMENTS = "${args}"
 
 @dataclass(frozen=True)
 class Metric:
-    """The figure that a sweep optimises, by its name in a run's history."""
+    """The metric that a sweep optimises, by its name in a run's history."""
 
     name: str = "dev/mean"
     goal: Literal["minimize", "maximize"] = "maximize"

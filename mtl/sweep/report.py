@@ -48,7 +48,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             archive_report(folder.path, console)
             return None
         config = configuration_from(TrainConfig, base, str(folder.sweep_file))
-        scores = config.main_figures()
+        scores = config.main_scores()
         data = gather(folder.path, "dev", scores, sweep_evidence(folder.path))
         figures = {}
         picture = None if data.sweep is None else data.sweep.picture()

@@ -90,8 +90,8 @@ def assemble(
         for split, corpus in corpora.items():
             if message := describe_unknown(corpus, tokenizer.unknown):
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
-    batches = EpochBatches(config.batch, config.seed, corpora["train"], tuple(tasks))
-    updates = batches.updates(config.max_epochs, config.optimizer.accumulate)
+    epochs = EpochBatches(config.batch, config.seed, corpora["train"], tuple(tasks))
+    updates = epochs.updates(config.max_epochs, config.optimizer.accumulate)
     watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
     used, rates = [meter for meter in watching if meter is not None], config.rates()
     module = JointTraining(
@@ -124,7 +124,7 @@ def assemble(
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
-    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, batches, trainer), evaluation)
+    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, epochs, trainer), evaluation)
 
 
 def warmup_share(config: OptimizerConfig, updates: int) -> float:

@@ -45,7 +45,7 @@ def test_the_catalogue_imports_no_framework() -> None:
 def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
     metric = kind().metric()
     metric.update([], [], [])
-    figures = [figure for figure in kind.figures if not figure.endswith("/")]
+    figures = [figure for figure in kind.scores if not figure.endswith("/")]
     assert list(metric.compute()) == figures
     assert kind.score in figures
 

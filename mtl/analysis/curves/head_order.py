@@ -151,7 +151,7 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
     if rows.is_empty():
         return f"heads.parquet has no {measure}: '{made_by}' makes it"
     if rows["head"].null_count() == rows.height:
-        return f"--by={measure}: its figures belong to layers, not to heads: choose another measure"
+        return f"--by={measure}: its numbers belong to layers, not to heads: choose another measure"
     tasks = [name for name in rows["task"].unique(maintain_order=True) if name]
     if tasks and task not in tasks:
         return f"heads.parquet has {measure} for {', '.join(tasks)}, not for {task}: '{made_by}' makes it"

@@ -1,4 +1,4 @@
-"""Probe a run, or an encoder by name or folder, and write the figures into heads.parquet."""
+"""Probe a run, or an encoder by name or folder, and write the numbers into heads.parquet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ProbeResult:
     left_out: tuple[str, ...]
     """Lines on tasks, sentences and heads that were not probed, and why."""
     notes: tuple[str, ...] = ()
-    """Other lines for a reader of the figures."""
+    """Other lines for a reader of the numbers."""
 
 
 def probe_run(

@@ -33,7 +33,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 SIGNATURES = "signatures"
-"""The key of metrics.json beside the splits: by task and figure how it was counted."""
+"""The key of metrics.json beside the splits: by task and score how it was counted."""
 
 _FIX = "put back an undamaged copy, or train again under another name"
 _START, _END = "---\n", "...\n"
@@ -94,9 +94,9 @@ class Run:
         return derivation_in(self.status())
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Per split and task the figures of the kept model; raises `InputError` if the file is damaged."""
+        """Per split and task the scores of the kept model; raises `InputError` if the file is damaged."""
         metrics = mapping_of(self.folder / "metrics.json", "JSON", json.loads)
-        return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
+        return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
 
     @property
     def lease(self) -> Path:
@@ -218,7 +218,7 @@ class Run:
             )
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Write the figures of the kept model, per split and task."""
+        """Write the scores of the kept model, per split and task."""
         write_json(self.folder / "metrics.json", metrics)
 
     def write_history(self, rows: Sequence[Mapping[str, Any]]) -> None:

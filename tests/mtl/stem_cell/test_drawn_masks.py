@@ -180,7 +180,7 @@ def test_scores_of_drawn_masks_stand_beside_their_overlap(world):
     with carrying_out(plan):
         jobs = [configuration_from(TrainConfig, job.config) for job in plan.jobs]
         runs = [train(config, console=Console(quiet=True)) for config in jobs]
-    scores, notes = overlap_scores(runs, "test", TrainConfig().main_figures())
+    scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
     assert notes == ()
     assert scores.select("pair", "overlap", "draw", "task", "figure", "heads", "seed").rows() == [
         ("pos+dep", shared, 1, task, figure, 4, 1)

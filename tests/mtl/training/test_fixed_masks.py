@@ -193,7 +193,7 @@ def test_what_reads_a_run_reads_this_one(finished, tmp_path, capsys):
     assert main(["prune", run, "--task=dep", f"--out={tmp_path / 'cut'}"]) == 0
     assert f"{2 * LAYERS} of {LAYERS * HEADS} heads kept" in capsys.readouterr().out
     assert main(["report", str(finished.folder.parent)]) == 0
-    data = gather(finished.folder.parent, "test", TrainConfig().main_figures())
+    data = gather(finished.folder.parent, "test", TrainConfig().main_scores())
     assert data.gates is not None
     assert set(data.gates["task"]) == {"pos", "dep"}
     values, _ = worth_of([finished.folder])
