@@ -77,7 +77,7 @@ def plain_name(value: str, what: str) -> str:
     fault = _fault_of(value)
     if fault is not None:
         shown = value if len(value) <= 60 else f"{value[:60]}…"
-        raise InputError(f"{what}={shown!r} {fault}: give a plain name such as 'pos-seed1'")
+        raise InputError(f"{what}={shown!r} {fault}: use a plain name such as 'pos-seed1'")
     return value
 
 

@@ -92,7 +92,7 @@ def open_trained(
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
-        raise InputError(f"--out={out}: give a file that ends in .parquet, in a folder that exists")
+        raise InputError(f"--out={out}: use a file that ends in .parquet, in a folder that exists")
     table = out or run.folder / "heads.parquet"
     check_place(table)
     model = prepare(JointModel.from_pretrained(run.model), accelerator)
@@ -102,7 +102,7 @@ def open_trained(
         if name not in model.tasks:
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
     if sentences is not None and sentences < 1:
-        raise InputError(f"sentences={sentences}: give at least 1")
+        raise InputError(f"sentences={sentences}: use at least 1")
     gold = (inputs or InputCache()).split(source, tuple(model.tasks if tasks is None else tasks), split)
     if sentences is not None and sentences < len(gold):
         gold = [gold[number * len(gold) // sentences] for number in range(sentences)]

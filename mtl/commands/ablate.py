@@ -71,9 +71,9 @@ def ablate(
     from mtl.files import write_json
 
     if draws < 1:
-        raise InputError(f"draws={draws}: give at least 1")
+        raise InputError(f"draws={draws}: use at least 1")
     if heads is not None and mask is not None:
-        raise InputError("--heads and --mask both say what to close: give one of them")
+        raise InputError("--heads and --mask both say what to close: use one of them")
     if out is not None and (heads is not None or mask is not None):
         raise InputError(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "

@@ -86,23 +86,23 @@ def curve(
 
     check_orders(by)
     if not (by or gates or targets):
-        raise InputError("--by=[] names no order: give one, or --gates or --targets")
+        raise InputError("--by=[] names no order: use one, or --gates or --targets")
     numbers = {
         "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
         "gates_epochs": gates_epochs,
     }  # fmt: skip
     for name, number in numbers.items():
         if number is not None and number < 1:
-            raise InputError(f"{name}={number}: give at least 1")
+            raise InputError(f"{name}={number}: use at least 1")
     if cut:
         check_timing(batches, rounds)
     if gates_epochs is not None and not targets:
-        raise InputError("--gates_epochs has no effect without --targets: give both, or leave it out")
+        raise InputError("--gates_epochs has no effect without --targets: use both, or leave it out")
     for folder in gates:
         Run.open(folder)
     for target in targets:
         if target <= 0:
-            raise InputError(f"--targets={target:g}: give shares or numbers of heads above 0")
+            raise InputError(f"--targets={target:g}: use shares or numbers of heads above 0")
     scoring = open_measured(run, task, corpus, split, sentences, accelerator)
     start = Start.of(scoring, masks)
     if cut or epochs is not None:

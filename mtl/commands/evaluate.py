@@ -61,7 +61,7 @@ def evaluate(
     annotated = {name: task for name, task in model.tasks.items() if any(map(task.annotated, gold))}
     if not annotated:
         raise InputError(
-            f"no {split} sentence of {len(gold)} is annotated for {', '.join(model.tasks)}: give another "
+            f"no {split} sentence of {len(gold)} is annotated for {', '.join(model.tasks)}: use another "
             "--corpus or --split"
         )
     print_left_out(

@@ -37,10 +37,10 @@ def figure(
     suffix = out.suffix.lower().removeprefix(".")
     kinds = FIGURES[name].kinds()
     if suffix not in kinds:
-        raise InputError(f"{out}: give a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
+        raise InputError(f"{out}: use a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
-            raise InputError(f"{run} is given twice: give every run once")
+            raise InputError(f"{run} is given twice: name every run once")
     with as_input_error():
         if suffix in MOVING:
             pictures, notes = animate(name, runs, tasks, out)

@@ -102,7 +102,7 @@ def _measure(
     from mtl.commands.progress import sentence_progress
 
     if top < 0:
-        raise InputError(f"top={top}: give 0 or more")
+        raise InputError(f"top={top}: use 0 or more")
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     measured = make(name, trained, settings, sentence_progress)
     console = Console(markup=False, emoji=False)

@@ -56,7 +56,7 @@ def predict(
     """
     folder = Run.open(run).model
     if max_words < 1:
-        raise InputError(f"--max_words={max_words}: give at least 1")
+        raise InputError(f"--max_words={max_words}: use at least 1")
     split = _splitter(input, language)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # what formats are in, whatever the terminal is
@@ -122,7 +122,7 @@ def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: 
     if not any(task.fits(example) for task in model.tasks.values()):
         raise InputError(
             f"none of the run's tasks ({', '.join(model.tasks)}) is for "
-            + ("pairs: give another --input" if input == "pairs" else "one sentence: give --input=pairs")
+            + ("pairs: use another --input" if input == "pairs" else "one sentence: use --input=pairs")
         )
     return model
 
@@ -134,7 +134,7 @@ def _hinted(records: list[Record]) -> bool:
         return False
     print(
         f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found "
-        "by rules for English: give --language, or split the words and give --input=tokens",
+        "by rules for English: use --language, or split the words and use --input=tokens",
         file=sys.stderr,
     )
     return True

@@ -49,13 +49,13 @@ def prune(
 
     check_new_folder(out)
     if heads is not None and mask is not None:
-        raise InputError("--heads and --mask both say what to cut: give one of them")
+        raise InputError("--heads and --mask both say what to cut: use one of them")
     if (Path(model) / "config.yaml").exists():
         _prune_run(Run.open(Path(model)), out, heads, task, mask, keep_shape, accelerator)
         return
     if heads is None and mask is None:
         raise InputError(
-            f"{model} is not a run, so it has no masks: give a run's folder, or say what to cut of an "
+            f"{model} is not a run, so it has no masks: use a run's folder, or say what to cut of an "
             "encoder (--heads=L0H3,L2H11 or --mask=FILE)"
         )
     _prune_encoder(model, out, heads, task, mask, keep_shape)
@@ -126,7 +126,7 @@ def _prune_encoder(
 
     encoder = open_encoder(name)
     if encoder.translator is not None:
-        raise InputError(f"{name} translates: give the folder of the run that it was trained in")
+        raise InputError(f"{name} translates: use the folder of the run that it was trained in")
     remaining = encoder.tap.remaining
     gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
     if gates is None:

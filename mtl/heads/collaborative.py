@@ -172,7 +172,7 @@ def require_collaborative(model: PreTrainedModel) -> None:
         )
     if recorded_components(model.config):
         raise InputError(
-            f"the heads of {name} share query and key components already: give the model that it was made of"
+            f"the heads of {name} share query and key components already: use the model that it was made of"
         )
 
 
@@ -183,7 +183,7 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
     exact = max(heads, default=0) * head_dim(model)
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: give 1 to {exact} components, heads x head size, at which sharing is exact"
+            f"{name}={dim}: use 1 to {exact} components, heads x head size, at which sharing is exact"
         )
 
 

@@ -99,12 +99,12 @@ class JointModel(nn.Module):
             if self.decoder(name).reads_first and encoder.causal:
                 raise InputError(
                     f"{name}.pooling=first: the first token of a decoder-only model sees nothing of the "
-                    "sentence; give mean or attention"
+                    "sentence; use mean or attention"
                 )
             if self.decoder(name).reads_first and not encoder.tokenizer.prefix:
                 raise InputError(
                     f"{name}.pooling=first: the encoder's tokenizer puts no special token before a sentence; "
-                    "give mean or attention"
+                    "use mean or attention"
                 )
 
     def decoder(self, name: str) -> Decoder:
@@ -403,7 +403,7 @@ class JointModel(nn.Module):
         if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
             folder = folder / "model"
         if not (folder / MODEL_FILE).exists():
-            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): give a run's folder")
+            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
         # Only what reads files: a fault of this program is not a fault of the model.
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())

@@ -116,7 +116,7 @@ def probe_run(
     if not tasks:
         raise InputError(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
-            f"({', '.join(PROBE_TARGETS)}); give --corpus=FOLDER with annotated sentences"
+            f"({', '.join(PROBE_TARGETS)}); use --corpus=FOLDER with annotated sentences"
         )
     sentences = _single(material.split(source, tasks, split))
     fitted = None
@@ -134,7 +134,7 @@ def probe_run(
     annotated = tuple(corpus.items)
     chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
-        raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
+        raise InputError(f"{split} has no annotation for the tasks of the run's masks; use another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}
     left_out += [
         f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
@@ -181,7 +181,7 @@ def _opened(
         model = JointModel.from_pretrained(run.model)
         if source is None and model.encoder.translator is not None:
             raise InputError(
-                f"{target} translates, and its own corpus labels no words: give --corpus=FOLDER of annotated "
+                f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
                 "sources, such as 'mtl predict --output=json' of a run on words makes"
             )
         given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus

@@ -251,7 +251,7 @@ def test_a_checkpoint_for_other_languages_is_refused():
     require_languages("opus", config, None, "en", "de")
     require_languages("opus", config, None, "", "")
     require_languages("opus", BertConfig(), None, "de", "en")
-    with pytest.raises(InputError, match="opus translates from en to de, the other way round: give"):
+    with pytest.raises(InputError, match="opus translates from en to de, the other way round: use"):
         require_languages("opus", config, None, "de", "en")
     with pytest.raises(InputError, match="from en to de, not from en to fr"):
         require_languages("opus", config, None, "en", "fr")
