@@ -26,7 +26,7 @@ class Pos(Task):
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     inventory: Literal["tags", "upos"] = "tags"
-    """Which tags: the treebank's own (`tags`, XPOS) or the universal ones (`upos`)."""
+    """The tags to learn: the treebank's own (`tags`, XPOS) or the universal tags (`upos`)."""
     dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
 

@@ -32,7 +32,7 @@ class Srl(Task):
     dim: Size = 256
     """Size of the hidden layer over a predicate and a word."""
     reach: Annotated[int, Range(0, 65_536)] = 24
-    """Distances between predicate and word are told apart up to this many words."""
+    """Largest distance, in words, between predicate and word that is distinguished."""
     dropout: Dropout = 0.33
     """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
 

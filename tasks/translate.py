@@ -40,7 +40,7 @@ class Translate(Task):
     label_smoothing: Dropout = 0.1
     """Share of the probability that training spreads evenly over all subwords."""
     beam: Beam = 5
-    """Hypotheses of beam search; 1: greedy search."""
+    """Number of hypotheses in beam search; 1: greedy search."""
     length_penalty: LengthPenalty = 1.0
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 

@@ -63,7 +63,7 @@ def ablate(
         seed: Random seed for resampling.
         json_out: JSON file for all numbers.
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.ablation.run import every_ablation, measure_ablation
     from mtl.commands.measured_run import open_measured

@@ -81,7 +81,7 @@ def toy(
         out: Folder for train.jsonl, dev.jsonl and test.jsonl.
         train: Sentences to train on.
         dev: Development sentences.
-        test: Test sentences, with names that train does not have.
+        test: Test sentences, with names that do not occur in train.
         seed: The same seed gives the same corpus.
         overwrite: Replace the corpus that the folder holds.
     """

@@ -22,8 +22,8 @@ def energy(
 
     Args:
         models: Runs' folders or encoders: 'minilm', a folder or a name on the hub.
-        out: Table of the captured variance: .parquet or .csv.
-        figure: Figure of it: .pdf, .png or .svg.
+        out: File for the table of captured variance: .parquet or .csv.
+        figure: File for its figure: .pdf, .png or .svg.
         mixing: Table of the mixing vectors of models whose heads share components: .parquet or .csv.
     """
     import polars as pl

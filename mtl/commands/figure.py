@@ -21,10 +21,10 @@ def figure(
     measure: str = "ablation",
     tables: bool = True,
 ) -> None:
-    """Draw a figure from runs given by hand.
+    """Draw a figure from chosen runs.
 
     Args:
-        name: Which figure; all are described below.
+        name: Name of the figure; all are described below.
         runs: Folders of runs; for labels and heatmap also of probed encoders; for heads, prediction and
             agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
         out: File: .pdf, .png or .svg; of a moving figure .gif or .webp.

@@ -41,17 +41,17 @@ def predict(
 
     Args:
         run: The run's folder.
-        file: Text in UTF-8; without it standard input is read, and a line is answered as soon as it comes.
-        input: Running text, split into sentences and words by the rules of --language; or a sentence a line,
-            its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
+        file: Text in UTF-8; without it standard input is read, and each line is annotated as it arrives.
+        input: Running text, split into sentences and words by the rules of --language; or one sentence per
+            line, its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
         output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines. In
-            the latter two ids are the numbers of lines, and LINE.SENTENCE where a line has several sentences.
+            the latter two, ids are line numbers, or LINE.SENTENCE if a line has several sentences.
         language: Language of running text. The rules for English (en) are built in; others are spaCy's, by
             its code such as de or zh, and need pip install 'mtl-heads[languages]'.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
+        precision: bf16-true rounds the encoder's weights: faster if the hardware supports bfloat16, and some
             annotations may differ.
-        max_words: At most this many words in a sentence; memory grows with its square, time with its cube.
+        max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
             Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
     """
     folder = Run.open(run).model

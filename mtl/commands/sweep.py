@@ -29,7 +29,8 @@ class Options:
     jobs: CountOrNone = 0
     """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
     trials: Count | None = None
-    """Most trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of this agent."""
+    """Maximum number of trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of
+    this agent."""
     status: bool = False
     """With `local`: show the trials, and end."""
     dry_run: bool = False

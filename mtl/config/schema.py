@@ -396,9 +396,9 @@ class TrainerConfig:
     num_nodes: Size = 1
     """Machines, started by torchrun or SLURM."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """`auto`: bf16 where a GPU or CPU multiplies it in hardware (AMX, AVX512-BF16), else 32 bits."""
+    """`auto`: bfloat16 if the hardware supports it (GPU, or CPU with AMX or AVX512-BF16), else float32."""
     threads: Annotated[Size | None, Volatile()] = None
-    """CPU threads of one process; `null`: as torch chooses."""
+    """CPU threads of one process; `null`: torch's default."""
     checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
 
