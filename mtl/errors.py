@@ -10,11 +10,11 @@ LONGEST_NAME = 200
 
 
 class InputError(ValueError):
-    """Bad arguments or bad input; the message says what is wrong, where, and how to fix it (exit code 2)."""
+    """Wrong arguments or input; the message says what is wrong, where, and how to fix it (exit code 2)."""
 
 
 class RunError(Exception):
-    """A run that cannot go on, though its input was good; the message says where and why (exit code 1)."""
+    """A run cannot continue although its input was valid; the message says where and why (exit code 1)."""
 
 
 @contextmanager

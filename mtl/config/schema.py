@@ -98,7 +98,7 @@ _SHARED_FILES = Used(lambda run: any(run.corpus.files_of(task) is None for task 
     )
 )
 class CorpusConfig:
-    """Where sentences come from; each task's name is a key too, for files of its own."""
+    """Where sentences come from. Each task's name is also a key, for files of that task."""
 
     path: Annotated[FilePath | None, _SHARED_FILES] = "data/ewt5"
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
@@ -429,7 +429,7 @@ class WandbConfig:
 )
 @with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
-    """A training run; each task's name is a key too, for its settings, and so is each part's (`Part`)."""
+    """A training run. The name of each task is also a key, for its settings; so is that of a part (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""

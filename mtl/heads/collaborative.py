@@ -63,9 +63,9 @@ def collaborate(
     Args:
         model: any `transformers` model of a family whose scores are products of queries and keys alone, or
             have a bias by position added (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MPNet and others).
-        dim: components, from 1 to heads x head size. Layers that have lost heads get at most as many as are
-            exact.
-        starts: how many starts of the decomposition are compared.
+        dim: number of components, from 1 to heads x head size. Layers that have lost heads get at most the
+            number at which sharing is exact.
+        starts: number of starts of the decomposition; the best one is used.
         steps: steps of alternating least squares from the best start.
         seed: seed of the starts.
         advance: called after every layer.
@@ -74,8 +74,8 @@ def collaborate(
         One entry per attention module, with its decomposition.
 
     Raises:
-        InputError: a family whose heads cannot share, with the reason; a model whose heads share already;
-            `dim`, `starts` or `steps` out of range.
+        InputError: the heads of the family cannot share (the message says why), the heads of the model share
+            already, or `dim`, `starts` or `steps` is out of range.
 
     Examples:
         >>> from transformers import BertConfig, BertModel

@@ -74,20 +74,20 @@ def probe_run(
         target: A run's folder, a saved model's or encoder's, or the name of an encoder.
         source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
         out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
-        tasks: What to probe for; `None`: all tasks that the corpus may have annotations for.
+        tasks: The tasks to probe for; `None`: all tasks that the corpus may be annotated for.
         split: Which split of the corpus.
         masks: Whether the run's masks are applied.
-        centroids: Whose centroids pseudo-clustering uses: those of the split itself, or of train.
+        centroids: The split whose centroids clustering uses: the split itself, or train.
         final_special: As in `ProbeSettings`.
-        accelerator: What to compute on.
+        accelerator: Device.
         precision: Precision of the transformer's computations.
         material: Reads corpora.
         progress: Receives the number of sentences to observe, and gives a function that receives how many
             more are done.
 
     Raises:
-        InputError: wrong arguments, no run or encoder, a missing `source` or `out`, no annotated sentence, a
-            table that cannot be written.
+        InputError: an argument is wrong, the run or encoder does not exist, `source` or `out` is missing, no
+            sentence is annotated, or the table cannot be written.
     """
     target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
     if source is not None and not isinstance(source, CorpusConfig):

@@ -46,13 +46,13 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Run:
-    """The files of one run; everything that is known about it afterwards is read from here."""
+    """The files of one run, from which everything about it is read."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """An existing run; raises `InputError` if there is none, or if its configuration was cut off."""
+        """An existing run; raises `InputError` if there is none, or if its configuration is truncated."""
         folder = Path(folder)
         if not (folder / "config.yaml").exists():
             if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def replaced(self) -> Path:
-        """Where runs that were in the folder before wait until the one that replaces them has finished."""
+        """Where replaced runs are kept until the new run has finished."""
         return self.folder.parent / ".replaced" / self.folder.name
 
     def put_aside(self) -> Path | None:
