@@ -429,7 +429,7 @@ class WandbConfig:
 )
 @with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
-    """A training run. The name of each task is also a key, for its settings; so is that of a part (`Part`)."""
+    """A training run. The name of each task is also a key, for its settings, and so is a part's (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
