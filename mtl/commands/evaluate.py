@@ -83,8 +83,8 @@ def evaluate(
     print_scores({split: scores}, str(run))
     signatures = mtl.models.evaluate.signatures_of(model.tasks)
     for of_task in signatures.values():
-        for signatures in of_task.values():
-            for signature in signatures.values():
+        for of_scores in of_task.values():
+            for signature in of_scores.values():
                 print(signature)
     if json_out is not None:
         write_json(json_out, {split: scores, **signatures})
