@@ -24,12 +24,12 @@ from rich.table import Table
 from benchmarks.throughput import encoder_step, load, processor_seconds, training_seconds
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import BatchLoader, Step, examples
+from mtl.models.batches import BatchIndices, BatchLoader, examples
 from mtl.models.device import has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
-from mtl.training.plans import Planner
+from mtl.training.epoch_batches import EpochBatches
 
 
 def main() -> None:
@@ -54,8 +54,8 @@ def main() -> None:
     rounded = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
     prepare(rounded, "cpu", "bf16-true")
     corpus = examples(sentences, model.encoder.tokenizer, model.tasks, labels)
-    steps = Planner(BatchConfig(), 1, corpus, tuple(tasks))(0)
-    untasked = [Step(step.indices, ()) for step in steps]
+    steps = EpochBatches(BatchConfig(), 1, corpus, tuple(tasks))(0)
+    untasked = [BatchIndices(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
 
     def encoder_training(mixed: bool) -> None:

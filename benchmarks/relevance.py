@@ -12,7 +12,7 @@ import torch
 
 from mtl.analysis.relevance.propagation import Explainer, Item
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.models.batches import BatchLoader, Step, examples
+from mtl.models.batches import BatchIndices, BatchLoader, examples
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 
@@ -39,7 +39,7 @@ def training(
     """A step on each of the batches, at a learning rate that changes nothing."""
     chosen = {name: model.tasks[name] for name in tasks}
     corpus = examples(sentences, model.encoder.tokenizer, chosen, model.labels)
-    plan = [Step(batch, tuple(tasks)) for batch in explainer.batches]
+    plan = [BatchIndices(batch, tuple(tasks)) for batch in explainer.batches]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-12)
     model.train()
     for batch in BatchLoader(corpus, model.encoder.tokenizer, chosen, plan):

@@ -24,14 +24,14 @@ from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import Batch, BatchLoader, Example, Step, examples
+from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.training.balancers import Uniform
-from mtl.training.plans import Planner
+from mtl.training.epoch_batches import EpochBatches
 from mtl.training.step import JointTraining
 
 
@@ -65,8 +65,8 @@ def main() -> None:
     jobs: dict[str, Callable[[], float]] = {}
     counts: dict[str, int] = {}
     model, corpus = model_of(every)
-    steps = Planner(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
-    untasked = [Step(step.indices, ()) for step in steps]
+    steps = EpochBatches(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
+    untasked = [BatchIndices(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
     jobs["bare encoder, forward and backward"] = lambda: processor_seconds(
         lambda: encoder_step(model.encoder, bare)
@@ -77,7 +77,7 @@ def main() -> None:
     bare_evaluation = list(batches(corpus, model))
     for name, (tasks, mode) in plans.items():
         trained, annotated = model_of(tasks)
-        own_steps = Planner(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
+        own_steps = EpochBatches(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
     jobs["evaluation, all five"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
@@ -160,7 +160,10 @@ class Clock(pl.Callback):
 
 
 def training_seconds(
-    model: JointModel, corpus: Sequence[Example], steps: list[Step], precision: _PRECISION_INPUT = "32-true"
+    model: JointModel,
+    corpus: Sequence[Example],
+    steps: list[BatchIndices],
+    precision: _PRECISION_INPUT = "32-true",
 ) -> float:
     """An epoch as `mtl train` does it: batching, forward, backward, clipping, update.
 

@@ -29,7 +29,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.corpora.readers import read
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan, collate, examples
+from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches, collate, examples
 from mtl.models.device import has_fast_bfloat16
 from mtl.models.joint import JointModel
 from mtl.models.parallel import ParallelSubwords
@@ -104,9 +104,9 @@ def of(model: JointModel, sentences: Sequence[Sentence]) -> list[Example]:
 def ablation_cost(model: JointModel, corpus: Sequence[Example], rounds: int) -> Table:
     """Ablation of each head against as many plain searches, of the same batches."""
     tokenizer = model.encoder.tokenizer
-    plan = aligned_plan(corpus, tuple(model.tasks), BATCH_TOKENS["cpu"], None, None)
+    plan = aligned_batches(corpus, tuple(model.tasks), BATCH_TOKENS["cpu"], None, None)
     parts = list(BatchLoader(corpus, tokenizer, model.tasks, plan))
-    wide = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
+    wide = aligned_batches(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     evaluated = list(BatchLoader(corpus, tokenizer, model.tasks, wide))
     model.eval()
     chosen = ablations("head", model.encoder.tap.remaining)
@@ -140,7 +140,7 @@ def gate_cost(model: JointModel, corpus: Sequence[Example], config: TrainConfig,
     """Training steps with gates on all kinds of attention and without, by turns on the same batches."""
     model = copy.deepcopy(model).train()
     encoder, tasks = model.encoder, tuple(model.tasks)
-    plan = aligned_plan(corpus, tasks, config.batch.tokens, config.batch.sentences, None)
+    plan = aligned_batches(corpus, tasks, config.batch.tokens, config.batch.sentences, None)
     loader = list(BatchLoader(corpus, encoder.tokenizer, model.tasks, plan))
     gates = new_gates(GatesConfig(), encoder.layers, encoder.heads, tasks, sites=encoder.tap.sites)
     cost = gate_loss(gates, GatesConfig(), 5000, encoder.tap.sites)

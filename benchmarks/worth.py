@@ -23,11 +23,11 @@ from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.analysis.importance.gradients import task_importance
 from mtl.config.schema import TrainConfig
 from mtl.models.allocator import keep_large_blocks
-from mtl.models.batches import Batch, BatchLoader, aligned_plan, examples
+from mtl.models.batches import Batch, BatchLoader, aligned_batches, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
-from mtl.training.plans import Planner
+from mtl.training.epoch_batches import EpochBatches
 
 
 def main() -> None:
@@ -49,9 +49,9 @@ def main() -> None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
         model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
         corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
-        steps = Planner(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
+        steps = EpochBatches(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
         trained = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, steps))
-        small = aligned_plan(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None)
+        small = aligned_batches(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None)
         decoded = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, small))
         ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
         jobs |= {

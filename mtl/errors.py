@@ -10,11 +10,11 @@ LONGEST_NAME = 200
 
 
 class InputError(ValueError):
-    """Bad arguments or bad input; the message says what is wrong, where, and how to fix it (exit code 2)."""
+    """Wrong arguments or input; the message says what is wrong, where, and how to fix it (exit code 2)."""
 
 
 class RunError(Exception):
-    """A run that cannot go on, though its input was good; the message says where and why (exit code 1)."""
+    """A run cannot continue although its input was valid; the message says where and why (exit code 1)."""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def plain_name(value: str, what: str) -> str:
     fault = _fault_of(value)
     if fault is not None:
         shown = value if len(value) <= 60 else f"{value[:60]}…"
-        raise InputError(f"{what}={shown!r} {fault}: give a plain name such as 'pos-seed1'")
+        raise InputError(f"{what}={shown!r} {fault}: use a plain name such as 'pos-seed1'")
     return value
 
 

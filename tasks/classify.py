@@ -22,7 +22,7 @@ class Classify(SentenceTask):
     name: ClassVar[str] = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
     score: ClassVar[str] = "accuracy"
-    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ()
     """All classes, the positive one last; empty: those of the training sentences."""
 
@@ -50,7 +50,7 @@ class Classify(SentenceTask):
 
         if not self.inventory:
             return Accuracy(self.name)
-        return Classes(self.name, self.inventory, self.figures, self.score)
+        return Classes(self.name, self.inventory, self.scores, self.score)
 
     @classmethod
     def fault(cls, value: Any) -> str | None:

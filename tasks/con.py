@@ -23,9 +23,9 @@ class Con(Task):
     name: ClassVar[str] = "con"
     layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
     layer: ClassVar[str] = "tree"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
+    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
 
     span_dim: Size = 128
     """Size of the vectors that brackets are scored from."""

@@ -22,9 +22,9 @@ class Dep(Task):
     name: ClassVar[str] = "dep"
     layers: ClassVar[tuple[str, ...]] = ("arcs",)
     layer: ClassVar[str] = "arcs"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
-    figures: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
+    scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
 
     arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""

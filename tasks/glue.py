@@ -18,7 +18,7 @@ class Cola(Classify):
     layers: ClassVar[tuple[str, ...]] = ("cola",)
     sentences: ClassVar[tuple[int, ...]] = (1,)
     score: ClassVar[str] = "matthews"
-    figures: ClassVar[tuple[str, ...]] = ("matthews", "accuracy")
+    scores: ClassVar[tuple[str, ...]] = ("matthews", "accuracy")
     inventory: ClassVar[tuple[str, ...]] = ("0", "1")
 
 
@@ -37,7 +37,7 @@ class Mrpc(Classify):
     name: ClassVar[str] = "mrpc"
     layers: ClassVar[tuple[str, ...]] = ("mrpc",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
-    figures: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
+    scores: ClassVar[tuple[str, ...]] = ("accuracy", "f1")
     inventory: ClassVar[tuple[str, ...]] = ("0", "1")
 
 

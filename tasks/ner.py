@@ -23,17 +23,17 @@ class Ner(Task):
     name: ClassVar[str] = "ner"
     layers: ClassVar[tuple[str, ...]] = ("entities",)
     layer: ClassVar[str] = "entities"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
+    scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 
     dim: Size = 150
     """Size of the vectors of a span's first and last word."""
     dropout: Dropout = 0.33
     """Share of features dropped in training, of those vectors and of the word vectors."""
     threshold: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.5
-    """Probability (of a type against no entity) from which a span is taken; F1 is best at half the F1 reached
-    (Lipton et al. 2014)."""
+    """Probability (of a type against no entity) above which a span is an entity; the best one is half of
+    the F1 that is reached (Lipton et al. 2014)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:

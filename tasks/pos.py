@@ -21,12 +21,12 @@ class Pos(Task):
 
     name: ClassVar[str] = "pos"
     layers: ClassVar[tuple[str, ...]] = ("tags", "upos")
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
-    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     inventory: Literal["tags", "upos"] = "tags"
-    """Which tags: the treebank's own (`tags`, XPOS) or the universal ones (`upos`)."""
+    """The tags to learn: the treebank's own (`tags`, XPOS) or the universal tags (`upos`)."""
     dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
 

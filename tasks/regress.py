@@ -25,7 +25,7 @@ class Regress(SentenceTask):
     name: ClassVar[str] = "regress"
     layers: ClassVar[tuple[str, ...]] = ("regress",)
     score: ClassVar[str] = "pearson"
-    figures: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
+    scores: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
     scale: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)
     """The lowest and the highest number that gold has; a model's own may lie outside."""
 

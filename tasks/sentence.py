@@ -43,9 +43,9 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and what is known about them; a layer that is `None` is *not annotated*, not empty.
+    """Words and their annotations. A layer of annotation that is `None` is *not annotated*, not empty.
 
-    A pair of sentences holds the words of both; of the layers it has `labels` only.
+    A pair of sentences holds the words of both, and `labels` as its only layer.
     """
 
     words: tuple[str, ...]

@@ -16,7 +16,7 @@ from mtl.tasks.task import Task
 class SentenceTask(Task):
     """One label for a sentence or for a pair; its layer is the label in the task of its name."""
 
-    unit: ClassVar[Literal["word", "sentence"]] = "sentence"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "sentence"
     sentences: ClassVar[tuple[int, ...]] = (1, 2)
 
     pooling: Literal["mean", "first", "attention"] = "mean"

@@ -23,16 +23,16 @@ class Srl(Task):
     name: ClassVar[str] = "srl"
     layers: ClassVar[tuple[str, ...]] = ("frames",)
     layer: ClassVar[str] = "frames"
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
-    figures: ClassVar[tuple[str, ...]] = (
+    scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1"
     )  # fmt: skip
 
     dim: Size = 256
     """Size of the hidden layer over a predicate and a word."""
     reach: Annotated[int, Range(0, 65_536)] = 24
-    """Distances between predicate and word are told apart up to this many words."""
+    """Largest distance, in words, between predicate and word that is distinguished."""
     dropout: Dropout = 0.33
     """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
 

@@ -50,12 +50,12 @@ class Task(ABC):
 
     A run hides the layers that none of its tasks reads.
     """
-    unit: ClassVar[Literal["word", "sentence", "piece"]]
+    loss_unit: ClassVar[Literal["word", "sentence", "piece"]]
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     score: ClassVar[str]
-    """Which of the metric's figures stands for the task in model selection."""
-    figures: ClassVar[tuple[str, ...]]
-    """The names of the metric's figures; one that ends in `/` stands for a figure per label after it."""
+    """Which of the metric's scores stands for the task in model selection."""
+    scores: ClassVar[tuple[str, ...]]
+    """The names of the metric's scores; one that ends in `/` stands for a score per label after it."""
     sentences: ClassVar[tuple[int, ...]] = (1,)
     """How many sentences the task annotates together: one, or (2) those of a pair."""
 
@@ -72,9 +72,9 @@ class Task(ABC):
         """Whether the task is for such input: one sentence, or a pair."""
         return (1 if sentence.second is None else 2) in self.sentences
 
-    def units(self, sentence: Sentence, targets: Any = None) -> int:
-        """The sentence's words, sentences or pieces (`unit`), whose sum over a batch divides the loss."""
-        return len(sentence) if self.unit == "word" else 1
+    def loss_units(self, sentence: Sentence, targets: Any = None) -> int:
+        """How many words, sentences or pieces (`loss_unit`) a sentence has; the loss is divided by them."""
+        return len(sentence) if self.loss_unit == "word" else 1
 
     @abstractmethod
     def items(self, sentence: Sentence) -> Mapping[str, int]:

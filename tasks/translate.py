@@ -29,9 +29,9 @@ class Translate(Task):
 
     name: ClassVar[str] = "translate"
     layers: ClassVar[tuple[str, ...]] = ("translate",)
-    unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
+    loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
     score: ClassVar[str] = "bleu"
-    figures: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
+    scores: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
 
     source: str = ""
     """Language of the source, as the checkpoint names it if it is for several (`en`, `en_XX`)."""
@@ -40,7 +40,7 @@ class Translate(Task):
     label_smoothing: Dropout = 0.1
     """Share of the probability that training spreads evenly over all subwords."""
     beam: Beam = 5
-    """Hypotheses of beam search; 1: greedy search."""
+    """Number of hypotheses in beam search; 1: greedy search."""
     length_penalty: LengthPenalty = 1.0
     """Hypotheses are compared by log probability / length to this power; larger numbers favour long ones."""
 
@@ -53,7 +53,7 @@ class Translate(Task):
         """The label in the task of this name."""
         return self.name
 
-    def units(self, sentence: Sentence, targets: Any = None) -> int:
+    def loss_units(self, sentence: Sentence, targets: Any = None) -> int:
         """The pieces of the translation, which `targets` hold, with the one that ends it."""
         return len(targets.pieces)
 

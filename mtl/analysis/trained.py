@@ -13,7 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, did_you_mean
-from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
+from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.device import Accelerator, prepare
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -40,7 +40,7 @@ class TrainedRun:
 
     def batches(self, tokens: int) -> BatchLoader:
         """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
-        plan = aligned_plan(self.corpus, tuple(self.tasks), tokens, None, None)
+        plan = aligned_batches(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
     def fingerprint(self) -> str:
@@ -92,7 +92,7 @@ def open_trained(
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
-        raise InputError(f"--out={out}: give a file that ends in .parquet, in a folder that exists")
+        raise InputError(f"--out={out}: use a file that ends in .parquet, in a folder that exists")
     table = out or run.folder / "heads.parquet"
     check_place(table)
     model = prepare(JointModel.from_pretrained(run.model), accelerator)
@@ -102,7 +102,7 @@ def open_trained(
         if name not in model.tasks:
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
     if sentences is not None and sentences < 1:
-        raise InputError(f"sentences={sentences}: give at least 1")
+        raise InputError(f"sentences={sentences}: use at least 1")
     gold = (inputs or InputCache()).split(source, tuple(model.tasks if tasks is None else tasks), split)
     if sentences is not None and sentences < len(gold):
         gold = [gold[number * len(gold) // sentences] for number in range(sentences)]

@@ -63,7 +63,7 @@ def ablate(
         seed: Random seed for resampling.
         json_out: JSON file for all numbers.
         out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.ablation.run import every_ablation, measure_ablation
     from mtl.commands.measured_run import open_measured
@@ -71,13 +71,13 @@ def ablate(
     from mtl.files import write_json
 
     if draws < 1:
-        raise InputError(f"draws={draws}: give at least 1")
+        raise InputError(f"draws={draws}: use at least 1")
     if heads is not None and mask is not None:
-        raise InputError("--heads and --mask both say what to close: give one of them")
+        raise InputError("--heads and --mask both say what to close: use one of them")
     if out is not None and (heads is not None or mask is not None):
         raise InputError(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "
-            "write their figures with --json_out=FILE"
+            "write their numbers with --json_out=FILE"
         )
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     by_hand = _closed_by_hand(trained, heads, mask, task)
@@ -90,7 +90,7 @@ def ablate(
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
     if json_out is not None:
-        write_json(json_out, _figures(trained, result))
+        write_json(json_out, _numbers(trained, result))
         console.print(f"wrote {json_out}", highlight=False, soft_wrap=True)
 
 
@@ -169,7 +169,7 @@ TITLES = {
 }
 
 
-def _figures(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
+def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
     sites = trained.model.encoder.tap.sites
     return {
         name: {

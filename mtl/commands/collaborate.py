@@ -44,8 +44,8 @@ def collaborate(
         seed: Random seed for the decomposition and for the timing input.
         lengths: Sentence lengths, in positions, used to measure time; those that the encoder cannot read are
             left out.
-        rounds: Measurements of each time, of which the median is taken.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        rounds: Number of measurements of each time; the median is used.
+        accelerator: Device; auto is a GPU if there is one.
     """
     import copy
 

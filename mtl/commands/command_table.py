@@ -63,7 +63,7 @@ COMMANDS = {
         "mtl.commands.data:convert", "write a corpus of any format as JSON lines", folders=("out",)
     ),
     "data select": Command(
-        "mtl.commands.data:select", "cut sentences out of a corpus by their ids", folders=("out",)
+        "mtl.commands.data:select", "select sentences of a corpus by their ids", folders=("out",)
     ),
     "data stats": Command("mtl.commands.data:stats", "count sentences, words and annotations"),
     "train": Command(
@@ -87,7 +87,7 @@ COMMANDS = {
     ),
     "figure": Command(
         "mtl.commands.figure:figure",
-        "draw a figure from runs given by hand",
+        "draw a figure from chosen runs",
         listing="mtl.runs.figures.table:SUMMARIES",
         files=("out",),
     ),
@@ -111,7 +111,8 @@ COMMANDS = {
         "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True
     ),
     "energy": Command(
-        "mtl.commands.energy:energy", "measure how many components heads need to compare, apart and together",
+        "mtl.commands.energy:energy",
+        "measure how many query and key components heads need, alone and together",
         files=("out", "figure", "mixing"),
     ),
     "collaborate": Command(
@@ -120,7 +121,7 @@ COMMANDS = {
     ),
     "study": Command(
         "mtl.commands.study:study",
-        "carry out a grid of runs, their probes and the report",
+        "train a grid of runs, probe them and write the report",
         takes="words",
         configuration="mtl.study.config:StudyConfig",
         options="mtl.commands.study:Options",
@@ -143,10 +144,10 @@ COMMANDS = {
         ),
         resumes=True,
     ),
-    "report": Command("mtl.commands.report:report", "make one HTML page of a folder of runs", files=("out",)),
+    "report": Command("mtl.commands.report:report", "write one HTML page about runs", files=("out",)),
     "demo": Command(
         "mtl.commands.demo:demo",
-        "a small study on a generated corpus, from nothing to the report",
+        "run a small study on a generated corpus, up to the report",
         resumes=True,
     ),
 }  # fmt: skip

@@ -39,15 +39,15 @@ def curve(
     epochs: int | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> None:
-    """Close more and more heads of a trained model, and score what is left.
+    """Close more and more heads of a trained model, and score it after each step.
 
     Writes curve.parquet (scores) and curve_heads.parquet (the order in which heads go) into the run's folder.
     Methods measured again are replaced, others stay. Run the command again to resume it.
 
     Args:
         run: The run's folder.
-        by: Orders: importance (ranked once), recomputed (ranked anew after each step), random, greedy (the
-            head goes whose closing costs least), or a measure in the run's heads.parquet, such as fisher.
+        by: Orders: importance (ranked once), recomputed (ranked again after each step), random, greedy (the
+            head that costs least goes first), or a measure in the run's heads.parquet, such as fisher.
         task: Only these tasks; default: all of the model that have gold annotations.
         steps: Number of equal steps that all heads are divided into.
         draws: Number of random orders.
@@ -56,17 +56,18 @@ def curve(
         rank_split: The split used to rank heads.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         sentences: The number of sentences of each split, spread evenly over it; default: all.
-        rank_sentences: The number of sentences to rank on; default: that of sentences.
+        rank_sentences: The number of sentences used to rank heads; default: that of sentences.
         normalise: Divide a layer's importances by their Euclidean norm before ranking.
         masks: Whether a run's own head masks are applied; curves then start from the heads left open.
         gates: Runs with learned gates of the same tasks, as further points.
         targets: Learn gates on the frozen model for these numbers or shares of open heads, as further points.
         gates_epochs: Epochs of each such training; default: the run's own.
-        cut: Whether models are also cut for good, scored and timed (curve_time.parquet); one task only.
-        batches: Sizes of batches whose time is measured.
-        rounds: Measurements of each time, of which the median is taken.
-        epochs: Train each cut model on for this number of epochs, and score it again; one task only.
-        accelerator: What to compute on; auto takes a GPU where there is one.
+        cut: Also cut the heads out of copies of the model, and score and time them (curve_time.parquet); one
+            task only.
+        batches: Batch sizes used to measure time.
+        rounds: Number of measurements of each time; the median is used.
+        epochs: Train each cut model for this number of further epochs, and score it again; one task only.
+        accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.curves.curve import measure_curve
     from mtl.analysis.curves.cut import check_timing, measure_cut
@@ -86,23 +87,23 @@ def curve(
 
     check_orders(by)
     if not (by or gates or targets):
-        raise InputError("--by=[] names no order: give one, or --gates or --targets")
+        raise InputError("--by=[] names no order: use one, or --gates or --targets")
     numbers = {
         "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
         "gates_epochs": gates_epochs,
     }  # fmt: skip
     for name, number in numbers.items():
         if number is not None and number < 1:
-            raise InputError(f"{name}={number}: give at least 1")
+            raise InputError(f"{name}={number}: use at least 1")
     if cut:
         check_timing(batches, rounds)
     if gates_epochs is not None and not targets:
-        raise InputError("--gates_epochs has no effect without --targets: give both, or leave it out")
+        raise InputError("--gates_epochs has no effect without --targets: use both, or leave it out")
     for folder in gates:
         Run.open(folder)
     for target in targets:
         if target <= 0:
-            raise InputError(f"--targets={target:g}: give shares or numbers of heads above 0")
+            raise InputError(f"--targets={target:g}: use shares or numbers of heads above 0")
     scoring = open_measured(run, task, corpus, split, sentences, accelerator)
     start = Start.of(scoring, masks)
     if cut or epochs is not None:

@@ -81,7 +81,7 @@ def toy(
         out: Folder for train.jsonl, dev.jsonl and test.jsonl.
         train: Sentences to train on.
         dev: Development sentences.
-        test: Test sentences, with names that train does not have.
+        test: Test sentences, with names that do not occur in train.
         seed: The same seed gives the same corpus.
         overwrite: Replace the corpus that the folder holds.
     """
@@ -155,8 +155,8 @@ def stats(corpus: Path, json: bool = False) -> None:
     """
     from mtl.corpora.stats import corpus_stats, stats_table
 
-    figures = corpus_stats(corpus)
+    numbers = corpus_stats(corpus)
     if json:
-        print(dumps(figures, indent=2))
+        print(dumps(numbers, indent=2))
     else:
-        Console(markup=False, emoji=False).print(stats_table(figures, str(corpus)))
+        Console(markup=False, emoji=False).print(stats_table(numbers, str(corpus)))

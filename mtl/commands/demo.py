@@ -9,7 +9,7 @@ STUDIES = Path("studies")
 
 
 def demo(*, jobs: int = 0) -> int:
-    """Carry out a small study on a generated corpus with the embedded encoder, from nothing to the report.
+    """Carry out a small study on a generated corpus with the embedded encoder, up to the report.
 
     Args:
         jobs: Maximum number of runs side by side; 0: one per core, up to two.

@@ -22,8 +22,8 @@ def energy(
 
     Args:
         models: Runs' folders or encoders: 'minilm', a folder or a name on the hub.
-        out: Table of the captured variance: .parquet or .csv.
-        figure: Figure of it: .pdf, .png or .svg.
+        out: File for the table of captured variance: .parquet or .csv.
+        figure: File for its figure: .pdf, .png or .svg.
         mixing: Table of the mixing vectors of models whose heads share components: .parquet or .csv.
     """
     import polars as pl
@@ -41,9 +41,9 @@ def energy(
     if out is not None and out == mixing:
         raise InputError(f"--out and --mixing name the same file, {out}: give each its own")
     if figure is not None and figure.suffix.removeprefix(".") not in FORMATS:
-        raise InputError(f"{figure}: give a file that ends in .{', .'.join(FORMATS)}")
+        raise InputError(f"{figure}: use a file that ends in .{', .'.join(FORMATS)}")
     if len(set(models)) < len(models):
-        raise InputError("a model is given twice: give each once")
+        raise InputError("a model is given twice: name each once")
     parts, mixed = [], []
     for name in models:
         transformer = open_encoder(name).transformer

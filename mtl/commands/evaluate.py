@@ -61,7 +61,7 @@ def evaluate(
     annotated = {name: task for name, task in model.tasks.items() if any(map(task.annotated, gold))}
     if not annotated:
         raise InputError(
-            f"no {split} sentence of {len(gold)} is annotated for {', '.join(model.tasks)}: give another "
+            f"no {split} sentence of {len(gold)} is annotated for {', '.join(model.tasks)}: use another "
             "--corpus or --split"
         )
     print_left_out(
@@ -83,8 +83,8 @@ def evaluate(
     print_scores({split: scores}, str(run))
     signatures = mtl.models.evaluate.signatures_of(model.tasks)
     for of_task in signatures.values():
-        for figures in of_task.values():
-            for signature in figures.values():
+        for of_scores in of_task.values():
+            for signature in of_scores.values():
                 print(signature)
     if json_out is not None:
         write_json(json_out, {split: scores, **signatures})

@@ -21,10 +21,10 @@ def figure(
     measure: str = "ablation",
     tables: bool = True,
 ) -> None:
-    """Draw a figure from runs given by hand.
+    """Draw a figure from chosen runs.
 
     Args:
-        name: Which figure; all are described below.
+        name: Name of the figure; all are described below.
         runs: Folders of runs; for labels and heatmap also of probed encoders; for heads, prediction and
             agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
         out: File: .pdf, .png or .svg; of a moving figure .gif or .webp.
@@ -37,10 +37,10 @@ def figure(
     suffix = out.suffix.lower().removeprefix(".")
     kinds = FIGURES[name].kinds()
     if suffix not in kinds:
-        raise InputError(f"{out}: give a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
+        raise InputError(f"{out}: use a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
-            raise InputError(f"{run} is given twice: give every run once")
+            raise InputError(f"{run} is given twice: name every run once")
     with as_input_error():
         if suffix in MOVING:
             pictures, notes = animate(name, runs, tasks, out)

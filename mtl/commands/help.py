@@ -57,7 +57,7 @@ def help_of(name: str, group: str | None = None) -> str:
     groups = [key for key in groups if key not in ("", *names)]
     shown, rest = keys, list[str]()
     if group is None:
-        more = f"These keys are set first, of {len(keys)}. --help=all shows all, --help=GROUP one group of"
+        more = f"These are the main ones of {len(keys)} keys. --help=all shows all, --help=GROUP one group of"
         listed = textwrap.wrap(", ".join(groups), _WIDTH, initial_indent="  ", subsequent_indent="  ")
         shown, rest = [keys[names.index(first)] for first in command.first], ["", more, *listed]
     elif group != "all":

@@ -19,16 +19,16 @@ from mtl.files import check_file_place, check_folder_place
 from mtl.workers.launch import alone
 
 _FILE_ERRORS = {
-    errno.EACCES: "permission denied: give another place, or change its permissions",
-    errno.EPERM: "not permitted: give another place, or change its permissions",
-    errno.EROFS: "the file system is read-only: give another place",
+    errno.EACCES: "permission denied: use another path, or change its permissions",
+    errno.EPERM: "not permitted: use another path, or change its permissions",
+    errno.EROFS: "the file system is read-only: use another path",
     errno.ENOENT: "no such file or folder",
-    errno.EEXIST: "it exists already: give another place",
-    errno.EILSEQ: "the name has characters that do not print: give another one",
-    errno.ENOTSUP: "it is no regular file, and would be replaced: give another place",
+    errno.EEXIST: "it exists already: use another path",
+    errno.EILSEQ: "the name has characters that do not print: use another one",
+    errno.ENOTSUP: "it is no regular file, and would be replaced: use another path",
     errno.ENOTDIR: "a part of this path is a file, no folder",
     errno.EISDIR: "it is a folder, no file",
-    errno.ENAMETOOLONG: "the name is too long: give a shorter one",
+    errno.ENAMETOOLONG: "the name is too long: use a shorter one",
     errno.ELOOP: "too many symbolic links, perhaps a circle",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
     errno.ENOSPC: "the disk is full: free some space and run the command again",

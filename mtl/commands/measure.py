@@ -38,7 +38,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
         "Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.",
     ),
     "accelerator": (
-        Literal["auto", "cpu", "gpu"], "auto", "What to compute on; auto takes a GPU where there is one."
+        Literal["auto", "cpu", "gpu"], "auto", "Device; auto is a GPU if there is one."
     ),
     "top": (int, 10, "Heads to print per task."),
 }  # fmt: skip
@@ -102,7 +102,7 @@ def _measure(
     from mtl.commands.progress import sentence_progress
 
     if top < 0:
-        raise InputError(f"top={top}: give 0 or more")
+        raise InputError(f"top={top}: use 0 or more")
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     measured = make(name, trained, settings, sentence_progress)
     console = Console(markup=False, emoji=False)

@@ -14,5 +14,5 @@ def check_new_folder(out: Path) -> None:
     Raises `OSError` where no folder can be made.
     """
     if out.exists() and not (out.is_dir() and next(out.iterdir(), None) is None):
-        raise InputError(f"{out} exists, and is no empty folder: give another --out")
+        raise InputError(f"{out} exists, and is no empty folder: use another --out")
     check_folder_place(out.parent)

@@ -41,22 +41,22 @@ def predict(
 
     Args:
         run: The run's folder.
-        file: Text in UTF-8; without it standard input is read, and a line is answered as soon as it comes.
-        input: Running text, split into sentences and words by the rules of --language; or a sentence a line,
-            its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
+        file: Text in UTF-8; without it standard input is read, and each line is annotated as it arrives.
+        input: Running text, split into sentences and words by the rules of --language; or one sentence per
+            line, its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
         output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines. In
-            the latter two ids are the numbers of lines, and LINE.SENTENCE where a line has several sentences.
+            the latter two, ids are line numbers, or LINE.SENTENCE if a line has several sentences.
         language: Language of running text. The rules for English (en) are built in; others are spaCy's, by
             its code such as de or zh, and need pip install 'mtl-heads[languages]'.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and some
+        precision: bf16-true rounds the encoder's weights: faster if the hardware supports bfloat16, and some
             annotations may differ.
-        max_words: At most this many words in a sentence; memory grows with its square, time with its cube.
+        max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
             Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
     """
     folder = Run.open(run).model
     if max_words < 1:
-        raise InputError(f"--max_words={max_words}: give at least 1")
+        raise InputError(f"--max_words={max_words}: use at least 1")
     split = _splitter(input, language)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # what formats are in, whatever the terminal is
@@ -122,7 +122,7 @@ def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: 
     if not any(task.fits(example) for task in model.tasks.values()):
         raise InputError(
             f"none of the run's tasks ({', '.join(model.tasks)}) is for "
-            + ("pairs: give another --input" if input == "pairs" else "one sentence: give --input=pairs")
+            + ("pairs: use another --input" if input == "pairs" else "one sentence: use --input=pairs")
         )
     return model
 
@@ -134,7 +134,7 @@ def _hinted(records: list[Record]) -> bool:
         return False
     print(
         f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found "
-        "by rules for English: give --language, or split the words and give --input=tokens",
+        "by rules for English: use --language, or split the words and use --input=tokens",
         file=sys.stderr,
     )
     return True

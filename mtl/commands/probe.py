@@ -33,14 +33,14 @@ def probe(
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
         out: Folder for heads.parquet; default: the run's folder.
-        masks: Whether a run's head masks are applied; a task with a mask of its own is probed under that.
+        masks: Whether a run's head masks are applied; a task with its own mask is probed with that mask.
         centroids: Where centroids of clusters (and word frequencies) come from: the split that is scored, as
-            in the paper, which flatters rare labels, or the training split.
-        final_special: Whether the final special token competes for the most attended word.
+            in the paper, which overstates rare labels, or the training split.
+        final_special: Whether the final special token can be the most attended word.
         markdown: File for the printed summary as Markdown.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights and its attention, so that equal maxima become
-            frequent: such tables are not compared with those of 32-true.
+        precision: bf16-true rounds the encoder's weights and its attention. Ties for the most attended word
+            become frequent, and such tables are not compared with those of 32-true.
     """
     from mtl.analysis.probing.run import probe_run
     from mtl.commands.measured_run import corpus_of, print_left_out
@@ -90,8 +90,8 @@ def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
             shown.add_column(title, justify="right")
         for row in best.iter_rows(named=True):
             if row["task"] == mean["task"]:
-                figures = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
-                shown.add_row(label_name(row), f"{row['count']:,}", *figures)
+                numbers = (per_cent(row["value"]), hit_by(row), per_cent(row["chance"]))
+                shown.add_row(label_name(row), f"{row['count']:,}", *numbers)
         shown.add_section()
         weighted = (per_cent(mean["value"]), "", per_cent(mean["chance"]))
         shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
@@ -120,6 +120,6 @@ def _show_roles(heads: pl.DataFrame, console: Console) -> None:
         with_names(roles(heads)).group_by(keys, maintain_order=True).agg(pl.len(), pl.exclude(keys).first())
     )
     for row in best.iter_rows(named=True):
-        figures = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
-        shown.add_row(*(row[key] for key in keys), str(row["len"]), *figures)
+        numbers = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
+        shown.add_row(*(row[key] for key in keys), str(row["len"]), *numbers)
     console.print(shown if best.height else "no head has a positional or syntactic role")

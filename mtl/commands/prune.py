@@ -34,28 +34,28 @@ def prune(
 
     Args:
         model: A run's folder; with --heads or --mask also an encoder ('minilm', a folder, a name on the hub).
-        out: Folder of the new run, which predicts, evaluates and trains on (--from) as any other, or of the
+        out: Folder of the new run, which can be used like any other (predict, evaluate, --from), or of the
             new encoder (for mtl train --encoder.name).
-        heads: Heads to cut beside those that the run's masks close, separated by commas; L2H9 is head 9 of
-            layer 2, both from 0, and L5 a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); with the kind before
-            it where there are several kinds of attention (cross L0H3).
-        task: Whose mask to cut by, where tasks have their own; the new model has that task alone.
+        heads: Heads to cut in addition to those that the run's masks close, separated by commas; L2H9 is head
+            9 of layer 2, both from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are
+            several kinds of attention, the kind goes first (cross L0H3).
+        task: The task whose mask is used, if tasks have their own; the new model has only that task.
         mask: A gates.parquet to cut by, instead of the run's own masks.
-        keep_shape: Whether heads are only closed, by zeros in weights of the same shape, which plain
-            transformers and every other tool load.
-        accelerator: What to score on; auto takes a GPU where there is one.
+        keep_shape: Only close heads, by zeros in weights of the same shape, which plain transformers and
+            other tools can load.
+        accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.errors import InputError
 
     check_new_folder(out)
     if heads is not None and mask is not None:
-        raise InputError("--heads and --mask both say what to cut: give one of them")
+        raise InputError("--heads and --mask both say what to cut: use one of them")
     if (Path(model) / "config.yaml").exists():
         _prune_run(Run.open(Path(model)), out, heads, task, mask, keep_shape, accelerator)
         return
     if heads is None and mask is None:
         raise InputError(
-            f"{model} is not a run, so it has no masks: give a run's folder, or say what to cut of an "
+            f"{model} is not a run, so it has no masks: use a run's folder, or say what to cut of an "
             "encoder (--heads=L0H3,L2H11 or --mask=FILE)"
         )
     _prune_encoder(model, out, heads, task, mask, keep_shape)
@@ -126,7 +126,7 @@ def _prune_encoder(
 
     encoder = open_encoder(name)
     if encoder.translator is not None:
-        raise InputError(f"{name} translates: give the folder of the run that it was trained in")
+        raise InputError(f"{name} translates: use the folder of the run that it was trained in")
     remaining = encoder.tap.remaining
     gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
     if gates is None:

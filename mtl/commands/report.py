@@ -17,15 +17,15 @@ def report(
     split: Literal["dev", "test"] | None = None,
     claims: str | None = None,
 ) -> None:
-    """Make one self-contained HTML page of all runs and probes in a folder.
+    """Write one self-contained HTML page about all runs and probes in a folder.
 
     Args:
-        folder: Holds folders of runs (or runs/ with them), and of probed encoders.
+        folder: Folder with the folders of runs (or with runs/ that has them) and of probed encoders.
         out: The page; FOLDER/report.html if not given.
         split: Split of the scores; if not given, that of the study in the folder, else test.
-        claims: The setup, as the report names it, whose masks say which task claims which head. If not given:
-            in a study the first block with masks that its file names, else the setup of single-task runs with
-            masks of most tasks and seeds.
+        claims: The setup, by its name in the report, whose masks are claims. If not given: in a study the
+            first block of its file that has masks; otherwise the single-task setup that has masks of the most
+            tasks and seeds.
     """
     from mtl.config.schema import TrainConfig
     from mtl.files import check_file_place, write_text
@@ -46,7 +46,7 @@ def report(
     check_file_place(out)
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
-    scores = train.main_figures()
+    scores = train.main_scores()
     evidence = gather(
         folder,
         split or ("test" if study is None else study.split),

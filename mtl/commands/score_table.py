@@ -11,7 +11,7 @@ from rich.table import Table
 def print_scores(
     metrics: Mapping[str, Mapping[str, Mapping[str, float]]], title: str, console: Console | None = None
 ) -> None:
-    """Print figures per task (rows) and split (columns), in per cent; per-type figures are left to files."""
+    """Print scores per task (rows) and split (columns), in per cent; per-type scores are left to files."""
     table = Table(title=title)
     table.add_column("task")
     table.add_column("score")

@@ -62,7 +62,7 @@ def more_than_at_start(points: Sequence[CurvePoint]) -> str | None:
         return None
     return (
         f"note: gates keep more heads for {', '.join(tasks)} than the run's masks leave open, which is where "
-        "the curves start: shares exceed 100 %; give --masks=false to start from all heads"
+        "the curves start: shares exceed 100 %; use --masks=false to start from all heads"
     )
 
 

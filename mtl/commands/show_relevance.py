@@ -34,11 +34,11 @@ def show(heads: pl.DataFrame, console: Console) -> None:
     sites = sites_of(best)
     for (kind, layer), cells in best.group_by(of_layer, maintain_order=True):
         site = Site(str(kind), int(str(layer)))
-        figures = [
+        numbers = [
             f"{head_name(site, row['head'], sites)} ({per_cent(row['value'])})"
             if row["value"]
             else "none open"
             for row in cells.iter_rows(named=True)
         ]
-        shown.add_row(layer_name(site, sites), *figures)
+        shown.add_row(layer_name(site, sites), *numbers)
     console.print(shown)

@@ -26,7 +26,7 @@ class Options:
     """Options of the command; the study itself is in its file."""
 
     jobs: CountOrNone = 0
-    """Runs side by side here; 0: one per GPU, or one on a CPU. With Ray: at most; 0: all that fit."""
+    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: maximum number; 0: as many as fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
@@ -40,7 +40,7 @@ class Options:
     dry_run: bool = False
     """Print the runs and the changes, and end."""
     keep_code: bool = False
-    """Keep finished runs though the code was changed since."""
+    """Keep finished runs although the code has changed since."""
 
 
 def study(words: Sequence[str]) -> int:

@@ -29,7 +29,8 @@ class Options:
     jobs: CountOrNone = 0
     """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
     trials: Count | None = None
-    """Most trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of this agent."""
+    """Maximum number of trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of
+    this agent."""
     status: bool = False
     """With `local`: show the trials, and end."""
     dry_run: bool = False
@@ -124,7 +125,7 @@ def _dry_run(
         definition.limit(options.trials)  # refused as the command itself would
     for line in preview(definition, folder, options.trials or definition.file.run_cap):
         console.print(line, soft_wrap=True)
-    if folder.plan.exists():
+    if folder.sweep_file.exists():
         folder.check_same(definition, base)
     return 0
 
@@ -194,7 +195,7 @@ def _status(place: str, options: Options, console: Console) -> int:
     if not path.is_dir():
         path = Path(options.sweeps) / read_sweep(path, options.name).name
     folder = SweepFolder(path)
-    definition, _, _ = folder.read_plan()
+    definition, _, _ = folder.read_sweep()
     with usable(folder.storage):
         limit = definition.points() or definition.file.run_cap or 0
         view = SweepView(folder, definition, folder.study(definition), limit)

@@ -19,9 +19,9 @@ def check_table(path: Path | None) -> None:
     if path is None:
         return
     if path.suffix not in _KINDS:
-        raise InputError(f"{path}: give a file that ends in {' or '.join(_KINDS)}")
+        raise InputError(f"{path}: use a file that ends in {' or '.join(_KINDS)}")
     if not path.parent.is_dir():
-        raise InputError(f"{path}: the folder {path.parent} does not exist: make it, or give another one")
+        raise InputError(f"{path}: the folder {path.parent} does not exist: make it, or use another one")
 
 
 def write_table(table: pl.DataFrame, path: Path, console: Console) -> None:

@@ -29,14 +29,14 @@ def translate(
     length_penalty: LengthPenalty | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> int:
-    """Translate standard input line by line, a sentence a line; an empty line stays empty.
+    """Translate standard input, one sentence per line; an empty line stays empty.
 
     A line that is not UTF-8, has more than 512 words or more subwords than the model reads is left empty and
     counted; the exit code is 2 then.
 
     Args:
         run: The run's folder.
-        beam: Hypotheses of beam search; default: the run's own.
+        beam: Number of hypotheses in beam search; default: the run's own.
         length_penalty: Larger numbers favour long translations; default: the run's own.
         accelerator: Device; auto is a GPU if there is one.
     """

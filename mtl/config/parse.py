@@ -202,7 +202,7 @@ def refusal(key: str, kind: Any, value: Any) -> str:
     shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"
     item, choices = item_of(hint), choices_of(hint)
     if value is None:
-        return f"{key} cannot be null: give a value, or leave it out"
+        return f"{key} cannot be null: set a value, or leave it out"
     if is_dataclass(hint):
         return f"{key} holds other keys, and cannot be '{shown}'; set {key}.KEY"
     if isinstance(value, Mapping) and (names := choices_of((mapping_of(hint) or (str,))[0])):

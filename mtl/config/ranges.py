@@ -26,9 +26,9 @@ def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
             elif not isinstance(value, int | float) or isinstance(value, bool):
                 continue
             elif allowed is not None and value not in allowed:
-                yield f"{key}={_short(value)}: give a number {allowed}"
+                yield f"{key}={_short(value)}: use a number {allowed}"
             elif not math.isfinite(value):
-                yield f"{key}={value}: give a finite number"
+                yield f"{key}={value}: use a finite number"
 
 
 def _values(key: str, value: Any) -> Iterator[tuple[str, Any]]:

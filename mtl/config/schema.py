@@ -98,7 +98,7 @@ _SHARED_FILES = Used(lambda run: any(run.corpus.files_of(task) is None for task 
     )
 )
 class CorpusConfig:
-    """Where sentences come from; each task's name is a key too, for files of its own."""
+    """Where sentences come from. Each task's name is also a key, for files of that task."""
 
     path: Annotated[FilePath | None, _SHARED_FILES] = "data/ewt5"
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
@@ -277,7 +277,7 @@ class GatesConfig:
     the run (`per_task`), or the same for all (`shared`)."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
-            _part_of_a_head, "{found}: give a share of the heads, at most 1, or a whole number of heads"
+            _part_of_a_head, "{found}: use a share of the heads, at most 1, or a whole number of heads"
         ),
         Forbidden(
             lambda run: (
@@ -292,11 +292,11 @@ class GatesConfig:
                 and run.gates.target_open is None
                 and run.gates.penalty is not None
             ),
-            "gates.at_most is for a target's choice: give gates.target_open, not gates.penalty",
+            "gates.at_most is for a target's choice: use gates.target_open, not gates.penalty",
         ),
         Forbidden(
             lambda run: run.pruning == "fixed" and run.gates.masks is None,
-            "pruning=fixed takes its masks from a file: give gates.masks=FILE",
+            "pruning=fixed takes its masks from a file: use gates.masks=FILE",
         ),
         Forbidden(
             lambda run: run.pruning != "fixed" and run.gates.masks is not None,
@@ -336,13 +336,13 @@ class Seq2SeqConfig:
             lambda run: (
                 run.seq2seq.mixing != "learned" and run.seq2seq.components is None and run.init_from is None
             ),
-            "seq2seq.mixing={run.seq2seq.mixing} is for heads that share components: give "
+            "seq2seq.mixing={run.seq2seq.mixing} is for heads that share components: use "
             "seq2seq.components, or leave it out",
         ),
         Forbidden(
             lambda run: run.seq2seq.architecture is not None and not run.translates(),
             "seq2seq.architecture={run.seq2seq.architecture} is for the task translate, and tasks is "
-            "{tasks}: give encoder.name",
+            "{tasks}: use encoder.name",
         ),
         Forbidden(
             lambda run: run.seq2seq.components is not None and not run.translates(),
@@ -359,12 +359,12 @@ class Seq2SeqConfig:
         ),
         Forbidden(
             lambda run: _shares_components(run) and run.seq2seq.architecture is None,
-            "seq2seq.components={run.seq2seq.components} is for a model from scratch: give "
+            "seq2seq.components={run.seq2seq.components} is for a model from scratch: use "
             "seq2seq.architecture, or leave it out (a checkpoint's heads are what they are)",
         ),
         Forbidden(
             lambda run: _shares_components(run) and run.seq2seq.components > run.seq2seq.width,
-            "seq2seq.components={run.seq2seq.components}: give 1 to {run.seq2seq.width} components "
+            "seq2seq.components={run.seq2seq.components}: use 1 to {run.seq2seq.width} components "
             "(seq2seq.width), as many as heads apart have",
         ),
         Forbidden(
@@ -374,7 +374,7 @@ class Seq2SeqConfig:
                 and run.init_from is None
                 and run.encoder.name == "minilm"
             ),
-            "encoder.name=minilm has no decoder, and cannot translate: give seq2seq.architecture (for "
+            "encoder.name=minilm has no decoder, and cannot translate: use seq2seq.architecture (for "
             "instance mbart) for a model from scratch, or an encoder-decoder checkpoint as encoder.name",
         ),
     )
@@ -396,9 +396,9 @@ class TrainerConfig:
     num_nodes: Size = 1
     """Machines, started by torchrun or SLURM."""
     precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """`auto`: bf16 where a GPU or CPU multiplies it in hardware (AMX, AVX512-BF16), else 32 bits."""
+    """`auto`: bfloat16 if the hardware supports it (GPU, or CPU with AMX or AVX512-BF16), else float32."""
     threads: Annotated[Size | None, Volatile()] = None
-    """CPU threads of one process; `null`: as torch chooses."""
+    """CPU threads of one process; `null`: torch's default."""
     checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
 
@@ -429,7 +429,7 @@ class WandbConfig:
 )
 @with_slots({part.key: part.slot for part in parts()})
 class TrainConfig:
-    """A training run; each task's name is a key too, for its settings, and so is each part's (`Part`)."""
+    """A training run. The name of each task is also a key, for its settings, and so is a part's (`Part`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
@@ -479,7 +479,7 @@ class TrainConfig:
         ),
         Forbidden(
             lambda run: ",".join(run.tasks) if len(set(run.tasks)) < len(run.tasks) else None,
-            "tasks={found} names a task twice: give each once",
+            "tasks={found} names a task twice: name each once",
         ),
         Forbidden(
             lambda run: run.pruning in ("static", "gates_only") and run.init_from is None,
@@ -501,8 +501,8 @@ class TrainConfig:
         """The chosen tasks by name, in the catalogue's order."""
         return {name: getattr(self, task_of(name)) for name in NAMES if name in self.tasks}
 
-    def main_figures(self) -> dict[str, str]:
-        """By name of everything that can be trained: the figure that stands for it (`Task.score`)."""
+    def main_scores(self) -> dict[str, str]:
+        """By name of everything that can be trained: the score that stands for it (`Task.score`)."""
         return {name: getattr(self, task_of(name)).score for name in NAMES}
 
     def run_name(self) -> str:

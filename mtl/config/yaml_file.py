@@ -52,7 +52,7 @@ def read_located(path: Path, command: str | None = None) -> tuple[dict[str, Any]
     if command is not None:
         path = shipped(path, command)
     if path.is_dir():
-        raise InputError(f"{path} is a folder: give a YAML file")
+        raise InputError(f"{path} is a folder: use a YAML file")
     try:
         node, values = _loaded(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -268,7 +268,7 @@ def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
         yield from (label for _, _, label in constituents(value))
     elif layer == "frames":
         yield from (label for frame in value for _, _, label in without_verb(frame.arguments))
-    elif isinstance(value, str) and task.unit == "sentence":
+    elif isinstance(value, str) and task.loss_unit == "sentence":
         yield value
 
 

@@ -54,7 +54,7 @@ def convert(
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:
-        raise InputError("nothing to convert: give --train, --dev or --test, such as --train=conllu:PATH")
+        raise InputError("nothing to convert: use --train, --dev or --test, such as --train=conllu:PATH")
     refuse_existing(out, overwrite)
     replaced = {path.resolve() for path in corpus_files(out)}
     for source in (source for sources in parsed.values() for source in sources):

@@ -78,12 +78,12 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     if rest:
         if config.path is None:
             raise InputError(
-                f"no files for {rest[0]}: give corpus.path or corpus.{rest[0]}.train, .dev and .test"
+                f"no files for {rest[0]}: use corpus.path or corpus.{rest[0]}.train, .dev and .test"
             )
         folder = Path(config.path)
         if folder.is_file():
             raise InputError(
-                f"corpus.path={config.path}: a file, no folder: give the folder of its .jsonl files"
+                f"corpus.path={config.path}: a file, no folder: use the folder of its .jsonl files"
             )
         if not folder.is_dir():
             raise InputError(

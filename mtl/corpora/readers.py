@@ -42,7 +42,7 @@ def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
 
 def no_sentence(path: str | Path, format: str) -> InputError:
     """The error for files without a sentence."""
-    return InputError(f"{path}: no sentence in it; give files with {format} sentences")
+    return InputError(f"{path}: no sentence in it; use files with {format} sentences")
 
 
 def files(path: str | Path, format: str) -> list[Path]:
@@ -58,7 +58,7 @@ def files(path: str | Path, format: str) -> list[Path]:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
         return found
     if path.exists():
-        raise InputError(f"{path}: a pipe or a device, and files are read more than once; give a file")
+        raise InputError(f"{path}: a pipe or a device, and files are read more than once; use a file")
     found = [file for file in matching(path) if file.is_file()]
     if not found:
         raise InputError(f"{path}: no such file, and no file matches; check the path")

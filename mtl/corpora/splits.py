@@ -22,7 +22,7 @@ def corpus_files(folder: Path) -> list[Path]:
 def split_files(folder: Path) -> list[Path]:
     """The splits of the corpus in a folder; raises `InputError` if it is none, or holds none."""
     if folder.is_file():
-        raise InputError(f"{folder}: a file, no folder: give the folder of a corpus's .jsonl files")
+        raise InputError(f"{folder}: a file, no folder: use the folder of a corpus's .jsonl files")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; check the path")
     paths = sorted(folder.glob("*.jsonl"))

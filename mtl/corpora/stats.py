@@ -13,12 +13,12 @@ from mtl.corpora.splits import split_files
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.sentence import Sentence
 
-Figures = dict[str, int | dict[str, int]]
+Numbers = dict[str, int | dict[str, int]]
 
 _SPLITS = ("train", "dev", "test")
 
 
-def corpus_stats(folder: Path) -> dict[str, Figures]:
+def corpus_stats(folder: Path) -> dict[str, Numbers]:
     """Per split (each `*.jsonl` of the folder): sentences, words, and per task a dict of counts.
 
     A task's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
@@ -29,12 +29,12 @@ def corpus_stats(folder: Path) -> dict[str, Figures]:
     return {path.stem: sentence_stats(read(path, "jsonl")) for path in paths}
 
 
-def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
-    """The figures of one split; `sentences` of a task are those annotated for it.
+def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
+    """The numbers of one split; `sentences` of a task are those annotated for it.
 
     Tasks on whole sentences are left out where no sentence is annotated for them.
     """
-    figures: Figures = {"sentences": len(sentences), "words": sum(map(len, sentences))}
+    numbers: Numbers = {"sentences": len(sentences), "words": sum(map(len, sentences))}
     for name, kind in TASKS.items():
         if not kind.layers:
             continue  # reads the words alone
@@ -45,20 +45,20 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Figures:
         items = Counter(dict.fromkeys(task.items(Sentence(())), 0))
         for sentence in annotated:
             items.update(task.items(sentence))
-        figures[name] = {"sentences": len(annotated), **items}
-    return figures
+        numbers[name] = {"sentences": len(annotated), **items}
+    return numbers
 
 
-def stats_table(stats: dict[str, Figures], title: str | None = None) -> Table:
-    """The figures as a table, a row per split and task."""
+def stats_table(stats: dict[str, Numbers], title: str | None = None) -> Table:
+    """The numbers as a table, a row per split and task."""
     table = Table("split", "task", title=title)
     for column in ("sentences", "items"):
         table.add_column(column, justify="right")
     table.add_column("of")
-    for split, figures in stats.items():
+    for split, numbers in stats.items():
         table.add_section()
-        table.add_row(split, "", f"{figures['sentences']:,}", f"{figures['words']:,}", "words")
-        for task, counts in figures.items():
+        table.add_row(split, "", f"{numbers['sentences']:,}", f"{numbers['words']:,}", "words")
+        for task, counts in numbers.items():
             if isinstance(counts, dict):
                 for item in (item for item in counts if item != "sentences"):
                     table.add_row("", task, f"{counts['sentences']:,}", f"{counts[item]:,}", item)

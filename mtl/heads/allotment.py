@@ -40,11 +40,11 @@ def choose_heads(
 def check_at_most(masks: int, wanted: int, at_most: int, heads: int) -> None:
     """Raise `InputError` unless every mask can have `wanted` heads, no head in more than `at_most` masks."""
     if at_most < 1:
-        raise InputError(f"gates.at_most={at_most}: give the masks that may keep the same head, 1 or more")
+        raise InputError(f"gates.at_most={at_most}: use 1 or more, the most masks that keep one head")
     needed, room = masks * wanted, min(at_most, masks) * heads
     if needed > room:
         fewer, more = room // masks, -(-needed // heads)
         raise InputError(
             f"gates.at_most={at_most}: {masks} masks of {wanted} heads need {needed} places, and {heads} "
-            f"heads have {room}: give gates.target_open={fewer} or less, or gates.at_most={more}"
+            f"heads have {room}: use gates.target_open={fewer} or less, or gates.at_most={more}"
         )

@@ -38,7 +38,7 @@ def membership(parts: Sequence[Budget | Penalty], sites: int) -> Bool[Tensor, "p
     for number, part in enumerate(parts):
         member[number, list(range(sites) if part.sites is None else part.sites)] = True
     if (member.sum(0) > 1).any():
-        raise ValueError("a site belongs to two parts: give each site once")
+        raise ValueError("a site belongs to two parts: name each site once")
     return member
 
 

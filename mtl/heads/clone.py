@@ -52,26 +52,26 @@ def clone_heads(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Copies:
-    """Copy heads of the model in place, so that each is there `copies` times.
+    """Copy heads of the model in place, so that each exists `copies` times.
 
-    Heads keep their numbers. A copy is a head of its own: it gets the next free number of its layer (12,
-    13, ... where the uncut model has 12), under which it is scaled, gated, observed and cut (`prune_heads`).
-    `model.config.cloned_heads` records what each copy was made from; `load_pruned` rebuilds the model from
-    it. Existing optimisers hold the old parameters: make new ones.
+    Heads keep their numbers. A copy is a separate head with the next free number of its layer (12, 13, ... if
+    the uncut model has 12 heads). It is scaled, gated, observed and cut (`prune_heads`) by that number.
+    `model.config.cloned_heads` records the original of each copy; `load_pruned` rebuilds the model from it.
+    Existing optimisers hold the old parameters: make new ones.
 
     Args:
         model: any `transformers` model of the families table whose heads can be cut.
         heads: the heads to copy, per layer (`HeadTap.sites` where there are several kinds of attention).
-        copies: how often each of them is there afterwards, itself included.
+        copies: how often each of them exists afterwards, including the original.
         divide: divide the output columns of a head and its copies by their number, so that the model's output
-            does not change (Net2Net, Chen et al. 2016). If false, each writes what the head wrote, and the
-            output is unchanged only under a scale that leaves one of them open.
+            does not change (Net2Net, Chen et al. 2016). If false, each has the full output of the head, and
+            the output of the model is unchanged only with a scale that leaves one of them open.
         noise: standard deviation of noise on the parameters of the new heads, as a share of the root mean
             square of each parameter's block. Without noise, copies get equal gradients and stay equal.
         seed: seed of the noise.
 
     Returns:
-        Per layer and head the numbers of its copies.
+        For each layer and head, the numbers of its copies.
 
     Raises:
         InputError: a family without separable heads, a layer or head that is not there, fewer than 1 copies.
@@ -114,7 +114,7 @@ def transplant_heads(
     noise: float = 0.0,
     seed: int = 0,
 ) -> None:
-    """Overwrite heads of the model in place by copies of other heads of their layer; adds no parameters.
+    """Overwrite heads of the model in place with copies of other heads of their layer; adds no parameters.
 
     A copy keeps the number of the head that it overwrites. Otherwise as `clone_heads`.
 

@@ -63,9 +63,9 @@ def collaborate(
     Args:
         model: any `transformers` model of a family whose scores are products of queries and keys alone, or
             have a bias by position added (BERT, RoBERTa, ELECTRA, DistilBERT, ALBERT, MPNet and others).
-        dim: components, from 1 to heads x head size. Layers that have lost heads get at most as many as are
-            exact.
-        starts: how many starts of the decomposition are compared.
+        dim: number of components, from 1 to heads x head size. Layers that have lost heads get at most the
+            number at which sharing is exact.
+        starts: number of starts of the decomposition; the best one is used.
         steps: steps of alternating least squares from the best start.
         seed: seed of the starts.
         advance: called after every layer.
@@ -74,8 +74,8 @@ def collaborate(
         One entry per attention module, with its decomposition.
 
     Raises:
-        InputError: a family whose heads cannot share, with the reason; a model whose heads share already;
-            `dim`, `starts` or `steps` out of range.
+        InputError: the heads of the family cannot share (the message says why), the heads of the model share
+            already, or `dim`, `starts` or `steps` is out of range.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -172,7 +172,7 @@ def require_collaborative(model: PreTrainedModel) -> None:
         )
     if recorded_components(model.config):
         raise InputError(
-            f"the heads of {name} share query and key components already: give the model that it was made of"
+            f"the heads of {name} share query and key components already: use the model that it was made of"
         )
 
 
@@ -183,7 +183,7 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
     exact = max(heads, default=0) * head_dim(model)
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: give 1 to {exact} components, heads x head size, at which sharing is exact"
+            f"{name}={dim}: use 1 to {exact} components, heads x head size, at which sharing is exact"
         )
 
 

@@ -234,7 +234,7 @@ def heads_per_site(model: PreTrainedModel) -> int:
         listed = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
         raise InputError(
             f"{type(model).__name__} has another number of heads per kind of attention ({listed}), and "
-            "scales and masks have one for all: give a model with as many heads in all of them"
+            "scales and masks have one for all: use a model with as many heads in all of them"
         )
     return next(iter(numbers.values()))
 

@@ -102,7 +102,7 @@ def read_masks(path: Path) -> pl.DataFrame:
     columns, for a gate that is not a number from 0 to 1, and for a head that a task has twice.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such mask file; give the gates.parquet of a run")
+        raise InputError(f"{path}: no such mask file; use the gates.parquet of a run")
     try:
         table = table_files.read_parquet(path)
         absent = [name for name in ("task", "layer", "head", "gate") if name not in table.columns]
@@ -121,12 +121,12 @@ def read_masks(path: Path) -> pl.DataFrame:
         raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
     final = last_gates(table).drop("step")
     if final.is_empty():
-        raise InputError(f"{path} has no masks in it: give the gates.parquet of a run")
+        raise InputError(f"{path} has no masks in it: use the gates.parquet of a run")
     outside = final.filter(~pl.col("gate").is_between(0, 1).fill_null(False))
     if outside.height:
         task, attention, layer, head, gate = outside.row(0)
         name = head_name(Site(attention, layer), head, sites_of(final))
-        raise InputError(f"{path}: the gate of {task} at {name} is {gate}: give a number from 0 to 1")
+        raise InputError(f"{path}: the gate of {task} at {name} is {gate}: use a number from 0 to 1")
     if final.select("task", *_HEAD).is_duplicated().any():
         raise InputError(f"{path} has a gate twice for the same task and head: leave one row")
     return final

@@ -60,7 +60,7 @@ class FixedGates(Gates):
     def __init__(self, value: Float[Tensor, "mask site head"], masks: Sequence[str] = ("shared",)) -> None:
         super().__init__()
         if len(value) != len(masks):
-            raise ValueError(f"{len(value)} masks for the names {', '.join(masks)}: give one for each")
+            raise ValueError(f"{len(value)} masks for the names {', '.join(masks)}: use one for each")
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("a gate is not a number from 0 to 1")
         self.masks = tuple(masks)
@@ -140,11 +140,11 @@ class HeadGates(Gates):
         super().__init__()
         low, high = stretch
         if group < 1 or heads % group:
-            raise ValueError(f"group {group}: give a number that divides {heads} heads")
+            raise ValueError(f"group {group}: use a number that divides {heads} heads")
         if not low < 0 < 1 < high:
-            raise ValueError(f"stretch {stretch}: give an interval that holds 0 and 1 inside")
+            raise ValueError(f"stretch {stretch}: use an interval that holds 0 and 1 inside")
         if not temperature > 0:
-            raise ValueError(f"temperature {temperature}: give a number above 0")
+            raise ValueError(f"temperature {temperature}: use a number above 0")
         self.masks = tuple(masks)
         self.temperature = temperature
         self.stretch = (low, high)

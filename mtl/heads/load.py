@@ -99,21 +99,21 @@ def load_pruned(
 ) -> PreTrainedModel:
     """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
 
-    It is of the class that was saved, and in evaluation mode. Models whose heads are all there load, too.
+    It has the class that was saved, and is in evaluation mode. Models with all of their heads load, too.
 
     Args:
         name: its folder, or its name on the hub.
-        dtype: type of the weights; `auto`: as they were saved. As in transformers, what is computed from the
-            configuration stays in float32 (frequencies of rotary positions).
+        dtype: type of the weights; `auto`: as they were saved. As in transformers, buffers that are computed
+            from the configuration stay in float32 (frequencies of rotary positions).
         revision: a branch, tag or commit of the repository on the hub.
         cache_dir: where downloads are kept; `None`: the hub's cache.
         token: access token of the hub; `None`: the token stored by the hub's login.
-        local_files_only: take what is in the cache, without asking the hub.
-        **options: of transformers' `from_pretrained`, such as `variant`, `subfolder` or
+        local_files_only: use only files in the cache.
+        **options: further arguments of transformers' `from_pretrained`, such as `variant`, `subfolder` or
             `attn_implementation`.
 
     Raises:
-        InputError: what cannot be loaded, an unknown class of model, and weights that do not fit config.json.
+        InputError: the model cannot be loaded, its class is unknown, or its weights do not fit config.json.
     """
     name = folder_of(name, "name")
     refuse_revision(name, revision)

@@ -41,26 +41,26 @@ def prune_heads(
 ) -> None:
     """Cut heads out of the model in place: their query, key and value rows and their output columns.
 
-    A layer without heads keeps the bias of its output projection, and has matrices of no heads among the
-    model's `attentions`. Where several heads share keys and values (grouped queries), these go with the last
-    of the heads; where groups keep unequally many, keys and values are handed to heads by index, so that
-    neither model nor cache grows. `model.config.pruned_heads` records the heads and, with grouped queries,
-    `model.config.keys_of_heads` who shares. `load_pruned` rebuilds the model from them; plain transformers
-    loads models of the old shape only (`keep_shape`). Existing optimisers hold the old parameters: make new
-    ones.
+    A layer without heads keeps the bias of its output projection, and its entry in the model's `attentions`
+    has no heads. If several heads share keys and values (grouped queries), these are cut with the last of the
+    heads. If groups keep different numbers of heads, each head finds its keys and values by an index, so that
+    neither model nor cache grows. `model.config.pruned_heads` records the heads; with grouped queries,
+    `model.config.keys_of_heads` records which heads share. `load_pruned` rebuilds the model from them. Plain
+    transformers loads only models of the old shape (`keep_shape`). Existing optimisers hold the old
+    parameters: make new ones.
 
     Args:
         model: any `transformers` model of the families table.
         heads: the heads to cut, per layer (`HeadTap.sites` where there are several kinds of attention),
             from 0 and numbered as in the uncut model however often it is cut; copies (`clone_heads`) have
-            the numbers after those. Heads that are gone already are ignored.
-        scale: multiplied into the output columns of the heads that stay.
-        keep_shape: only set the heads' output columns to zero. The model computes what the cut one does, is
-            as large as before, and `AutoModel` and every other tool load what `save_pretrained` writes.
+            the numbers after those. Heads that were cut before are ignored.
+        scale: multiplied into the output columns of the remaining heads.
+        keep_shape: only set the heads' output columns to zero. The model computes the same as the cut one and
+            is as large as before. `AutoModel` and other tools can load what `save_pretrained` writes.
 
     Raises:
         InputError: a family without separable heads, a layer or head that does not exist, or a scale of
-            another shape. The model is as it was.
+            another shape. The model is then unchanged.
 
     Examples:
         >>> from transformers import BertConfig, BertModel

@@ -240,21 +240,20 @@ def head_scale(
     *,
     neighbours: int = 1,
 ) -> Iterator[None]:
-    """Inside the block, multiply each head's output by its scale: 0 ablates a head, 1 leaves it as it is.
+    """Multiply each head's output by its scale inside the block: 0 ablates a head, 1 does not change it.
 
-    Other threads see the model as it is: the scale belongs to passes of the thread (or coroutine) that
-    entered the block. A compiled model runs uncompiled inside. With gradient checkpoints, run the backward
-    pass inside the block, too.
+    The scale applies only to passes of the thread (or coroutine) that entered the block. A compiled model
+    runs uncompiled inside. With gradient checkpoints, run the backward pass inside the block, too.
 
     Args:
         model: a `transformers` model of the families table, or a module that holds one.
         scale: one scale for all rows or one per row of the batch, as a tensor, an array or lists;
             differentiable.
-        neighbours: the number of beams, if a beam search runs under scales per row.
+        neighbours: the number of beams, if a beam search runs with a scale per row.
 
     Raises:
-        InputError: other models, a scale of another shape, and in passes that have another number of rows
-            than there are scales.
+        InputError: the model is no such model, the scale has a wrong shape, or a pass has another number of
+            rows than there are scales.
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer))

@@ -87,7 +87,7 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
     if (layers, heads) != shape:
         raise InputError(
             f"{path} is a mask over {layers} layers of {heads} heads, but the encoder has "
-            f"{shape[0]} layers of {shape[1]} heads: give masks that were learned on it"
+            f"{shape[0]} layers of {shape[1]} heads: use masks that were learned on it"
         )
     if mask.height != layers * heads:
         raise InputError(

@@ -79,7 +79,7 @@ def examples(
 
 def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | ParallelTokens) -> Any:
     """A task's targets; those of a translation task are the pieces of the translation."""
-    if isinstance(tokens, ParallelTokens) and task.unit == "piece":
+    if isinstance(tokens, ParallelTokens) and task.loss_unit == "piece":
         return tokens.target
     return task.targets(sentence, labels)
 
@@ -106,9 +106,9 @@ class Batch:
     """Per task the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
     """Per task the collated targets of these sentences."""
-    units: Mapping[str, int]
-    """Per task its annotated words, sentences or pieces (`Task.units`) in the update that the batch is a part
-    of, over all ranks and accumulated batches; its loss is divided by them."""
+    loss_units: Mapping[str, int]
+    """Per task its annotated words, sentences or pieces (`Task.loss_units`) in the update that the batch is
+    a part of, over all ranks and accumulated batches; its loss is divided by them."""
     idle: bool = False
     """Whether the batch only lets this rank take part: its sentence is another rank's, and its losses are
     multiplied by 0."""
@@ -146,7 +146,7 @@ def collate(
     share: Sequence[Example],
     tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
-    units: Mapping[str, int] | None = None,
+    loss_units: Mapping[str, int] | None = None,
 ) -> Batch:
     """Pad `share` into a batch; `units` are those of the update that it is a part of (`None`: its own)."""
     sentences = tuple(example.sentence for example in share)
@@ -168,15 +168,15 @@ def collate(
         torch.from_numpy(mask),
         rows,
         targets,
-        units_of(share, tasks) if units is None else units,
+        loss_units_of(share, tasks) if loss_units is None else loss_units,
     )
 
 
-def units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
-    """Per task the units (`Task.unit`) of the examples that have targets in it."""
+def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dict[str, int]:
+    """Per task the units (`Task.loss_unit`) of the examples that have targets in it."""
     return {
         name: sum(
-            task.units(example.sentence, example.targets[name])
+            task.loss_units(example.sentence, example.targets[name])
             for example in examples
             if name in example.targets
         )
@@ -196,8 +196,8 @@ def unlabelled(share: Sequence[Example], tokenizer: Tokenizer, tasks: Mapping[st
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One batch of a plan: which examples, and which tasks learn from them."""
+class BatchIndices:
+    """Which examples are in a batch, and which tasks learn from them."""
 
     indices: tuple[int, ...]
     tasks: tuple[str, ...]
@@ -256,13 +256,13 @@ def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_senten
     return max(1, int(((held <= batch_tokens) & (held * longest <= BATCH_PAIRS)).sum()))
 
 
-def aligned_plan(
+def aligned_batches(
     corpus: Sequence[Example],
     tasks: Sequence[str],
     batch_tokens: int,
     batch_sentences: int | None,
     rng: np.random.Generator | None,
-) -> list[Step]:
+) -> list[BatchIndices]:
     """Every sentence that any task is annotated on, once; all its tasks learn from that one pass.
 
     The other arguments are those of `buckets`.
@@ -270,7 +270,7 @@ def aligned_plan(
     used, lengths = annotated_lengths(corpus, tasks)
     order, batches = bucket_slices(lengths, batch_tokens, batch_sentences, rng)
     indices = used[order].tolist()
-    return [Step(tuple(indices[batch]), tuple(tasks)) for batch in batches]
+    return [BatchIndices(tuple(indices[batch]), tuple(tasks)) for batch in batches]
 
 
 def annotated_lengths(
@@ -287,10 +287,10 @@ def annotated_lengths(
 
 
 class BatchLoader:
-    """Iterates over a plan's batches; each rank collates its own share of them.
+    """Iterates over the batches of an epoch; each rank collates its own share of them.
 
-    Each `accumulate` batches in a row make one update, the last ones of a plan perhaps fewer. A rank without
-    a share of a batch gets the batch's first sentence, as an `idle` batch.
+    Each `accumulate` batches in a row make one update, the last ones of the epoch perhaps fewer. A rank
+    without a share of a batch gets the batch's first sentence, as an `idle` batch.
 
     `skip` is the number of batches that were done before the run was interrupted; only the first iteration
     leaves them out.
@@ -301,40 +301,40 @@ class BatchLoader:
         corpus: Sequence[Example],
         tokenizer: Tokenizer,
         tasks: Mapping[str, Task],
-        plan: Sequence[Step],
+        batches: Sequence[BatchIndices],
         rank: int = 0,
         ranks: int = 1,
         pin: bool = False,
         skip: int = 0,
         accumulate: int = 1,
     ) -> None:
-        self.corpus, self.tokenizer, self.tasks, self.plan = corpus, tokenizer, tasks, plan
+        self.corpus, self.tokenizer, self.tasks, self.batches = corpus, tokenizer, tasks, batches
         self.rank, self.ranks, self.pin, self.skip = rank, ranks, pin, skip
         self.accumulate = accumulate
 
     def __len__(self) -> int:
-        return len(self.plan)
+        return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
         skip, self.skip = self.skip, 0
-        units: Mapping[str, int] = {}
-        for number in range(skip, len(self.plan)):
+        loss_units: Mapping[str, int] = {}
+        for number in range(skip, len(self.batches)):
             if number == skip or number % self.accumulate == 0:
                 start = number - number % self.accumulate
-                units = self._units(self.plan[start : start + self.accumulate])
-            step = self.plan[number]
-            of_all_ranks = [self.corpus[index] for index in step.indices]
+                loss_units = self._loss_units(self.batches[start : start + self.accumulate])
+            chosen = self.batches[number]
+            of_all_ranks = [self.corpus[index] for index in chosen.indices]
             share = of_all_ranks[self.rank :: self.ranks]
-            names = {name: self.tasks[name] for name in step.tasks}
-            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, units)
+            names = {name: self.tasks[name] for name in chosen.tasks}
+            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, loss_units)
             if not share:
                 batch = replace(batch, idle=True)
             yield batch.pin_memory() if self.pin else batch
 
-    def _units(self, steps: Sequence[Step]) -> dict[str, int]:
+    def _loss_units(self, batches: Sequence[BatchIndices]) -> dict[str, int]:
         """The units of an update's batches, of all ranks, by the tasks that learn in it."""
-        units: Counter[str] = Counter()
-        for step in steps:
-            names = {name: self.tasks[name] for name in step.tasks}
-            units.update(units_of([self.corpus[index] for index in step.indices], names))
-        return dict(units)
+        loss_units: Counter[str] = Counter()
+        for batch in batches:
+            names = {name: self.tasks[name] for name in batch.tasks}
+            loss_units.update(loss_units_of([self.corpus[index] for index in batch.indices], names))
+        return dict(loss_units)

@@ -35,7 +35,7 @@ class Origin:
     derivation: str = ""
     """What was done to the trained model (`Run.derivation`)."""
     scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """By split, task and figure, in percent where figures are."""
+    """By split, task and name, in per cent where scores are."""
     note: str = ""
     """Why nothing is known; empty where something is."""
 
@@ -149,12 +149,12 @@ def _scores(origin: Origin, tasks: Sequence[str], changed: bool) -> str:
     splits = list(origin.scores)
     rows = []
     for task in tasks:
-        figures = dict.fromkeys(
-            figure for split in splits for figure in origin.scores[split].get(task, {}) if "/" not in figure
+        scores = dict.fromkeys(
+            score for split in splits for score in origin.scores[split].get(task, {}) if "/" not in score
         )
-        for figure in figures:
-            values = [origin.scores[split].get(task, {}).get(figure) for split in splits]
+        for score in scores:
+            values = [origin.scores[split].get(task, {}).get(score) for split in splits]
             shown = ["" if value is None else f"{value:.2f}" for value in values]
-            rows.append(f"| {task} | {figure} | {' | '.join(shown)} |")
-    head = f"| task | figure | {' | '.join(splits)} |"
+            rows.append(f"| {task} | {score} | {' | '.join(shown)} |")
+    head = f"| task | score | {' | '.join(splits)} |"
     return "\n".join([head, "|---|---|" + "---:|" * len(splits), *rows])

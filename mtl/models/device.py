@@ -22,7 +22,7 @@ def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.devic
     Raises `InputError`, which begins with the setting's `key`, for `gpu` if torch sees none.
     """
     if accelerator == "gpu" and not torch.cuda.is_available():
-        raise InputError(f"{key}=gpu, but torch sees no GPU here: give auto or cpu")
+        raise InputError(f"{key}=gpu, but torch sees no GPU here: use auto or cpu")
     return torch.device("cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu")
 
 

@@ -53,7 +53,7 @@ class Encoder(WordReader, SharedEncoder):
         super().__init__(transformer, family_of(transformer))
         if len(self.family.stacks) > 1:
             raise InputError(
-                f"{type(transformer).__name__} translates, and has no vector for each word of one text: give "
+                f"{type(transformer).__name__} translates, and has no vector for each word of one text: use "
                 "an encoder or a decoder-only model"
             )
         config = transformer.config
@@ -78,7 +78,7 @@ class Encoder(WordReader, SharedEncoder):
         if mixed and self.hidden != config.hidden_size:
             raise InputError(
                 f"layers=mix: the last layer of {type(transformer).__name__} has {self.hidden} numbers per "
-                f"position and the others {config.hidden_size}: give layers=last"
+                f"position and the others {config.hidden_size}: use layers=last"
             )
         # Logits over the embeddings and the layers.
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
@@ -177,7 +177,7 @@ class Encoder(WordReader, SharedEncoder):
         """The encoder that `save` wrote; raises `InputError` for another folder."""
         path = folder / cls.settings_file
         if not path.is_file():
-            raise InputError(f"{path} is missing; give a folder that Encoder.save wrote")
+            raise InputError(f"{path} is missing; use a folder that Encoder.save wrote")
         settings = json.loads(path.read_text())
         encoder = cls.from_pretrained(
             str(folder),

@@ -9,7 +9,7 @@ import polars as pl
 import torch
 
 from mtl.errors import as_input_error
-from mtl.models.batches import Batch, BatchLoader, Example, aligned_plan
+from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches
 from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
@@ -21,12 +21,12 @@ from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 
 Scores = dict[str, dict[str, float]]
-"""Per task its figures by name, in per cent."""
+"""Per task its scores by name, in per cent."""
 
 
 def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
     """Batches of all annotated sentences of a corpus, once, for evaluation; or a rank's share of them."""
-    plan = aligned_plan(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
+    plan = aligned_batches(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
 
 
@@ -41,7 +41,7 @@ def evaluate(
     head_scale: TaskScale | None = None,
     watch: Watch | None = None,
 ) -> Scores:
-    """The figures over all batches, for the tasks annotated in them.
+    """The scores over all batches, for the tasks annotated in them.
 
     In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates:
     ones score the model without its masks, a zero ablates a head. One scale for all tasks, or one per task in
@@ -61,17 +61,17 @@ def evaluate(
                 metrics[name].update(decoded.predicted, gold, decoded.given)
                 if watch is not None:
                     watch(name, metrics[name], decoded.predicted, gold)
-    figures = {}
+    scores = {}
     for name in _scored(metrics, device):
         metric = metrics[name]
         if not metric.update_called:
             metric.update([], [])  # another rank has sentences of this task: all ranks exchange their states
-        figures[name] = {key: float(value) for key, value in metric.compute().items()}
-    return figures
+        scores[name] = {key: float(value) for key, value in metric.compute().items()}
+    return scores
 
 
 def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
-    """The figures over a corpus, and the counts per sentence that they follow from.
+    """The scores over a corpus, and the counts per sentence that they follow from.
 
     The table has the columns of `mtl.runs.folder.sentence_counts`, sentences in the order of the corpus.
     """

@@ -119,7 +119,7 @@ class HeadScales:
         each = f"choose one with --task ({', '.join(tasks)})"
         if given is None and not self.any:
             raise InputError(
-                "the run has no masks: train with --pruning=dynamic or static, or give --mask FILE"
+                "the run has no masks: train with --pruning=dynamic or static, or use --mask FILE"
             )
         if self.routes is not None and len(tasks) > 1:
             raise InputError(f"every task has heads of its own: {each}")

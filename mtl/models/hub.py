@@ -93,7 +93,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
         case RepositoryNotFoundError():
             return (
                 "no such folder, and no such repository on the hub that may be read without a token, or with "
-                "this one: check the name, or give token=..."
+                "this one: check the name, or use token=..."
             )
         case RevisionNotFoundError():
             return f"the repository has no branch, tag or commit {revision!r}"
@@ -104,12 +104,12 @@ def _meaning(error: Exception, revision: str | None) -> str:
             )
         case RemoteEntryNotFoundError() | EntryNotFoundError():
             return (
-                f"the repository holds no joint model (no {MODEL_FILE}): give one that "
+                f"the repository holds no joint model (no {MODEL_FILE}): use one that "
                 "JointModel.push_to_hub made"
             )
         case HfHubHTTPError(response=response):
             said = getattr(error, "server_message", None) or response.reason_phrase
-            advice = ": give a token that may write there" if response.status_code in (401, 403) else ""
+            advice = ": use a token that may write there" if response.status_code in (401, 403) else ""
             return f"the hub answers {response.status_code} ({' '.join(str(said).split())}){advice}"
     reason = " ".join(str(error).split()) or type(error).__name__
     return f"the hub cannot be reached ({reason})" if isinstance(error, HTTPError) else reason

@@ -64,8 +64,8 @@ class JointModel(nn.Module):
     """A shared encoder under the decoders of one or more tasks.
 
     With one shared mask, one pass through the encoder serves all tasks. With a mask per task, a sentence
-    becomes a row for each task annotated on it, all in one batch, each under its own mask. So it does with
-    `owners`: a task's rows see the heads that all tasks share and those that the task owns.
+    becomes one row for each task annotated on it. All rows are in one batch, and each has its own mask. The
+    same holds with `owners`: the rows of a task use the heads that all tasks share and those that it owns.
 
     Raises `InputError` for a task that reads the first token (`pooling=first`) of a decoder-only model, or of
     an encoder without a special token there.
@@ -99,12 +99,12 @@ class JointModel(nn.Module):
             if self.decoder(name).reads_first and encoder.causal:
                 raise InputError(
                     f"{name}.pooling=first: the first token of a decoder-only model sees nothing of the "
-                    "sentence; give mean or attention"
+                    "sentence; use mean or attention"
                 )
             if self.decoder(name).reads_first and not encoder.tokenizer.prefix:
                 raise InputError(
                     f"{name}.pooling=first: the encoder's tokenizer puts no special token before a sentence; "
-                    "give mean or attention"
+                    "use mean or attention"
                 )
 
     def decoder(self, name: str) -> Decoder:
@@ -208,14 +208,14 @@ class JointModel(nn.Module):
         return {name: Decoded(predicted, references)}
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task this rank's loss in nats, divided by the units (`Task.unit`) of the whole update.
+        """Per task this rank's loss in nats, divided by the units (`Task.loss_unit`) of the whole update.
 
         In a batch that is `idle` losses are 0, with a graph.
         """
         share = 0.0 if batch.idle else 1.0
         return {
             name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            * (share / max(batch.units[name], 1))
+            * (share / max(batch.loss_units[name], 1))
             for name, output in scores.items()
         }
 
@@ -230,12 +230,12 @@ class JointModel(nn.Module):
     def annotate(
         self, sentences: Sequence[Sequence[str]] | Sequence[Sentence], max_words: int = MAX_WORDS
     ) -> list[Sentence]:
-        """Annotate tokenised sentences in all of the model's tasks; existing layers are replaced.
+        """Annotate tokenised sentences in all of the model's tasks; existing annotations are replaced.
 
         Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
-        may annotate with one model. Raises `InputError` for a sentence that is not a list of words, with more
-        than `max_words` words, or without any (unless the model translates), and for models with two
-        decoders for one layer.
+        may annotate with one model. Raises `InputError` for a sentence that is not a list of words, that has
+        more than `max_words` words, or that has none (unless the model translates), and for models with two
+        decoders for one layer of annotation.
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):
@@ -279,8 +279,8 @@ class JointModel(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.
 
-        The card has the encoder, the corpus and the scores of the run that the model was loaded from; no
-        scores, if it was changed since.
+        The card names the encoder and the corpus, and has the scores of the run that the model was loaded
+        from. If the model was changed since, the card has no scores.
         """
         folder = folder_of(folder)
         self._save_with_card(folder, folder.resolve().name)
@@ -295,18 +295,18 @@ class JointModel(nn.Module):
         create_pr: bool = False,
         token: str | bool | None = None,
     ) -> CommitInfo:
-        """Upload the model with its card to a repository of the hub, which is made where there is none.
+        """Upload the model with its card to a repository of the hub, which is created if necessary.
 
         Args:
             name: the repository, as `OWNER/NAME`.
             commit_message: the first line of the commit.
-            private: whether a new repository is private; `None`: as the owner's settings say.
-            revision: the branch, which is made where there is none; `None`: main.
-            create_pr: whether the commit is proposed and not made.
-            token: a token that may write there; `None`: the one that was logged in with.
+            private: whether a new repository is private; `None`: the owner's default.
+            revision: the branch, which is created if necessary; `None`: main.
+            create_pr: whether to open a pull request instead of committing.
+            token: a token with write access; `None`: that of the hub's login.
 
         Raises:
-            InputError: a name that no repository can have, no right to write, and a hub that does not answer.
+            InputError: the name is invalid, writing is not permitted, or the hub does not answer.
         """
         if not isinstance(name, str):
             raise InputError(f"name={shown(name)}: use the name of a repository, as in 'OWNER/NAME'")
@@ -380,18 +380,18 @@ class JointModel(nn.Module):
         """Load a trained model, in evaluation mode.
 
         Args:
-            name: a run's folder, one that `save_pretrained` wrote, or a repository on the hub (`OWNER/NAME`)
-                that `push_to_hub` made. A `Path` is a folder.
+            name: the folder of a run, a folder that `save_pretrained` wrote, or a repository on the hub
+                (`OWNER/NAME`) that `push_to_hub` made. A `Path` is a folder.
             attention: `sdpa`, or `eager` in families that lack it.
             dtype: type of the transformer's weights; `None`: float32; `auto`: as they were saved. Word
                 vectors, decoders and gates stay in float32.
             revision: a branch, tag or commit of the repository.
             cache_dir: where downloads are kept; `None`: the hub's cache.
             token: access token of the hub; `None`: the token stored by the hub's login.
-            local_files_only: take what is in the cache, without asking the hub.
+            local_files_only: use only files in the cache.
 
         Raises:
-            InputError: a folder or repository that is not there, holds no joint model, or a damaged one.
+            InputError: the folder or repository does not exist, or holds no joint model or a damaged one.
         """
         one_of(attention, "attention", get_args(AttentionKind))
         weights = torch.float32 if dtype is None else dtype_of(dtype)
@@ -403,7 +403,7 @@ class JointModel(nn.Module):
         if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
             folder = folder / "model"
         if not (folder / MODEL_FILE).exists():
-            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): give a run's folder")
+            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
         # Only what reads files: a fault of this program is not a fault of the model.
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())

@@ -75,7 +75,7 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(hf_hub_download(name, "config.json"))
     except (OSError, ValueError, RuntimeError) as error:
-        fix = did_you_mean(name, KNOWN, ": give 'minilm', a folder, or a name on the hub")
+        fix = did_you_mean(name, KNOWN, ": use 'minilm', a folder, or a name on the hub")
         if name in KNOWN:
             fix = ": it was not downloaded before, and the hub cannot be reached now"
         raise InputError(f"no encoder {name!r} here or on the hub{fix}") from error

@@ -19,7 +19,7 @@ def require_languages(name: str, config: Any, tokenizer: Any, source: str, targe
     given = (source or pair[0], target or pair[1])
     if given == tuple(pair):
         return
-    fix = f"give translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
+    fix = f"use translate.source={pair[0]} and translate.target={pair[1]}, or another checkpoint"
     if given == tuple(reversed(pair)):
         raise InputError(f"{name} translates from {pair[0]} to {pair[1]}, the other way round: {fix}")
     raise InputError(
@@ -39,7 +39,7 @@ def require_language_codes(name: str, tokenizer: Any, source: str, target: str) 
         near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
         where = f"translate.{key}={language}" if language else f"translate.{key} is not set"
         raise InputError(
-            f"{where}: {name} knows {len(codes)} languages by its own codes; give one of them, such as "
+            f"{where}: {name} knows {len(codes)} languages by its own codes; use one of them, such as "
             f"{', '.join(near)}"
         )
 

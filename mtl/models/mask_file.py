@@ -20,7 +20,7 @@ def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
     if shape is not None and found != shape:
         raise InputError(
             f"{path} is a mask over {found[0]} layers of {found[1]} heads, but the encoder {encoder} has "
-            f"{shape[0]} layers of {shape[1]} heads: give masks that were learned on it"
+            f"{shape[0]} layers of {shape[1]} heads: use masks that were learned on it"
         )
 
 
@@ -46,5 +46,5 @@ def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFr
         scope == "shared"
         and chosen.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())["gate"].max() != 1
     ):
-        raise InputError(f"{path} has a mask per task: give gates.scope=per_task")
+        raise InputError(f"{path} has a mask per task: use gates.scope=per_task")
     return chosen

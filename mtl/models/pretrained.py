@@ -41,7 +41,7 @@ def load(
     """
     where = str(embedded_minilm()) if name == "minilm" else name
     files = "config.json, model.safetensors and tokenizer files"
-    advice = f"; give 'minilm', a folder with {files}, or a name on the hub"
+    advice = f"; use 'minilm', a folder with {files}, or a name on the hub"
     with quiet(), load_errors(f"the encoder {name!r}", advice):
         config = AutoConfig.from_pretrained(where)
         tokenizer = AutoTokenizer.from_pretrained(where)

@@ -45,7 +45,7 @@ class Reading:
         if self.word_dropout and tokenizer.mask is None:
             raise InputError(
                 f"word_dropout={self.word_dropout} replaces words by the mask or the unknown token, and the "
-                f"tokenizer of {where} has neither: give word_dropout=0"
+                f"tokenizer of {where} has neither: use word_dropout=0"
             )
         return self.word_dropout
 

@@ -254,7 +254,7 @@ def require_decoder(kind: str, where: str) -> None:
     family = FAMILIES.get(kind)
     if family is not None and "cross" not in {stack.kind for stack in family.stacks}:
         raise InputError(
-            f"{where} has no decoder that reads an encoder, and cannot translate: give an encoder-decoder "
+            f"{where} has no decoder that reads an encoder, and cannot translate: use an encoder-decoder "
             "model (marian, bart, t5 and their like), or seq2seq.architecture for one from scratch"
         )
 
@@ -262,7 +262,7 @@ def require_decoder(kind: str, where: str) -> None:
 def _load(
     name: str, attention: AttentionKind, dtype: Dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    advice = "; give a folder with config.json, model.safetensors and tokenizer files, or a name on the hub"
+    advice = "; use a folder with config.json, model.safetensors and tokenizer files, or a name on the hub"
     with pretrained.quiet(), load_errors(f"the encoder-decoder model {name!r}", advice):
         config = AutoConfig.from_pretrained(name)
         require_decoder(config.model_type, repr(name))

@@ -44,7 +44,7 @@ class SourceTokenizer:
         if not getattr(fast, "is_fast", False):
             raise InputError(
                 f"{type(fast).__name__} does not say where in a text its pieces are, so that no head can be "
-                "probed on words: give a run whose tokenizer has a tokenizer.json"
+                "probed on words: use a run whose tokenizer has a tokenizer.json"
             )
         self._subwords = SubwordTokenizer(fast, tokenizer.max_length)
         self._pieces = Tokenizer.from_str(fast.backend_tokenizer.to_str())

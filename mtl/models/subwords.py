@@ -134,7 +134,7 @@ class SubwordTokenizer:
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise InputError(
-                f"{type(tokenizer).__name__} is not a fast tokenizer; give an encoder with a tokenizer.json"
+                f"{type(tokenizer).__name__} is not a fast tokenizer; use an encoder with a tokenizer.json"
             )
         self.tokenizer, self.max_length, self.causal = tokenizer, max_length, causal
         # A copy, since checkpoints have settings for truncation and padding.
@@ -169,7 +169,7 @@ class SubwordTokenizer:
         if self._pair is None:
             raise InputError(
                 f"{type(self.tokenizer).__name__} has no template for pairs of sentences, with the special "
-                "tokens of one sentence at its ends: give another encoder, or tasks for one sentence"
+                "tokens of one sentence at its ends: use another encoder, or tasks for one sentence"
             )
         return self._pair
 
@@ -227,7 +227,7 @@ class SubwordTokenizer:
         Raises `ValueError` for an empty batch.
         """
         if not batch:
-            raise ValueError("an empty batch cannot be collated; give at least one sentence")
+            raise ValueError("an empty batch cannot be collated; use at least one sentence")
         width = max(len(tokens) for tokens in batch)
         counts = [tokens.counts for tokens in batch]
         ids = np.concatenate([tokens.ids for tokens in batch])

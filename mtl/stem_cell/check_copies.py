@@ -44,7 +44,7 @@ def check_family(name: str, config: TrainConfig) -> None:
     if reason:
         raise InputError(
             f"run {name}: no heads can be copied in {config.encoder.name} ({encoder['model_type']}): "
-            f"{reason}; leave the block out, or give another encoder"
+            f"{reason}; leave the block out, or use another encoder"
         )
 
 

@@ -77,14 +77,14 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = " ".join(str(error).split())
         raise InputError(
-            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); give a file "
+            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); use a file "
             "in the folder claims of a study"
         ) from error
     shape = found if shape is None else shape
     if found != shape:
         raise InputError(
             f"clones.claims={path} is about {found[0]} layers of {found[1]} heads, and the encoder has "
-            f"{shape[0]} layers of {shape[1]}: give claims on the same encoder"
+            f"{shape[0]} layers of {shape[1]}: use claims on the same encoder"
         )
     for name in tasks:
         if name not in claims:

@@ -21,9 +21,10 @@ class ClonesConfig:
     """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
 
     kind: CloneKind = "none"
-    """`routed`: each task has a copy, and its sentences see that one only. `shuffled`: the same, but every
-    batch draws anew which task has which. `rows`: sentences in a row per task, nothing copied. `split`:
-    copies share a head's output in one pass. `transplant`: the same, and they overwrite unclaimed heads."""
+    """`routed`: each task has its own copy, which only its rows use. `shuffled`: the same, but every batch
+    draws again which task has which copy. `rows`: a sentence becomes one row per task, and nothing is copied.
+    `split`: copies share a head's output in one pass. `transplant`: the same, and copies overwrite unclaimed
+    heads."""
     heads: Literal["contested", "uncontested", "all"] = "contested"
     """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
     at random (a placebo); or all."""
@@ -32,7 +33,7 @@ class ClonesConfig:
     seed: Seed | None = None
     """Seed for choosing heads and for the noise; `null`: the run's seed."""
     noise: Share = 0.01
-    """Noise that tells copies apart (`split`, `transplant`), as a share of their weights' size."""
+    """Noise added to copies (`split`, `transplant`), as a share of the size of their weights."""
 
     @property
     def copy_heads(self) -> bool:

@@ -44,17 +44,17 @@ class _Clones(ModelStart):
         if config.pruning in ("static", "gates_only"):
             raise InputError(
                 f"clones.kind={clones.kind} copies heads before training, and pruning={config.pruning} "
-                "starts from a trained model: give one of them"
+                "starts from a trained model: use one of them"
             )
         if clones.kind == "rows":
             return
         if clones.kind == "transplant" and clones.heads == "all":
             raise InputError(
-                "clones.kind=transplant needs heads to overwrite: give clones.heads=contested or uncontested"
+                "clones.kind=transplant needs heads to overwrite: use clones.heads=contested or uncontested"
             )
         if clones.heads != "all" and clones.claims is None:
             raise InputError(
-                f"clones.heads={clones.heads} needs the heads that tasks claim: give clones.claims=FILE, for "
+                f"clones.heads={clones.heads} needs the heads that tasks claim: use clones.claims=FILE, for "
                 "instance a file in the folder claims of a study"
             )
 

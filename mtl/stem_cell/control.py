@@ -28,9 +28,9 @@ class Control(Task):
 
     name: ClassVar[str] = "control"
     layers: ClassVar[tuple[str, ...]] = ()
-    unit: ClassVar[Literal["word", "sentence"]] = "word"
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
-    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     classes: Annotated[int, Range(2, 65_536)] = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""

@@ -99,7 +99,7 @@ class _Best:
         if not self.folders:
             raise InputError(
                 f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs there to rank a task's heads by; "
-                "give folders or globs of finished runs with masks of each task"
+                "use folders or globs of finished runs with masks of each task"
             )
         self.sites: tuple[Site, ...] = ()
         self._heads = 0
@@ -116,7 +116,7 @@ class _Best:
             if not values:
                 raise InputError(
                     f"overlap.runs: none of {len(self.folders)} runs has {self.overlap.by} of heads for "
-                    f"{task}: give runs of this task with a mask of its own, or measured by 'mtl importance'"
+                    f"{task}: use runs of this task with a mask of its own, or measured by 'mtl importance'"
                 )
             self._known[task] = np.mean(values, axis=0)
         return self._known[task]
@@ -144,7 +144,7 @@ class _Best:
         if (sites, heads) != (self.sites, self._heads):
             raise InputError(
                 f"overlap.runs: {run.folder} has {shape_text(sites, heads)}, others "
-                f"{shape_text(self.sites, self._heads)}; give runs of one encoder"
+                f"{shape_text(self.sites, self._heads)}; use runs of one encoder"
             )
         value = grid(rows, "value", sites, heads)
         # The scale of importance differs between runs.

@@ -31,7 +31,7 @@ def components_in(folder: Path) -> SharedComponents:
     """The components that heads share in a saved model; raises `InputError` where there is no model."""
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(f"{folder} holds no model (no config.json): give runs, or an encoder's folder")
+        raise InputError(f"{folder} holds no model (no config.json): use runs, or an encoder's folder")
     try:
         config = json.loads(path.read_text())
         of_sites = dict(config.get("collaborative_components") or {})

@@ -57,16 +57,16 @@ class _Overlap(MaskSource):
         overlap = overlap_of(block)
         if block.masks != ("fixed_per_task",):
             raise InputError(
-                "overlap draws a mask for each task of a pair: give masks: [fixed_per_task] beside it"
+                "overlap draws a mask for each task of a pair: use masks: [fixed_per_task] beside it"
             )
         if "gates.masks" in block.set:
             raise InputError("overlap draws the masks: leave gates.masks out of the block's set")
         if overlap.heads < 1 or not overlap.shared:
-            raise InputError("overlap: give heads of 1 or more, and a list of numbers of shared heads")
+            raise InputError("overlap: use heads of 1 or more, and a list of numbers of shared heads")
         for shared in overlap.shared:
             if not 0 <= shared <= overlap.heads:
                 raise InputError(
-                    f"overlap.shared={shared}: give a number from 0 to overlap.heads={overlap.heads}"
+                    f"overlap.shared={shared}: use a number from 0 to overlap.heads={overlap.heads}"
                 )
 
     def kinds(self, block: Block, setup: str, tasks: Sequence[str]) -> Iterator[tuple[str, Draw]]:

@@ -43,7 +43,7 @@ def overlap_scores(
     """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
     those that were trained otherwise than most, which are left out.
 
-    `score` names the figure of each task (`TrainConfig.main_figures`). Other runs have no rows. Raises
+    `score` names the main score of each task (`TrainConfig.main_scores`). Other runs have no rows. Raises
     `InputError` for files that cannot be read.
     """
     rows: list[dict[str, Any]] = []

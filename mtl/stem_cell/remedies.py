@@ -61,13 +61,13 @@ def remedy_scores(
     if not remedied:
         raise InputError(
             "no run with clones.kind, nor with gates.at_most or gates.overlap_penalty at a target of its own "
-            "for each task: give the runs of a study of remedies"
+            "for each task: use the runs of a study of remedies"
         )
     of_runs = {name: settings_of_run(run) for name, run in runs_by_name.items()}
     sets = {of_runs[name].tasks for name in remedied}
     if len(sets) > 1:
         several = ", ".join(sorted("+".join(names) for names in sets))
-        raise InputError(f"runs with a remedy are of several sets of tasks ({several}): give those of one")
+        raise InputError(f"runs with a remedy are of several sets of tasks ({several}): use those of one")
     [tasks] = sets
     masked = any(_allotment(configs[name]) is not None for name in remedied)
     settings, conditions, notes = {}, {}, []
@@ -108,7 +108,7 @@ def remedy_scores(
         first = twice.row(0, named=True)
         same = twice.filter(condition=first["condition"], seed=first["seed"])
         names = same["run"].unique(maintain_order=True)
-        raise InputError(f"{names[0]} and {names[1]} are the same condition and seed: give one of them")
+        raise InputError(f"{names[0]} and {names[1]} are the same condition and seed: use one of them")
     return table, (*notes, *without)
 
 

@@ -71,7 +71,7 @@ def chosen_claims(
             raise InputError(f"--claims={name}: no setup here has masks of several tasks")
         if name in {setup.name for setup in evidence.setups}:
             raise InputError(
-                f"--claims={name} has no masks of several tasks; give one of {'; '.join(several)}"
+                f"--claims={name} has no masks of several tasks; use one of {'; '.join(several)}"
             )
         completions = [setup for setup in several if setup.startswith(name)]
         nearest = f": did you mean '{completions[0]}'?" if completions else did_you_mean(name, several, "")

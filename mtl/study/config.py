@@ -112,7 +112,7 @@ class ProbesConfig:
     centroids: Literal["self", "train"] = "self"
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False
-    """Whether the final special token competes for the most attended word."""
+    """Whether the final special token can be the most attended word."""
 
 
 @dataclass(frozen=True)

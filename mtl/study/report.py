@@ -39,7 +39,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             console.print("nothing is finished: no report")
             archive_report(study.path, console)
             return None
-        scores = config.train.main_figures()
+        scores = config.train.main_scores()
         data = gather(study.path, config.split, scores, not_to_probe=study.not_to_probe())
         figures = {
             stem: partial(draw, name, folders, tasks, config.split)

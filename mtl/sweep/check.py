@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
 _SHAPING = ("tasks", "pruning", "gates.scope")
-"""Keys that decide which figures a run logs."""
+"""Keys that decide which metrics a run logs."""
 
 
 def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
@@ -54,7 +54,7 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
 
 
 def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """All combinations of the values that decide which figures a run logs."""
+    """All combinations of the values that decide which metrics a run logs."""
     shaping = {
         parameter.key: parameter.examples for parameter in sweep.parameters if parameter.key in _SHAPING
     }
@@ -77,7 +77,7 @@ def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
 
 
 _OF_GATES = ("open", "expected_l0", "penalty")
-"""Figures of each mask in a run's history; fixed masks have the first only."""
+"""Metrics of each mask in a run's history; fixed masks have the first only."""
 
 
 def known_metrics(config: TrainConfig) -> list[str]:
@@ -85,12 +85,12 @@ def known_metrics(config: TrainConfig) -> list[str]:
     tasks = config.chosen()
     names = ["dev/mean"]
     for name, task in tasks.items():
-        names += [f"dev/{name}/{figure}" for figure in task.figures if not figure.endswith("/")]
+        names += [f"dev/{name}/{metric}" for metric in task.scores if not metric.endswith("/")]
     names += [f"loss/{name}" for name in tasks]
     if config.pruning != "none":
         masks = list(tasks) if config.gates.scope == "per_task" else ["shared"]
-        figures = _OF_GATES[:1] if config.pruning == "fixed" else _OF_GATES
-        names += [f"gates/{mask}/{figure}" for mask in masks for figure in figures]
+        metrics = _OF_GATES[:1] if config.pruning == "fixed" else _OF_GATES
+        names += [f"gates/{mask}/{metric}" for mask in masks for metric in metrics]
     return names
 
 
@@ -98,7 +98,7 @@ def check_metric(name: str, config: TrainConfig) -> None:
     """Raise `InputError` if such a run does not log this metric."""
     known, tasks = known_metrics(config), config.chosen()
     by_label = [
-        f"dev/{task}/{figure}" for task in tasks for figure in tasks[task].figures if figure[-1] == "/"
+        f"dev/{task}/{metric}" for task in tasks for metric in tasks[task].scores if metric[-1] == "/"
     ]
     if name in known or name.startswith(tuple(by_label)):
         return

@@ -26,14 +26,14 @@ class Stopping:
 
     def __post_init__(self) -> None:
         if self.type is None:
-            raise ValueError("type is missing: give {type: hyperband, min_iter: 3}")
+            raise ValueError("type is missing: use {type: hyperband, min_iter: 3}")
         if min(1 if count is None else count for count in (self.min_iter, self.max_iter, self.s)) < 1:
             raise ValueError("min_iter, max_iter and s are whole numbers above 0")
         if self.eta < 2:
-            raise ValueError(f"eta={self.eta}: one trial in eta continues; give 2 or more")
+            raise ValueError(f"eta={self.eta}: one trial in eta continues; use 2 or more")
         given = [count is not None for count in (self.min_iter, self.max_iter, self.s)]
         if given not in ([True, False, False], [False, True, True]):
-            raise ValueError("give either min_iter, or max_iter and s; other combinations have no effect")
+            raise ValueError("use either min_iter, or max_iter and s; other combinations have no effect")
         if self.max_iter is not None and self.max_iter < self.eta:
             raise ValueError(f"max_iter={self.max_iter} leaves no comparison; raise it, or lower eta")
 

@@ -48,7 +48,7 @@ class Engine:
     sweep: Sweep
     perform: Perform
     limit: int
-    """Most trials, over all processes and all calls of the command."""
+    """Maximum number of trials, over all processes and all calls of the command."""
 
     def work(self) -> None:
         """Run trials until none is left to start or resume.

@@ -30,7 +30,7 @@ ARGUMENTS = "${args}"
 
 @dataclass(frozen=True)
 class Metric:
-    """The figure that a sweep optimises, by its name in a run's history."""
+    """The metric that a sweep optimises, by its name in a run's history."""
 
     name: str = "dev/mean"
     goal: Literal["minimize", "maximize"] = "maximize"
@@ -106,9 +106,7 @@ class Sweep:
         """
         points, cap = self.points(), trials or self.file.run_cap
         if points is None and cap is None:
-            raise InputError(
-                f"method {self.file.method} never ends: give run_cap in the file, or --trials=20"
-            )
+            raise InputError(f"method {self.file.method} never ends: use run_cap in the file, or --trials=20")
         return min(count for count in (points, cap) if count is not None)
 
     def check_local(self) -> None:
@@ -154,10 +152,10 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
             raise InputError(f"{key} is a key of W&B Launch, which mtl does not use: leave it out")
     file = configuration_from(SweepFile, given)
     if file.metric is None and (file.method == "bayes" or file.early_terminate is not None):
-        raise InputError("metric is missing: give metric: {name: dev/mean, goal: maximize}")
+        raise InputError("metric is missing: add metric: {name: dev/mean, goal: maximize}")
     for key in ("name", "goal"):
         if file.metric is not None and key not in given["metric"]:
-            raise InputError(f"metric.{key} is missing: give metric: {{name: dev/mean, goal: maximize}}")
+            raise InputError(f"metric.{key} is missing: add metric: {{name: dev/mean, goal: maximize}}")
     parameters = tuple(parameters_from(given.get("parameters", {})))
     for parameter in parameters:
         if file.method == "grid" and parameter.size is None and not parameter.server_only:
@@ -166,7 +164,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
             )
     name = re.sub(r"[^\w.+-]+", "-", file.name or "").strip("-.")
     if not name:
-        raise InputError(f"name '{file.name}' has no letter: give another")
+        raise InputError(f"name '{file.name}' has no letter: use another")
     base = (*_base_words(file), *words)
     _check_keys([parameter.key for parameter in parameters], base)
     command = ["mtl", "train", *base, ARGUMENTS]
@@ -180,7 +178,7 @@ def _base_words(file: SweepFile) -> list[str]:
     if file.command is None:
         if file.program is not None and Path(file.program).suffix not in (".yaml", ".yml"):
             raise InputError(
-                f"program: {file.program} is no configuration file; give "
+                f"program: {file.program} is no configuration file; use "
                 f"command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
             )
         return [] if file.program is None else [file.program]

@@ -54,7 +54,7 @@ class SweepFolder(JobFolder):
         return self.path / "sweep.db"
 
     @property
-    def plan(self) -> Path:
+    def sweep_file(self) -> Path:
         """The sweep as it was started (JSON)."""
         return self.path / "sweep.json"
 
@@ -62,25 +62,25 @@ class SweepFolder(JobFolder):
         """The lock under which trials change their state; a dead process does not hold it."""
         return exclusive(self.path / "leases" / "sweep.lease")
 
-    def read_plan(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
+    def read_sweep(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
         """The sweep, the settings that its trials share, and fingerprints of corpus and code.
 
-        Raises `InputError` where the plan is missing or damaged.
+        Raises `InputError` where the file is missing or damaged.
         """
         try:
-            plan = json.loads(self.plan.read_bytes())
-            made_of = {part: plan["made_of"][part] for part in ("corpus", "code")}
-            return sweep_from(plan["sweep"]), dict(plan["base"]), made_of
+            started = json.loads(self.sweep_file.read_bytes())
+            made_of = {part: started["made_of"][part] for part in ("corpus", "code")}
+            return sweep_from(started["sweep"]), dict(started["base"]), made_of
         except FileNotFoundError as error:
             self.check_no_trials()
             raise InputError(
                 f"{self.path} holds no sweep; start one with 'mtl sweep SWEEP.yaml --local'"
             ) from error
         except InputError as error:
-            raise InputError(f"{self.plan}: {error}") from error
+            raise InputError(f"{self.sweep_file}: {error}") from error
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(
-                f"{self.plan} is damaged ({' '.join(str(error).split())}): {_WAY_OUT}"
+                f"{self.sweep_file} is damaged ({' '.join(str(error).split())}): {_WAY_OUT}"
             ) from error
 
     def study(self, sweep: Sweep) -> optuna.Study:
@@ -105,22 +105,23 @@ class SweepFolder(JobFolder):
         except OSError as error:
             raise InputError(f"{self.path} cannot be made: {error.strerror}") from error
         with self.locked():
-            if not self.plan.exists():
+            if not self.sweep_file.exists():
                 self._make_storage(sweep)
-                write_json(self.plan, {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)})
+                started = {"sweep": sweep.given, "base": dict(base), "made_of": dict(made_of)}
+                write_json(self.sweep_file, started)
                 return notes
-            old, _, old_made_of = self.read_plan()
+            old, _, old_made_of = self.read_sweep()
             self.check_same(sweep, base, made_of["corpus"])
             # The rest may change, such as the project; parameters keep the order that numbers trials.
             given = {**sweep.given, **{key: old.given[key] for key in _COMPARED if key in old.given}}
-            write_json(self.plan, {"sweep": given, "base": dict(base), "made_of": old_made_of})
+            write_json(self.sweep_file, {"sweep": given, "base": dict(base), "made_of": old_made_of})
             if old_made_of["code"] != made_of["code"]:
                 notes.append("the code has changed since this sweep was started: trials may not compare")
         return notes
 
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
         """Raise `InputError` if the folder holds another sweep, or one over another corpus."""
-        old, old_base, old_made_of = self.read_plan()
+        old, old_base, old_made_of = self.read_sweep()
         changed = [
             key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
         ]
@@ -135,13 +136,13 @@ class SweepFolder(JobFolder):
             )
 
     def check_no_trials(self) -> None:
-        """Raise `InputError` if the storage of a folder without a plan holds trials."""
+        """Raise `InputError` if the storage of a folder without sweep.json holds trials."""
         if not self.storage.exists():
             return
         with usable(self.storage):
             summaries = optuna.get_all_study_summaries(_opened(self.storage))
         if any(summary.n_trials for summary in summaries):
-            raise InputError(f"{self.plan} is missing, and {self.storage} holds trials: {_WAY_OUT}")
+            raise InputError(f"{self.sweep_file} is missing, and {self.storage} holds trials: {_WAY_OUT}")
 
     def _make_storage(self, sweep: Sweep) -> None:
         """Create the storage; an existing one without trials was left by a killed process and is replaced."""

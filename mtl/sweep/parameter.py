@@ -101,14 +101,14 @@ def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Param
     """All parameters, nested or with dotted names; raises `InputError` for bad descriptions."""
     if not tree or not isinstance(tree, Mapping):
         raise InputError(
-            f"parameters{f': {prefix[:-1]}' if prefix else ''} is empty or no mapping: give at least one "
+            f"parameters{f': {prefix[:-1]}' if prefix else ''} is empty or no mapping: use at least one "
             "dotted key with value, values, or min and max"
         )
     for name, given in tree.items():
         key = f"{prefix}{name}"
         if not isinstance(given, Mapping):
             raise InputError(
-                f"parameters: {key}: give value, values, or min and max, for instance {{values: [1, 2]}}"
+                f"parameters: {key}: use value, values, or min and max, for instance {{values: [1, 2]}}"
             )
         if "parameters" not in given:
             yield _parameter(key, given)
@@ -156,20 +156,20 @@ def _check_server_only(where: str, kind: str, given: Mapping[str, Any]) -> None:
         _check_number(where, given[name])
     for name in ("sigma", "q", "a", "b"):
         if name in numbers and given[name] <= 0:
-            raise InputError(f"{where}: {name}={given[name]:g}: give a number above 0")
+            raise InputError(f"{where}: {name}={given[name]:g}: use a number above 0")
     if "min" in numbers and given["min"] >= given["max"]:
         raise InputError(f"{where}: min={given['min']:g} is not below max={given['max']:g}")
     if kind.endswith("log_uniform_values") and given["min"] <= 0:
-        raise InputError(f"{where}: min={given['min']:g} has no logarithm: give a number above 0")
+        raise InputError(f"{where}: min={given['min']:g} has no logarithm: use a number above 0")
     if kind == "categorical_w_probabilities":
         values, shares = given["values"], given["probabilities"]
         _check_values(where, values)
         if not isinstance(shares, list) or len(shares) != len(values):
-            raise InputError(f"{where}: probabilities: give one for each of the {len(values)} values")
+            raise InputError(f"{where}: probabilities: use one for each of the {len(values)} values")
         for share in shares:
             _check_number(where, share)
         if min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
-            raise InputError(f"{where}: probabilities: give numbers from 0 on that sum to 1")
+            raise InputError(f"{where}: probabilities: use numbers from 0 on that sum to 1")
 
 
 def _check_number(where: str, value: Any) -> None:
@@ -201,12 +201,12 @@ def _default_kind(where: str, given: Mapping[str, Any]) -> str:
         return "categorical_w_probabilities" if "probabilities" in given else "categorical"
     if "min" in given and "max" in given:
         return "int_uniform" if all(isinstance(given[end], int) for end in ("min", "max")) else "uniform"
-    raise InputError(f"{where}: give value, values, min and max, or a distribution")
+    raise InputError(f"{where}: use value, values, min and max, or a distribution")
 
 
 def _check_values(where: str, values: Any) -> None:
     if not isinstance(values, list) or not values:
-        raise InputError(f"{where}: values: give a list of at least one value")
+        raise InputError(f"{where}: values: use a list of at least one value")
     for position, value in enumerate(values):
         if any(type(value) is type(other) and value == other for other in values[:position]):
             raise InputError(f"{where}: values: {value} is given twice")
@@ -220,4 +220,4 @@ def _check_ends(where: str, kind: str, low: Any, high: Any) -> None:
     if low >= high:  # W&B refuses both
         raise InputError(f"{where}: min={low:g} is {'above' if low > high else 'not below'} max={high:g}")
     if kind == "log_uniform_values" and low <= 0:
-        raise InputError(f"{where}: min={low:g} has no logarithm: give a number above 0")
+        raise InputError(f"{where}: min={low:g} has no logarithm: use a number above 0")

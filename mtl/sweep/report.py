@@ -31,7 +31,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
         if not mine:
             console.print("another process is already writing the report")
             return page
-        sweep, base, _ = folder.read_plan()
+        sweep, base, _ = folder.read_sweep()
         trials = trials_of(folder.study(sweep))
         finished = []
         for trial in trials:
@@ -47,8 +47,8 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
         if not finished:
             archive_report(folder.path, console)
             return None
-        config = configuration_from(TrainConfig, base, str(folder.plan))
-        scores = config.main_figures()
+        config = configuration_from(TrainConfig, base, str(folder.sweep_file))
+        scores = config.main_scores()
         data = gather(folder.path, "dev", scores, sweep_evidence(folder.path))
         figures = {}
         picture = None if data.sweep is None else data.sweep.picture()
@@ -63,10 +63,10 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
 def sweep_evidence(path: Path) -> SweepEvidence | None:
     """The trials of a folder's sweep; `None` if it holds none, or no trial was started."""
     folder = SweepFolder(path)
-    if not folder.plan.is_file():
+    if not folder.sweep_file.is_file():
         folder.check_no_trials()
         return None
-    sweep, _, _ = folder.read_plan()
+    sweep, _, _ = folder.read_sweep()
     trials = [trial for trial in trials_of(folder.study(sweep)) if values_of(trial)]
     if not trials:
         return None

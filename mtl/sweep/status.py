@@ -157,10 +157,10 @@ def _exact(value: Any) -> str:
 
 
 def _so_far(folder: SweepFolder, limit: int) -> str:
-    if not folder.plan.exists():
+    if not folder.sweep_file.exists():
         folder.check_no_trials()
         return "not started"
-    sweep, _, _ = folder.read_plan()
+    sweep, _, _ = folder.read_sweep()
     with usable(folder.storage):
         view = SweepView(folder, sweep, folder.study(sweep), limit)
         return view.totals(view.snapshot())

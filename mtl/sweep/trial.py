@@ -1,4 +1,4 @@
-"""A trial: a training run and the figures that are its outcome."""
+"""A trial: a training run and its outcome."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Training:
 
         def watch(row: Mapping[str, Any]) -> bool:
             # After the last epoch stopping would save nothing.
-            value = figure(row, metric)
+            value = logged(row, metric)
             return row["epoch"] < config.max_epochs and look(
                 math.ceil(row["epoch"] / config.evaluate_every), value
             )
@@ -60,13 +60,13 @@ def outcome(run: Run, metric: str) -> Outcome:
         for key, value in row.items()
         if key.startswith("gates/") and key.endswith("/open") and value
     }
-    return Outcome(figure(row, metric), heads)
+    return Outcome(logged(row, metric), heads)
 
 
-def figure(row: Mapping[str, Any], metric: str) -> float:
+def logged(row: Mapping[str, Any], metric: str) -> float:
     """The metric in a row of the history; raises `InputError` if the run does not log it."""
     value = row.get(metric)
     if value is None or value == "":
-        figures = [key for key in row if "/" in key]
-        raise InputError(f"the run has no {metric}; it has {', '.join(figures)}")
+        metrics = [key for key in row if "/" in key]
+        raise InputError(f"the run has no {metric}; it has {', '.join(metrics)}")
     return float(value)

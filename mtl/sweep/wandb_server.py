@@ -107,7 +107,7 @@ def join(path: str, count: int | None) -> None:
 
     parts = path.split("/")
     if len(parts) != 3 or not all(parts):
-        raise InputError(f"--join={path}: give ENTITY/PROJECT/ID, as 'mtl sweep' has printed it")
+        raise InputError(f"--join={path}: use ENTITY/PROJECT/ID, as 'mtl sweep' has printed it")
     # The agent finds `mtl` by PATH, and must find the one of this environment.
     here = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])

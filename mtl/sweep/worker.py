@@ -18,7 +18,7 @@ def main(path: str, parent: str, threads: str, limit: str, mode: str) -> int:
         from mtl.sweep.trial import Training
 
         folder = SweepFolder(Path(path))
-        sweep, base, _ = folder.read_plan()
+        sweep, base, _ = folder.read_sweep()
         training = Training(
             folder, sweep, base, "disabled" if mode == "disabled" else "offline", InputCache(keep=True)
         )

@@ -24,6 +24,7 @@ from mtl.tasks.variants import task_of, variant_of
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
+from mtl.training.epoch_batches import EpochBatches
 from mtl.training.evaluation import Evaluation
 from mtl.training.gate_loss import (
     GateLoss,
@@ -37,7 +38,6 @@ from mtl.training.gate_loss import (
 from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
 from mtl.training.parts import meters
-from mtl.training.plans import Planner
 from mtl.training.ranks import distributed, rank_and_ranks
 from mtl.training.step import JointTraining
 from mtl.training.trainer import trainer_for
@@ -90,8 +90,8 @@ def assemble(
         for split, corpus in corpora.items():
             if message := describe_unknown(corpus, tokenizer.unknown):
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
-    plan = Planner(config.batch, config.seed, corpora["train"], tuple(tasks))
-    updates = plan.updates(config.max_epochs, config.optimizer.accumulate)
+    epochs = EpochBatches(config.batch, config.seed, corpora["train"], tuple(tasks))
+    updates = epochs.updates(config.max_epochs, config.optimizer.accumulate)
     watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
     used, rates = [meter for meter in watching if meter is not None], config.rates()
     module = JointTraining(
@@ -124,7 +124,7 @@ def assemble(
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
-    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, plan, trainer), evaluation)
+    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, epochs, trainer), evaluation)
 
 
 def warmup_share(config: OptimizerConfig, updates: int) -> float:

@@ -30,7 +30,7 @@ def check_settings(config: TrainConfig) -> None:
         start.check(config, tasks)
     if len(found := used_starts(config)) > 1:
         keys = " and ".join(start.key for start in found)
-        raise InputError(f"{keys} each change the model before training: give one of them")
+        raise InputError(f"{keys} each change the model before training: use one of them")
     for meter in meters():
         meter.check(config, tasks)
 
@@ -46,7 +46,7 @@ def check_translation(config: TrainConfig) -> None:
         if reason:
             raise InputError(
                 f"seq2seq.components={settings.components}: the heads of {settings.architecture} cannot "
-                f"share query and key components: {reason}; give mbart or another architecture"
+                f"share query and key components: {reason}; use mbart or another architecture"
             )
     task = config.chosen()[Translate.name]
     assert isinstance(task, Translate)

@@ -68,7 +68,7 @@ def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
                 f"{', '.join(available)}"
             )
     if not kinds:
-        raise InputError(f"gates.kinds is empty: give at least one of {', '.join(available)}")
+        raise InputError(f"gates.kinds is empty: use at least one of {', '.join(available)}")
 
 
 def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
     for name, values in by_kind.items():
         if not values:
             raise InputError(
-                f"gates.{name} is empty: give a number for each of {', '.join(available)}, or one for all"
+                f"gates.{name} is empty: use a number for each of {', '.join(available)}, or one for all"
             )
         for kind, value in values.items():
             shown = f"gates.{name}.{kind}={value:g}"
@@ -107,7 +107,7 @@ def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
     if by_kind and without:
         raise InputError(
             f"{' and '.join(f'gates.{name}' for name in by_kind)}: nothing is given for "
-            f"{', '.join(without)}: give a target or a penalty for each, or gates.kinds={','.join(given)}"
+            f"{', '.join(without)}: set a target or a penalty for each, or gates.kinds={','.join(given)}"
         )
 
 

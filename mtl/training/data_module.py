@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 import pytorch_lightning as pl
 import torch
 
-from mtl.models.batches import Batch, BatchLoader, Example, Step
+from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example
 from mtl.models.joint import JointModel
 from mtl.training.ranks import rank_and_ranks
 
 
 class TrainingData(pl.LightningDataModule):
-    """Plans the batches of every epoch anew; a resumed epoch starts after the batches that are done."""
+    """Makes the batches of every epoch anew; a resumed epoch starts after the batches that are done."""
 
     def __init__(
         self,
         corpus: Sequence[Example],
         model: JointModel,
-        plan: Callable[[int], list[Step]],
+        batches_of: Callable[[int], list[BatchIndices]],
         trainer: pl.Trainer,
     ) -> None:
         super().__init__()
-        self.corpus, self.model, self.plan, self.owner = corpus, model, plan, trainer
+        self.corpus, self.model, self.batches_of, self.owner = corpus, model, batches_of, trainer
         self.skip = 0
 
     def train_dataloader(self) -> BatchLoader:
@@ -31,8 +31,8 @@ class TrainingData(pl.LightningDataModule):
         epoch = self.owner.current_epoch
         skip, self.skip = self.skip, 0
         return BatchLoader(
-            self.corpus, self.model.encoder.tokenizer, self.model.tasks, self.plan(epoch), *rank_and_ranks(),
-            pin=self.owner.strategy.root_device.type == "cuda", skip=skip,
+            self.corpus, self.model.encoder.tokenizer, self.model.tasks, self.batches_of(epoch),
+            *rank_and_ranks(), pin=self.owner.strategy.root_device.type == "cuda", skip=skip,
             accumulate=self.owner.accumulate_grad_batches,
         )  # fmt: skip
 

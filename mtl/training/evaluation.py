@@ -100,15 +100,15 @@ class Evaluation(pl.Callback):
         row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
         row |= {
             f"dev/{name}/{key}": round(value, 3)
-            for name, figures in scores.items()
-            for key, value in figures.items()
+            for name, of_task in scores.items()
+            for key, value in of_task.items()
         }
         row |= {"dev/mean": round(mean, 3)}
         gates = {} if model.gates is None else gate_summary(model.gates)
         row |= {
             f"gates/{mask}/{key}": round(value, 4)
-            for mask, figures in gates.items()
-            for key, value in figures.items()
+            for mask, of_mask in gates.items()
+            for key, value in of_mask.items()
         }
         choices = {} if gate_loss is None else gate_loss.choices
         newly_chosen, self.chosen = bool(choices) and not self.chosen, bool(choices) or self.chosen

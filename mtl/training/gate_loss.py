@@ -126,12 +126,12 @@ def new_gates(
         group = 1
     elif group == 1:
         raise InputError(
-            "gates.unit=group: no heads of the encoder share keys and values; give gates.unit=head"
+            "gates.unit=group: no heads of the encoder share keys and values; use gates.unit=head"
         )
     elif absent:
         raise InputError(
             "gates.unit=group: heads of the encoder were cut out or copied, so that its groups are not "
-            "alike; give gates.unit=head"
+            "alike; use gates.unit=head"
         )
     per_task = config.scope == "per_task" and len(tasks) > 1
     if config.overlap_penalty and not per_task:

@@ -87,7 +87,7 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
     model = source / "model" if (source / "model" / "model.json").exists() else source
     translates = Seq2Seq.is_in(model)
     if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
-        raise InputError(f"{source} holds no trained model (no model.json): give a run's folder")
+        raise InputError(f"{source} holds no trained model (no model.json): use a run's folder")
     try:
         return _settings_in(model, translates)
     except (KeyError, TypeError, AttributeError) as error:
@@ -130,7 +130,7 @@ def _refuse_others(
             continue
         raise InputError(
             f"{section}.{key}={value}, but {config.init_from} was trained with {source[key]}, and its "
-            f"encoder and decoders are taken over: leave {section}.{key} out (of files, too), or give "
+            f"encoder and decoders are taken over: leave {section}.{key} out (of files, too), or use "
             f"--{section}.{key}={source[key]}"
         )
 

@@ -31,10 +31,11 @@ class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
     An update's loss of a task is its sum over the batches of *all* ranks and all that are accumulated,
-    divided by the annotated words, sentences or pieces (`Task.unit`) in them. Two ranks with half of a batch
-    each, or two halves one after the other, thus make the same step as one rank with all of it. Balancer and
-    gates' costs see the losses of the whole update. What belongs to an update and not to a sentence (the
-    gates' samples, PCGrad's order) is drawn from `seed` and the update's number, by all ranks alike.
+    divided by the annotated words, sentences or pieces (`Task.loss_unit`) in them. Two ranks with half a
+    batch each, or two halves one after the other, thus make the same step as one rank with all of it. The
+    balancer and the gates' costs see the losses of the whole update. What belongs to an update and not to a
+    sentence (the gates' samples, PCGrad's order) is drawn from `seed` and the update's number, alike on all
+    ranks.
 
     An update with a loss, gradient or gate that is not finite is not made, and ends the run (`Watch`).
 
@@ -116,7 +117,7 @@ class JointTraining(pl.LightningModule):
             self._kept.add(losses)
             if not last:
                 return torch.zeros((), device=self.device, requires_grad=True)
-        present = torch.tensor([batch.units.get(name, 0) > 0 for name in self.names]).to(
+        present = torch.tensor([batch.loss_units.get(name, 0) > 0 for name in self.names]).to(
             rank_losses.device, non_blocking=True
         )
         # DDP averages gradients over ranks, and Lightning divides by the batches accumulated, while an
@@ -190,7 +191,7 @@ class JointTraining(pl.LightningModule):
         self.loss_count.zero_()
 
     def mean_losses(self) -> dict[str, float]:
-        """Each task's loss per `Task.unit`, averaged over the epoch's updates so far that have the task."""
+        """Each task's loss per `Task.loss_unit`, averaged over the epoch's updates that have the task."""
         means = (self.loss_sum / self.loss_count.clamp(min=1)).tolist()
         return dict(zip(self.names, means, strict=True))
 

@@ -120,7 +120,7 @@ def _lease(run: Run) -> Iterator[None]:
     with lease(run.lease) as mine:
         if not mine:
             holder = holder_of(run.lease) or "another process"
-            raise InputError(f"{run.folder}: {holder} trains in it; wait for its end, or give another --name")
+            raise InputError(f"{run.folder}: {holder} trains in it; wait for its end, or use another --name")
         run.recover()
         yield
 
@@ -138,7 +138,7 @@ def _train(
     encoder = _encoder_fingerprint(config)
     resumes = run.holds(settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
-        console.print(f"{run.folder} is finished already; give another --name to train again", soft_wrap=True)
+        console.print(f"{run.folder} is finished already; use another --name to train again", soft_wrap=True)
         _remove_leftovers(run)
         return
     trained = resumes and run.status().get("trained", False)

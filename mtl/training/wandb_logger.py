@@ -24,7 +24,7 @@ class WandbLogger(Observer):
         self._view.begin()
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """Log the figures, and the picture of the masks if there is one."""
+        """Log the numbers, and the picture of the masks if there is one."""
         if self._view is not None:
             picture = self._view.folder / "masks.png"
             values: dict[str, Any] = {key: value for key, value in row.items() if key != "seconds"}
@@ -53,6 +53,6 @@ def flat(scores: Mapping[str, Scores]) -> dict[str, Any]:
     return {
         f"{split}/{name}/{key}": value
         for split, tasks in scores.items()
-        for name, figures in tasks.items()
-        for key, value in figures.items()
+        for name, of_task in tasks.items()
+        for key, value in of_task.items()
     }

@@ -67,7 +67,7 @@ def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task si
     tasks, steps = names_of(table)
     sites, heads = grid_size(table)
     if table.height != len(tasks) * len(steps) * len(sites) * heads:
-        raise ValueError(f"not one {column} for every task, step, layer and head: give one run's table")
+        raise ValueError(f"not one {column} for every task, step, layer and head: use one run's table")
     order = pl.col("task").replace_strict(
         {task: place for place, task in enumerate(tasks)}, return_dtype=pl.Int32
     )

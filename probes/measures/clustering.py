@@ -50,7 +50,7 @@ class ClusteringProbe(FittedProbe):
         if items.names != fitted.names:
             raise ValueError(f"{task}: items to fit and to score must be indexed with the same labels")
         if not len(fitted):
-            raise ValueError(f"{task}: no item to take centroids from; give sentences annotated for it")
+            raise ValueError(f"{task}: no item to take centroids from; use sentences annotated for it")
         self.task, self.items, self.fitted, self.choice = task, items, fitted, choice
         self.heads, self.draws, self.seed = heads, draws, seed
         labels = len(items.names)

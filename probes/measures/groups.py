@@ -191,7 +191,7 @@ GROUPS: dict[str, Group] = {
             ),
             Measure("relevance_signed", "relevance for the score of a task", unit="number"),
         ),
-        "measure how much of a task's score passes each attention head",
+        "measure how much of a task's score passes through each attention head",
         shown="mtl.commands.show_relevance:show",
     ),
     "curve": Group(

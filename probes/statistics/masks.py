@@ -96,14 +96,14 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     empty table, masks of different shapes, two masks of one task and seed, or no common seed.
     """
     if gates.is_empty():
-        raise ValueError("no masks: give runs that were trained with gates")
+        raise ValueError("no masks: use runs that were trained with gates")
     if "learned" not in gates.columns:
         gates = gates.with_columns(learned="open")
     mask_of = ["task", "seed"]
     runs = gates.group_by(mask_of, maintain_order=True).agg(pl.col("run").unique(maintain_order=True))
     for row in runs.filter(pl.col("run").list.len() > 1).iter_rows(named=True):
         raise ValueError(
-            f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: give one of them"
+            f"{_list(row['run'])} all have a mask of {row['task']} with seed {row['seed']}: use one of them"
         )
     last = last_gates(gates)
     sites, heads = sites_of(last), int(last["head"].to_numpy().max()) + 1
@@ -113,7 +113,7 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         if not mask.height == len(sites) * heads == mask.select(KEYS).n_unique():
             raise ValueError(
                 f"masks of different shapes: {task} with seed {seed} has {mask.height} heads, all masks "
-                f"together {shape_text(sites, heads)}: give runs of one encoder"
+                f"together {shape_text(sites, heads)}: use runs of one encoder"
             )
     tasks = in_order_of_catalogue(gates["task"])
     seeds_of = {task: {seed for name, seed in cells if name == task} for task in tasks}

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtl.tasks.biaffine import Biaffine, Mlp
 from mtl.tasks.binarise import binarise, constituents, restore
 from mtl.tasks.cky import best_brackets
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
-from mtl.tasks.layers import Biaffine, Mlp
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.span_crf import span_crf_loss
 from mtl.tasks.task import UNKNOWN, Labels

@@ -50,7 +50,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, scores: Any, targets: Any, mask: Bool[Tensor, "batch word"]) -> Float[Tensor, " batch"]:
-        """The loss, summed within each sentence (the caller divides by the batch's `Task.units`).
+        """The loss, summed within each sentence (the caller divides by the batch's `Task.loss_units`).
 
         It is in nats; that of a regression is the squared error.
         """

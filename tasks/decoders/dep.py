@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtl.tasks.biaffine import Biaffine, Mlp
 from mtl.tasks.decoders.decoder import Decoder, StructureScore
-from mtl.tasks.layers import Biaffine, Mlp
 from mtl.tasks.mst import maximum_trees
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import UNKNOWN, Labels

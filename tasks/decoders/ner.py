@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtl.tasks.biaffine import Biaffine, Mlp
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.interval_scheduling import select_spans
-from mtl.tasks.layers import Biaffine, Mlp
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Labels

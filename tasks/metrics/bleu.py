@@ -42,13 +42,13 @@ def require_tokenizer(tokenize: str, key: str) -> None:
     """Raise `ValueError` in one line, beginning with `key`, if sacreBLEU lacks what a tokeniser needs."""
     if tokenize not in BLEU.TOKENIZERS or tokenize in _DOWNLOADED:
         known = ", ".join(name for name in sorted(BLEU.TOKENIZERS) if name not in _DOWNLOADED)
-        raise ValueError(f"{key} is no tokeniser of sacreBLEU that needs no download: give one of {known}")
+        raise ValueError(f"{key} is no tokeniser of sacreBLEU that needs no download: use one of {known}")
     try:
         bleu(tokenize)
     except (ImportError, RuntimeError) as error:
         extra = tokenize.removesuffix("-mecab")
         raise ValueError(
-            f"{key} needs a package that is not installed: pip install 'sacrebleu[{extra}]', or give "
+            f"{key} needs a package that is not installed: pip install 'sacrebleu[{extra}]', or use "
             "translate.tokenize=char"
         ) from error
 

@@ -17,7 +17,7 @@ from torchmetrics.functional.classification import (
 from mtl.tasks.metrics.metric import TaskMetric
 from mtl.tasks.sentence import Sentence
 
-_FIGURES: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+_OF_TORCHMETRICS: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
     "accuracy": lambda guess, gold, classes: multiclass_accuracy(guess, gold, classes, average="micro"),
     "f1": lambda guess, gold, classes: binary_f1_score(guess == classes - 1, (gold == classes - 1).int()),
     "matthews": lambda guess, gold, classes: multiclass_matthews_corrcoef(guess, gold, classes),
@@ -49,20 +49,20 @@ _SCORES: Mapping[str, Callable[[Float[np.ndarray, "draw gold guess"]], Float[np.
     "f1": _f1,
     "matthews": _matthews,
 }
-"""The figures of `_FIGURES` for many confusion matrices at once; torchmetrics takes one."""
+"""The scores of `_OF_TORCHMETRICS` for many confusion matrices at once; torchmetrics takes one."""
 
 
 class Classes(TaskMetric):
-    """Figures over a fixed inventory of classes, from their confusion matrix [gold, guess].
+    """Scores over a fixed inventory of classes, from their confusion matrix [gold, guess].
 
-    `layer` is the layer with the gold class, `main` the figure that `score` gives.
+    `layer` is the layer with the gold class, `main` the score that `score` gives.
     """
 
     confusion: Tensor
 
-    def __init__(self, layer: str, inventory: Sequence[str], figures: Sequence[str], main: str) -> None:
+    def __init__(self, layer: str, inventory: Sequence[str], scores: Sequence[str], main: str) -> None:
         super().__init__()
-        self.layer, self.names, self.main = layer, tuple(figures), main
+        self.layer, self.names, self.main = layer, tuple(scores), main
         self.index = {name: index for index, name in enumerate(inventory)}
         self.add_state(
             "confusion", torch.zeros(len(inventory), len(inventory), dtype=torch.long), dist_reduce_fx="sum"
@@ -81,7 +81,7 @@ class Classes(TaskMetric):
         cells = torch.arange(classes * classes, device=self.confusion.device)
         cell = cells.repeat_interleave(self.confusion.flatten())
         gold, guess = cell // classes, cell % classes
-        return {name: 100 * float(_FIGURES[name](guess, gold, classes)) for name in self.names}
+        return {name: 100 * float(_OF_TORCHMETRICS[name](guess, gold, classes)) for name in self.names}
 
     def sentence_counts(
         self, predicted: Sequence[str], gold: Sequence[Sentence]

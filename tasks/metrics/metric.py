@@ -14,7 +14,7 @@ from mtl.tasks.sentence import Sentence
 
 
 class TaskMetric(torchmetrics.Metric, ABC):
-    """States are summed or concatenated over ranks; figures are in per cent (`cross_entropy`: nats)."""
+    """States are summed or concatenated over ranks; scores are in per cent (`cross_entropy`: nats)."""
 
     full_state_update = False
 
@@ -26,7 +26,7 @@ class TaskMetric(torchmetrics.Metric, ABC):
 
     @abstractmethod
     def compute(self) -> dict[str, float]:
-        """The figures by name (`Task.figures`); what is undefined is 0."""
+        """The scores by name (`Task.scores`); what is undefined is 0."""
 
     @abstractmethod
     def sentence_counts(
@@ -36,7 +36,7 @@ class TaskMetric(torchmetrics.Metric, ABC):
 
     @abstractmethod
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
-        """The main figure (`Task.score`) in per cent for each draw, given its sentences' summed counts."""
+        """The main score (`Task.score`) in per cent for each draw, given its sentences' summed counts."""
 
 
 def share(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
@@ -50,7 +50,7 @@ def f1(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
 
 
 def precision_recall_f1(correct: int, predicted: int, gold: int) -> dict[str, float]:
-    """The three figures in per cent; what is undefined is 0."""
+    """The three scores in per cent; what is undefined is 0."""
     return {
         "precision": 100 * correct / max(predicted, 1),
         "recall": 100 * correct / max(gold, 1),

@@ -37,7 +37,7 @@ class Norms(Meter):
 
     def check(self, config, tasks):
         if config.norms_every and config.pruning == "fixed":
-            raise InputError("norms_every and pruning=fixed: give one")
+            raise InputError("norms_every and pruning=fixed: use one")
 
     def unused(self, config):
         return () if config.pruning == "none" else (self.key,)
@@ -92,9 +92,9 @@ def refused(*words):
         return str(error)
 
 assert {"length", "pos~odd", "dep~odd"} <= set(NAMES) and "cola~odd" not in NAMES
-assert refused("--norms_every=101") == "norms_every=101: give a number from 0 to 100"
+assert refused("--norms_every=101") == "norms_every=101: use a number from 0 to 100"
 assert refused("--norms_every=5", "--pruning=fixed", "--gates.masks=m") == (
-    "norms_every and pruning=fixed: give one"
+    "norms_every and pruning=fixed: use one"
 )
 assert refused("--norms_every=5", "--tasks=pos~odd,length") is None
 assert "did you mean 'norms_every'" in str(refused("--norm_every=5"))

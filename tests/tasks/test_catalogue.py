@@ -45,7 +45,7 @@ def test_the_catalogue_imports_no_framework() -> None:
 def test_figures_are_those_of_the_metric(kind: type[Task]) -> None:
     metric = kind().metric()
     metric.update([], [], [])
-    figures = [figure for figure in kind.figures if not figure.endswith("/")]
+    figures = [figure for figure in kind.scores if not figure.endswith("/")]
     assert list(metric.compute()) == figures
     assert kind.score in figures
 
@@ -76,7 +76,7 @@ def test_a_task_reads_no_more_than_its_layers(kind: type[Task]) -> None:
 
 def test_the_loss_is_divided_by_the_units() -> None:
     class Sentiment(TASKS["pos"]):  # type: ignore[misc]
-        unit = "sentence"
+        loss_unit = "sentence"
 
-    assert TASKS["pos"]().units(SENTENCE) == 2
-    assert Sentiment().units(SENTENCE) == 1
+    assert TASKS["pos"]().loss_units(SENTENCE) == 2
+    assert Sentiment().loss_units(SENTENCE) == 1

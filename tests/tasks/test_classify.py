@@ -81,5 +81,5 @@ def test_what_is_annotated_scores_100() -> None:
         assert [sentence.labels for sentence in gold] == [(Label(task.name, value),) for value in values]
         metric = task.metric()
         metric.update(list(values), gold)
-        assert metric.compute() == pytest.approx(dict.fromkeys(task.figures, 100), abs=1e-3)
-        assert task.units(gold[0]) == 1
+        assert metric.compute() == pytest.approx(dict.fromkeys(task.scores, 100), abs=1e-3)
+        assert task.loss_units(gold[0]) == 1

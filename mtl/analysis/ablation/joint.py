@@ -66,7 +66,7 @@ def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
     Raises `InputError` for another kind.
     """
     if kind not in KINDS:
-        raise InputError(f"kind={kind!r}: give one of {', '.join(KINDS)}")
+        raise InputError(f"kind={kind!r}: use one of {', '.join(KINDS)}")
     made = []
     for site, heads in enumerate(remaining):
         everything = frozenset((site, head) for head in heads)

@@ -46,22 +46,23 @@ def ablate_heads(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """What the mean score of any `transformers` model of the families table loses without a head.
+    """How much the mean score of a `transformers` model loses without a head.
 
-    The score may run the model as it likes: once, several times, row by row, or in a search. If it runs it
-    once, layers below the closed head are not computed again.
+    Any family in the table of families works. The score may run the model in any way: once, several times,
+    row by row, or in a search. If it runs the model once, layers below the closed head are not computed
+    again.
 
     Args:
         model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
-            is left as it was.
+            is not changed.
         batches: What `score` takes, for instance a `DataLoader`; read once.
-        score: Returns the score of each row of a batch, computed by `model`: 1 where it is right, or minus a
-            loss. Equal calls must give equal scores (checked once per batch).
+        score: Returns the score of each row of a batch, computed by `model`: 1 if it is right, or minus a
+            loss. Equal calls must return equal scores (checked once per batch).
         kind: Close one head (`head`), all heads of a layer except one (`all_but_one`), or all (`layer`).
         copies: Ablations in one pass through the model. More than one saves time for small batches on an
-            accelerator; `score` is then called with batches of several copies of the rows, and one at a time
-            where that changes its values.
-        draws: Resamples behind intervals and p (`score_losses`).
+            accelerator. `score` is then called with batches of several copies of the rows; if that changes
+            its values, it is called with one copy at a time.
+        draws: Resamples for intervals and p (`score_losses`).
         seed: Random seed for the resamples.
 
     Returns:
@@ -69,7 +70,7 @@ def ablate_heads(
         its interval (low, high) are in units of the score.
 
     Raises:
-        InputError: there is no such kind, the score is no vector with a finite entry per row or differs
+        InputError: the kind does not exist, the score is not a vector with a finite entry per row or differs
             between equal calls, there are no batches, the model is not in the table or has no weights, or
             another argument is wrong.
     """

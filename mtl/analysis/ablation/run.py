@@ -135,7 +135,7 @@ def _table(
         for index, ablation in enumerate(chosen):
             if ablation.site is None:
                 continue
-            figures = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
+            numbers = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
             rows += [
                 {
                     "measure": MEASURE_OF_KIND[ablation.kind] + end,
@@ -148,7 +148,7 @@ def _table(
                     "count": sentences,
                     "choice": by,
                 }
-                for end, values in figures.items()
+                for end, values in numbers.items()
             ]
     table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
     return heads_table.at_sites(table, trained.model.encoder.tap.sites)

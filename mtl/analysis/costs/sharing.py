@@ -60,7 +60,7 @@ def sharing_costs(
 def check_lengths(encoder: TappedModel, lengths: Sequence[int], rounds: int) -> None:
     """Raise `InputError` for lengths that the encoder cannot read and for fewer than 1 round."""
     if rounds < 1:
-        raise InputError(f"rounds={rounds}: give at least 1")
+        raise InputError(f"rounds={rounds}: use at least 1")
     least = len(encoder.tokenizer.prefix) + len(encoder.tokenizer.suffix) + 1
     for length in lengths:
         if not least <= length <= encoder.tokenizer.max_length:

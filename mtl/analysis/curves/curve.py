@@ -65,7 +65,7 @@ def measure_curve(
     that receives how many more are done. Raises `InputError` for fewer than 1 step.
     """
     if steps < 1:
-        raise InputError(f"steps={steps}: give at least 1")
+        raise InputError(f"steps={steps}: use at least 1")
     files = CurveFiles(start.scoring.run.folder)
     scored: dict[tuple[str, frozenset[Head]], float] = {}
     points = []

@@ -35,7 +35,7 @@ def cut_model(start: Start, point: CurvePoint) -> JointModel:
 def check_timing(batches: Sequence[int], rounds: int) -> None:
     """Raise `InputError` for fewer than 1 round, no batches, or a batch of fewer than 1 sentence."""
     if rounds < 1 or not batches or min(batches) < 1:
-        raise InputError(f"rounds={rounds}, batches={list(batches)}: give at least 1")
+        raise InputError(f"rounds={rounds}, batches={list(batches)}: use at least 1")
 
 
 def measure_cut(

@@ -16,7 +16,7 @@ from mtl.analysis.importance.gradients import task_importance
 from mtl.analysis.probing.observe import BATCH_TOKENS
 from mtl.analysis.trained import TrainedRun
 from mtl.errors import InputError
-from mtl.models.batches import BatchLoader, aligned_plan
+from mtl.models.batches import BatchLoader, aligned_batches
 from mtl.models.head_scales import Mask
 from mtl.probes.head_names import head_name
 from mtl.probes.measures.groups import made_with
@@ -44,7 +44,7 @@ def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[T
 def loader(trained: TrainedRun, tasks: Sequence[str], tokens: int) -> BatchLoader:
     """All sentences annotated in one of these tasks, in batches of at most `tokens` padded positions."""
     chosen = {name: trained.tasks[name] for name in tasks}
-    plan = aligned_plan(trained.corpus, tuple(chosen), tokens, None, None)
+    plan = aligned_batches(trained.corpus, tuple(chosen), tokens, None, None)
     return BatchLoader(trained.corpus, trained.model.encoder.tokenizer, chosen, plan)
 
 
@@ -151,7 +151,7 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
     if rows.is_empty():
         return f"heads.parquet has no {measure}: '{made_by}' makes it"
     if rows["head"].null_count() == rows.height:
-        return f"--by={measure}: its figures belong to layers, not to heads: choose another measure"
+        return f"--by={measure}: its numbers belong to layers, not to heads: choose another measure"
     tasks = [name for name in rows["task"].unique(maintain_order=True) if name]
     if tasks and task not in tasks:
         return f"heads.parquet has {measure} for {', '.join(tasks)}, not for {task}: '{made_by}' makes it"

@@ -33,10 +33,10 @@ RANKED = ("importance", "recomputed", "greedy")
 def check_orders(names: Sequence[str]) -> None:
     """Raise `InputError` for names that are neither an order nor a measure, and for those given twice."""
     if len(set(names)) < len(names):
-        raise InputError(f"--by={','.join(names)} names an order twice: give each once")
+        raise InputError(f"--by={','.join(names)} names an order twice: name each once")
     for name in names:
         if name == "gates":
-            raise InputError("--by=gates: give runs with --gates=[RUN,...], or --targets to train them")
+            raise InputError("--by=gates: use runs with --gates=[RUN,...], or --targets to train them")
         if name not in ORDERS and name not in BY_NAME:
             choices = [*ORDERS, *BY_NAME]
             raise InputError(f"--by={name}: no such order or measure{did_you_mean(name, choices)}")

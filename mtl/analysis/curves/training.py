@@ -53,7 +53,7 @@ def train_on(
     with the new scores. Raises `InputError` for fewer than 1 epoch.
     """
     if epochs < 1:
-        raise InputError(f"epochs={epochs}: give at least 1")
+        raise InputError(f"epochs={epochs}: use at least 1")
     scoring, trained = start.scoring, []
     rows: dict[tuple[str, int, str], list[pl.DataFrame]] = {}
     for point in points:
@@ -183,19 +183,19 @@ def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFr
 def _check(start: Start, model: JointModel, folder: Path) -> None:
     if model.gates is None:
         raise InputError(
-            f"{folder} has no gates: give runs trained with --pruning=gates_only, static or dynamic, "
+            f"{folder} has no gates: use runs trained with --pruning=gates_only, static or dynamic, "
             "or --targets to train them"
         )
     ours = start.scoring.model.encoder
     if (model.encoder.layers, model.encoder.heads) != (ours.layers, ours.heads):
         raise InputError(
             f"{folder} has {model.encoder.layers} layers of {model.encoder.heads} heads, and "
-            f"{start.scoring.run.folder} {ours.layers} of {ours.heads}: give runs of the same encoder"
+            f"{start.scoring.run.folder} {ours.layers} of {ours.heads}: use runs of the same encoder"
         )
     for task in start.base:
         if task not in model.tasks:
             raise InputError(
-                f"{folder} has no task {task!r}: give runs of the same tasks, or choose with --task"
+                f"{folder} has no task {task!r}: use runs of the same tasks, or choose with --task"
             )
 
 

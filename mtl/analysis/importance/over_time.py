@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from mtl.analysis.importance.gradients import task_importance
 from mtl.analysis.probing.observe import BATCH_TOKENS
 from mtl.config.schema import TrainConfig
-from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
+from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.runs.folder.importance_history import add_importance
@@ -65,7 +65,7 @@ class ImportanceOverTime(Observer):
         evaluation = -(-epoch // config.evaluate_every)
         if evaluation % self.every and epoch != config.max_epochs:
             return False
-        plan = aligned_plan(self._corpus, tuple(model.tasks), BATCH_TOKENS, None, None)
+        plan = aligned_batches(self._corpus, tuple(model.tasks), BATCH_TOKENS, None, None)
         batches = BatchLoader(self._corpus, model.encoder.tokenizer, model.tasks, plan)
         measured = task_importance(model, batches)
         tables = [gradients.table(name) for name, gradients in measured.items()]

@@ -34,15 +34,16 @@ def head_importance(
     normalise: bool = False,
     steps: int = 0,
 ) -> pl.DataFrame:
-    """What each head of any `transformers` model of the families table is worth, by gradients of a loss.
+    """What each head of a `transformers` model is worth, by gradients of a loss.
 
-    The loss may run the model as it likes: once, several times, row by row, or with several rows for a row of
-    the batch. Passes add up, and a head that no pass reaches, or that the loss does not read, is worth 0.
-    Which rows of a pass belong to which row of the batch is found from gradients (`analysis.attribution`).
+    Any family in the table of families works. The loss may run the model in any way: once, several times, row
+    by row, or with several rows for a row of the batch. Passes are added up. A head that no pass reaches, or
+    that the loss does not use, is worth 0. Gradients show which rows of a pass belong to which row of the
+    batch (`importance.attribution`).
 
     Args:
         model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
-            is left as it was.
+            is not changed.
         batches: What `loss` takes, for instance a `DataLoader`; read once.
         loss: Returns the loss of each row of a batch (`reduction="none"`), computed by `model`.
         per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
@@ -54,7 +55,7 @@ def head_importance(
         counts are rows of batches.
 
     Raises:
-        InputError: the loss is no differentiable vector with a finite entry per row, there are no batches,
+        InputError: the loss is not a differentiable vector with a finite entry per row, there are no batches,
             the model is not in the table or has no gradients (quantised), or another argument is wrong.
     """
     transformer, tap = tapped(model, "head_importance")

@@ -40,7 +40,7 @@ def measure_importance(
     from mtl.analysis.probing.observe import BATCH_TOKENS
 
     if steps < 0:
-        raise InputError(f"steps={steps}: give 0 (no integrated gradients) or more")
+        raise InputError(f"steps={steps}: use 0 (no integrated gradients) or more")
     with progress(len(trained.corpus)) as advance:
         measured = task_importance(
             trained.model, trained.batches(BATCH_TOKENS), per=per, steps=steps, masks=masks, advance=advance

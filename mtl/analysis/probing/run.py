@@ -1,4 +1,4 @@
-"""Probe a run, or an encoder by name or folder, and write the figures into heads.parquet."""
+"""Probe a run, or an encoder by name or folder, and write the numbers into heads.parquet."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ProbeResult:
     left_out: tuple[str, ...]
     """Lines on tasks, sentences and heads that were not probed, and why."""
     notes: tuple[str, ...] = ()
-    """Other lines for a reader of the figures."""
+    """Other lines for a reader of the numbers."""
 
 
 def probe_run(
@@ -74,20 +74,20 @@ def probe_run(
         target: A run's folder, a saved model's or encoder's, or the name of an encoder.
         source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
         out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
-        tasks: What to probe for; `None`: all tasks that the corpus may have annotations for.
+        tasks: The tasks to probe for; `None`: all tasks that the corpus may be annotated for.
         split: Which split of the corpus.
         masks: Whether the run's masks are applied.
-        centroids: Whose centroids pseudo-clustering uses: those of the split itself, or of train.
+        centroids: The split whose centroids clustering uses: the split itself, or train.
         final_special: As in `ProbeSettings`.
-        accelerator: What to compute on.
+        accelerator: Device.
         precision: Precision of the transformer's computations.
         material: Reads corpora.
         progress: Receives the number of sentences to observe, and gives a function that receives how many
             more are done.
 
     Raises:
-        InputError: wrong arguments, no run or encoder, a missing `source` or `out`, no annotated sentence, a
-            table that cannot be written.
+        InputError: an argument is wrong, the run or encoder does not exist, `source` or `out` is missing, no
+            sentence is annotated, or the table cannot be written.
     """
     target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
     if source is not None and not isinstance(source, CorpusConfig):
@@ -116,7 +116,7 @@ def probe_run(
     if not tasks:
         raise InputError(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
-            f"({', '.join(PROBE_TARGETS)}); give --corpus=FOLDER with annotated sentences"
+            f"({', '.join(PROBE_TARGETS)}); use --corpus=FOLDER with annotated sentences"
         )
     sentences = _single(material.split(source, tasks, split))
     fitted = None
@@ -134,7 +134,7 @@ def probe_run(
     annotated = tuple(corpus.items)
     chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
-        raise InputError(f"{split} has no annotation for the tasks of the run's masks; give another --corpus")
+        raise InputError(f"{split} has no annotation for the tasks of the run's masks; use another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}
     left_out += [
         f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
@@ -181,7 +181,7 @@ def _opened(
         model = JointModel.from_pretrained(run.model)
         if source is None and model.encoder.translator is not None:
             raise InputError(
-                f"{target} translates, and its own corpus labels no words: give --corpus=FOLDER of annotated "
+                f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
                 "sources, such as 'mtl predict --output=json' of a run on words makes"
             )
         given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus

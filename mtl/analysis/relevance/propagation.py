@@ -73,7 +73,7 @@ class Conservation:
 
 def reads_gold(task: Task, output: Output) -> bool:
     """Whether a score needs the gold annotation; translations always do, being read under the reference."""
-    return output == "gold" or task.unit == "piece"
+    return output == "gold" or task.loss_unit == "piece"
 
 
 class Explainer:

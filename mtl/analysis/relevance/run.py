@@ -20,7 +20,7 @@ def measure_relevance(
     output: Literal["gold", "predicted"] = "gold",
     progress: Progress = silent,
 ) -> Measured:
-    """Measure how much of a task's score passes each head, and write it into the run's heads.parquet.
+    """Measure how much of a task's score passes through each head, and write it into heads.parquet.
 
     Layer-wise relevance propagation (Voita et al. 2019), in float32, under the run's masks. A note says the
     largest relative error of conservation (`Conservation.error`); one batch is checked per mask.
@@ -71,7 +71,7 @@ def _gold_labels(trained: TrainedRun) -> set[str]:
     names: set[str] = set()
     for task in trained.tasks.values():
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
-        if task.unit == "sentence":  # its labels may be a fixed list, of which not all occur
+        if task.loss_unit == "sentence":  # its labels may be a fixed list, of which not all occur
             names.update(str(sentence.layer(task.layer)) for sentence in annotated)
         else:
             names.update(task.labels(annotated).names)

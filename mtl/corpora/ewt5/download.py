@@ -52,7 +52,7 @@ def download_ewt5(
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise InputError(
                     f"{fetches[fetch].path}: {error}; what is verified stays in {folder}: "
-                    "run again to resume, or give the files with --source"
+                    "run again to resume, or name the files with --source"
                 ) from error
     finally:
         logger.setLevel(level)

@@ -106,7 +106,7 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
             path,
             1,
             f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
-            "give a file with labels",
+            "use a file with labels",
         )
     for name in (*texts, label):
         if names.count(name) > 1:

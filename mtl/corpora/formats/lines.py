@@ -19,7 +19,7 @@ _BEGINNINGS = {
     rb"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it",
     rb"PK\x03\x04": "a zip file: unpack it (of a workbook, save a sheet as text)",
     rb"PAR1[\0-\x1f]": "a Parquet file: write its rows as text",
-    rb"%PDF-[0-9]": "a PDF file: give the text itself",
+    rb"%PDF-[0-9]": "a PDF file: use the text itself",
     rb"\xff\xfe|\xfe\xff": _UTF16,
 }
 """What a file is that begins so, which is no text in UTF-8, and what to do."""
@@ -134,7 +134,7 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
+        raise InputError(f"{path}: {error.strerror or error}; use the path of a readable file") from error
 
 
 def _refuse_no_text(path: Path, beginning: bytes) -> None:

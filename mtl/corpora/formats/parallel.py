@@ -30,7 +30,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):
         raise InputError(
-            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: give two files whose lines "
+            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: use two files whose lines "
             "belong together, with an empty line where a sentence has no translation"
         )
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
@@ -96,6 +96,6 @@ def _lines(path: Path) -> list[str]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; give the path of a readable file") from error
+        raise InputError(f"{path}: {error.strerror or error}; use the path of a readable file") from error
     lines = lines_of(path, data)
     return lines[:-1] if lines[-1] == "" else lines

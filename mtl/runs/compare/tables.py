@@ -177,15 +177,15 @@ def scores_of(
             continue
         except (OSError, ValueError) as error:
             raise InputError(_unreadable(run, "it is not JSON")) from error
-        if not _has_figures(metrics):
-            raise InputError(_unreadable(run, "it holds no figures by split and task"))
+        if not _has_scores(metrics):
+            raise InputError(_unreadable(run, "it holds no scores by split and task"))
         if split not in metrics:
             notes.append(f"{run.folder} has no scores on {split}: left out; there are {', '.join(metrics)}")
             continue
-        for task, figures in metrics[split].items():
-            if score.get(task) not in figures:
+        for task, of_task in metrics[split].items():
+            if score.get(task) not in of_task:
                 continue
-            value = figures[score[task]]
+            value = of_task[score[task]]
             if not isinstance(value, int | float):
                 raise InputError(_unreadable(run, f"the {score[task]} of {task} is not a number"))
             if not math.isfinite(value):
@@ -201,10 +201,10 @@ def _unreadable(run: Run, reason: str) -> str:
     return f"{run.folder}/metrics.json cannot be read ({reason}): leave the run out, or train it again"
 
 
-def _has_figures(metrics: object) -> bool:
-    """Whether this is split -> task -> figures."""
+def _has_scores(metrics: object) -> bool:
+    """Whether this is split -> task -> scores."""
     return isinstance(metrics, Mapping) and all(
-        isinstance(by_task, Mapping) and all(isinstance(figures, Mapping) for figures in by_task.values())
+        isinstance(by_task, Mapping) and all(isinstance(of_task, Mapping) for of_task in by_task.values())
         for by_task in metrics.values()
     )
 

@@ -18,7 +18,7 @@ from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
     """The score of each run against the heads that its masks keep open."""
-    score = TrainConfig().main_figures()
+    score = TrainConfig().main_scores()
     runs, left_out = request.runs()
     kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
     notes = (*left_out, *notes)

@@ -33,7 +33,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 SIGNATURES = "signatures"
-"""The key of metrics.json beside the splits: by task and figure how it was counted."""
+"""The key of metrics.json beside the splits: by task and score how it was counted."""
 
 _FIX = "put back an undamaged copy, or train again under another name"
 _START, _END = "---\n", "...\n"
@@ -46,13 +46,13 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Run:
-    """The files of one run; everything that is known about it afterwards is read from here."""
+    """The files of one run, from which everything about it is read."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """An existing run; raises `InputError` if there is none, or if its configuration was cut off."""
+        """An existing run; raises `InputError` if there is none, or if its configuration is truncated."""
         folder = Path(folder)
         if not (folder / "config.yaml").exists():
             if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
@@ -94,9 +94,9 @@ class Run:
         return derivation_in(self.status())
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Per split and task the figures of the kept model; raises `InputError` if the file is damaged."""
+        """Per split and task the scores of the kept model; raises `InputError` if the file is damaged."""
         metrics = mapping_of(self.folder / "metrics.json", "JSON", json.loads)
-        return {split: figures for split, figures in metrics.items() if split != SIGNATURES}
+        return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
 
     @property
     def lease(self) -> Path:
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def replaced(self) -> Path:
-        """Where runs that were in the folder before wait until the one that replaces them has finished."""
+        """Where replaced runs are kept until the new run has finished."""
         return self.folder.parent / ".replaced" / self.folder.name
 
     def put_aside(self) -> Path | None:
@@ -218,7 +218,7 @@ class Run:
             )
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Write the figures of the kept model, per split and task."""
+        """Write the scores of the kept model, per split and task."""
         write_json(self.folder / "metrics.json", metrics)
 
     def write_history(self, rows: Sequence[Mapping[str, Any]]) -> None:

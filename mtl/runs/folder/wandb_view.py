@@ -55,7 +55,7 @@ class View:
         self._attempt(lambda run: None)
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Log figures, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
+        """Log numbers, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
 
         `step` is the number of the row in W&B's history; `None`: the last one. With numbers, rows stay in
         order when `wandb sync` joins several local logs of one run.
@@ -67,9 +67,9 @@ class View:
 
         self._attempt(action)
 
-    def summarise(self, figures: Mapping[str, Any]) -> None:
-        """Set figures of the run as a whole."""
-        self._attempt(lambda run: run.summary.update(dict(figures)))
+    def summarise(self, numbers: Mapping[str, Any]) -> None:
+        """Set numbers of the run as a whole."""
+        self._attempt(lambda run: run.summary.update(dict(numbers)))
 
     def keep(self, name: str, kind: str, files: Sequence[Path]) -> None:
         """Log files as an artifact, named in it by their paths in the view's folder."""

@@ -98,9 +98,9 @@ def _claims_and_pairs(
     alone = _like_pairs(alone, compared, pairs, notes)
     gates = masks_of(alone, notes)
     if gates is None:
-        raise InputError("no single-task run with masks among these: give those whose masks are the claims")
+        raise InputError("no single-task run with masks among these: use those whose masks are the claims")
     if pairs is None:
-        raise InputError("no run of two tasks without masks among these: give the pairs, too")
+        raise InputError("no run of two tasks without masks among these: add the pairs")
     claims = {}
     for (setup,), of_setup in gates.group_by("setup", maintain_order=True):
         masks, left_out = final_masks(of_setup)

@@ -15,7 +15,7 @@ from mtl.stem_cell.overlap_scores import overlap_scores
 def by_overlap(request: FigureRequest) -> FigureWithTables:
     """Scores of pairs with a fixed mask per task, by how many heads the masks have in common."""
     runs, left_out = request.runs()
-    scores, notes = overlap_scores(runs, request.split, TrainConfig().main_figures())
+    scores, notes = overlap_scores(runs, request.split, TrainConfig().main_scores())
     if request.tasks:
         scores = scores.filter(pl.col("task").is_in(request.tasks))
     if scores.is_empty():

@@ -59,7 +59,7 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
     _note_encoders(masked, joint, bare, notes)
     overlaps = _overlaps(models)
     if overlaps[BEFORE].is_empty():
-        notes.append("no encoder before training: give the folder that 'mtl collaborate' wrote, too")
+        notes.append("no encoder before training: add the folder that 'mtl collaborate' wrote")
     else:
         for group in (JOINT, ALONE):
             if not overlaps[group].is_empty():
@@ -121,7 +121,7 @@ def _tasks_of(runs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         if set(tasks) != set(first[1]):
             raise InputError(
                 f"joint runs of different tasks: {first[0]} of {', '.join(first[1])}, {run} of "
-                f"{', '.join(tasks)}; give runs of the same"
+                f"{', '.join(tasks)}; use runs of the same"
             )
     return first[1]
 
@@ -132,7 +132,7 @@ def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFra
     chosen = [run for run in with_setups(masked) if run.config["tasks"][0] in tasks]
     names = {run.setup.name for run in chosen}
     if len(names) > 1:
-        raise InputError(f"claims of several setups ({'; '.join(sorted(names))}): give masked runs of one")
+        raise InputError(f"claims of several setups ({'; '.join(sorted(names))}): use masked runs of one")
     masked_tasks = {run.config["tasks"][0] for run in chosen}
     notes += [
         f"no masked run of {task} alone: its claims do not count"
@@ -174,7 +174,7 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
         of_seed = {seed: name for _, name, seed in reversed(members)}
         for _, name, seed in members if group == JOINT else ():
             if of_seed[seed] != name:
-                raise InputError(f"{of_seed[seed]} and {name} are both joint runs of seed {seed}: give one")
+                raise InputError(f"{of_seed[seed]} and {name} are both joint runs of seed {seed}: use one")
         parts = [pl.DataFrame(schema=OVERLAPS)]
         for folder, name, seed in members:
             components[name] = components_in(folder)
@@ -186,11 +186,11 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
             if components[name].family != found.family:
                 raise InputError(
                     f"{first} is a model of the family {found.family}, {name} of {components[name].family}: "
-                    "give models that were made from one encoder"
+                    "use models that were made from one encoder"
                 )
             if components[name] != found:
                 raise InputError(
-                    f"{first} and {name} share other numbers of components: give models of one --dim"
+                    f"{first} and {name} share other numbers of components: use models of one --dim"
                 )
             parts.append(overlaps_in(folder, name, seed))
         groups[group] = pl.concat(parts)
@@ -203,7 +203,7 @@ def _less(overlaps: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
     joined = overlaps.join(start, on=_PAIR, how="inner", maintain_order="left")
     if joined.height < overlaps.height:
         raise InputError(
-            "the models before and after training have different heads: give those of one encoder"
+            "the models before and after training have different heads: use those of one encoder"
         )
     return joined.with_columns(overlap=pl.col("overlap") - pl.col("start")).select(OVERLAPS.names())
 

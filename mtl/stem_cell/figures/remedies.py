@@ -14,7 +14,7 @@ from mtl.stem_cell.remedies import remedy_scores
 
 def recovered(request: FigureRequest) -> FigureWithTables:
     """Per task the recovered share of each condition, and scores against parameters."""
-    score = TrainConfig().main_figures()
+    score = TrainConfig().main_scores()
     runs, left_out = request.runs()
     scores, notes = remedy_scores(runs, request.split, score)
     notes = (*left_out, *notes)

@@ -24,7 +24,7 @@ class StudyFolder(JobFolder):
     """Where a study's files are, and what they say."""
 
     @property
-    def plan(self) -> Path:
+    def study_file(self) -> Path:
         """The study's file as last planned."""
         return self.path / "study.yaml"
 

@@ -165,7 +165,7 @@ def _carry_out(plan: Plan) -> None:
         progress = folder.progress(job.name)
         if progress.state in ("failed", "interrupted") and not folder.holders([job]):
             folder.write_progress(job.name, dataclasses.replace(progress, state="waiting", tries=0, error=""))
-    write_text(folder.plan, plan.text)
+    write_text(folder.study_file, plan.text)
 
 
 def _archive(folder: StudyFolder, name: str) -> None:

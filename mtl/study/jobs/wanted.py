@@ -46,7 +46,7 @@ def wanted_jobs(
     runs = planned(study, folder.path)
     jobs = [_encoder_before_training(study), *runs] if probes_the_encoder(study) else runs
     if not jobs:
-        raise InputError("the grid has no runs: give setups, for instance setups: [single, all]")
+        raise InputError("the grid has no runs: add setups, for instance setups: [single, all]")
     masks = made_masks(runs)
     _check(study, runs, inputs, masks)
     contents = _Contents(masks)

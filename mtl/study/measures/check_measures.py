@@ -18,7 +18,7 @@ def check_measures(probes: ProbesConfig) -> None:
             "probes.close is empty: say what ablation closes, or leave it out of probes.measures"
         )
     if "carry_over" in probes.measures and probes.other is None:
-        raise InputError("probes.measures has carry_over: give the other corpus, probes.other")
+        raise InputError("probes.measures has carry_over: set probes.other, the other corpus")
     if "curve" in probes.measures:
         _check_curve(probes)
 
@@ -30,7 +30,7 @@ def _check_curve(probes: ProbesConfig) -> None:
 
     if not probes.orders:
         raise InputError(
-            "probes.orders is empty: give an order of heads, or leave curve out of probes.measures"
+            "probes.orders is empty: use an order of heads, or leave curve out of probes.measures"
         )
     check_orders(probes.orders)
     made = {name for maker, names in MADE_BY.items() if maker in probes.measures for name in names}

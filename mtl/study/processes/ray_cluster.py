@@ -29,11 +29,11 @@ class RunResources:
     def check(self) -> None:
         """Raise `InputError` for a run without cores, or with GPUs outside 0 to 1."""
         if self.cpus <= 0:
-            raise InputError(f"--cpus={self.cpus:g}: give the cores of one run, for instance 2")
+            raise InputError(f"--cpus={self.cpus:g}: use the number of cores of one run, for instance 2")
         gpus = self.gpus or 0.0
         if gpus < 0 or gpus > 1:
             raise InputError(
-                f"--gpus={gpus:g}: give a run's share of a GPU, between 0 and 1, for instance 0.25"
+                f"--gpus={gpus:g}: use a run's share of a GPU, between 0 and 1, for instance 0.25"
             )
 
 

@@ -59,7 +59,7 @@ def run_on_ray(
     when asked to stop, and `InputError` where Ray or a worker cannot do the jobs.
     """
     if count < 0:
-        raise InputError(f"--jobs={count}: give a number of runs side by side, or 0 for as many as fit")
+        raise InputError(f"--jobs={count}: use a number of runs side by side, or 0 for as many as fit")
     resources.check()
     ray = imported()
     unfinished = len(jobs) - study.snapshot(jobs).ended()
@@ -127,7 +127,7 @@ class ClusterCapacity:
             self._none_since = time.monotonic()
             self._print(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for one that has")
         if time.monotonic() - self._none_since > ROOMLESS:
-            raise InputError(f"{self}: {lacking}: start one that has, or give --cpus and --gpus that fit")
+            raise InputError(f"{self}: {lacking}: start one that has, or use --cpus and --gpus that fit")
         return 0
 
     def _print(self, what: str) -> None:

@@ -43,7 +43,7 @@ def check_node(study: StudyFolder, inputs: InputCache) -> None:
     from mtl.study.jobs.plan import make_plan
 
     # Finished runs that were kept despite a change of the code are not repeated.
-    plan = make_plan(read_configuration(StudyConfig, study.plan), study, inputs, keep_code=True)
+    plan = make_plan(read_configuration(StudyConfig, study.study_file), study, inputs, keep_code=True)
     wanted = {job.name: job.made_of for job in study.jobs()}
     for job in plan.jobs:
         there = wanted.get(job.name, {})

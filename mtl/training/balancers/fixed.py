@@ -22,7 +22,7 @@ class Fixed(Balancer):
     def __init__(self, weights: Sequence[float]) -> None:
         super().__init__()
         if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-            raise ValueError(f"task weights {list(weights)}: give finite numbers, none below 0")
+            raise ValueError(f"task weights {list(weights)}: use finite numbers, none below 0")
         # Not in checkpoints: they must not bring back weights that the user has since changed.
         self.register_buffer("weights", torch.tensor(list(weights), dtype=torch.float32), persistent=False)
 

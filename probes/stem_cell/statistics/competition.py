@@ -150,7 +150,7 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
         means.select(*cell, "static", "stl", "joint"), on=cell, how="left", maintain_order="left"
     )
     if table["stl"].null_count() or table["joint"].null_count() or means.height != table.height:
-        raise ValueError("masks and probes are of encoders of different shapes: give runs of one encoder")
+        raise ValueError("masks and probes are of encoders of different shapes: use runs of one encoder")
     return table.with_columns(loss=pl.col("stl") - pl.col("joint"))
 
 

@@ -88,7 +88,7 @@ def equivalence(
     """
     limit = margin_for(len(remedy)) if margin is None else margin
     if not limit > 0:
-        raise ValueError(f"a margin of {limit:g} points: give one above 0")
+        raise ValueError(f"a margin of {limit:g} points: use one above 0")
     differences = _paired(remedy, single)
     mean, error, freedom = _moments(differences)
     low, high = t_interval(mean, error, freedom, 1 - 2 * LEVEL)

@@ -39,7 +39,7 @@ def best_of_both(
     layers, heads = rank.shape
     largest = layers * (heads - heads % 2)
     if size % 2 or not 2 <= size <= largest:
-        raise ValueError(f"a pool of {size} heads: give an even number from 2 to {largest}")
+        raise ValueError(f"a pool of {size} heads: use an even number from 2 to {largest}")
     order = np.argsort(rank, axis=1, kind="stable")
     cost = np.concatenate(
         [np.zeros((layers, 1)), np.cumsum(np.take_along_axis(rank, order, axis=1), axis=1)], axis=1

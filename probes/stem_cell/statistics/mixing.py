@@ -79,7 +79,7 @@ def overlap_by_claims(
     joined = heads.join(number, on=KEYS, how="left", maintain_order="left")
     for row in joined.filter(pl.col("claimants").is_null()).iter_rows(named=True):
         name = head_name(Site(row["attention"], row["layer"]), row["head"], sites_of(heads))
-        raise ValueError(f"no claims on {name}: give masks of the same encoder")
+        raise ValueError(f"no claims on {name}: use masks of the same encoder")
     kinds = joined["claimants"].to_numpy().clip(max=2)
     strata = heads.select(pl.struct("attention", "layer").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     orders = permutations_within(strata, draws, np.random.default_rng(seed))
@@ -171,7 +171,7 @@ def _by_seed(overlaps: pl.DataFrame) -> tuple[pl.DataFrame, Float[np.ndarray, "s
     counts = means.group_by("seed").agg(pl.len(), fewest=pl.col("runs").min(), most=pl.col("runs").max())
     pairs = means.select("attention", "layer", "first", "second").n_unique()
     if (counts["len"] != pairs).any() or (counts["fewest"] != counts["most"]).any():
-        raise ValueError("the runs have different heads: give runs of one encoder of which none is cut")
+        raise ValueError("the runs have different heads: use runs of one encoder of which none is cut")
     values = np.zeros((len(seeds), len(place), len(place)))
     for seed, kind, layer, first, second, overlap, _ in means.iter_rows():
         one, other = place[kind, layer, first], place[kind, layer, second]

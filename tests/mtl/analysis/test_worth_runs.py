@@ -137,16 +137,16 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
     [
         (["ablate", "RUN", "--heads=9.1"], "layers 0 to 2"),
         (["ablate", "RUN", "--heads=a"], "write a head as L2H9 and a whole layer as L2"),
-        (["ablate", "RUN", "--heads=1", "--mask=x"], "give one of them"),
+        (["ablate", "RUN", "--heads=1", "--mask=x"], "use one of them"),
         (["ablate", "RUN", "--heads=1", "--out=x.parquet"], "with --json_out=FILE"),
         (["ablate", "RUN", "--draws=0"], "at least 1"),
         (["ablate", "RUN", "--heads=0.1", "--json_out=RUN"], "it is a folder, no file"),
-        (["ablate", "RUN", "--seed=-1"], "seed=-1: give a number from 0 to 4,294,967,295"),
+        (["ablate", "RUN", "--seed=-1"], "seed=-1: use a number from 0 to 4,294,967,295"),
         (["ablate", "RUN", "--task=srl"], "has no task 'srl'"),
         (["ablate", "RUN/nowhere"], "not a run folder"),
-        (["importance", "RUN", "--steps=-1"], "give 0"),
+        (["importance", "RUN", "--steps=-1"], "use 0"),
         (["importance", "RUN", "--sentences=0"], "at least 1"),
-        (["importance", "RUN", "--top=-1"], "top=-1: give 0 or more"),
+        (["importance", "RUN", "--top=-1"], "top=-1: use 0 or more"),
     ],
 )
 def test_bad_input_is_one_line(run, capsys, words, message) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
-from mtl.models.batches import BatchLoader, Example, aligned_plan, examples
+from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
@@ -45,5 +45,5 @@ def corpus(model: JointModel, toy: Path, count: int = 12) -> list[Example]:
 
 def loader(model: JointModel, examples: Sequence[Example], tokens: int) -> BatchLoader:
     """Batches of at most so many padded subwords."""
-    plan = aligned_plan(examples, tuple(model.tasks), tokens, None, None)
+    plan = aligned_batches(examples, tuple(model.tasks), tokens, None, None)
     return BatchLoader(examples, model.encoder.tokenizer, model.tasks, plan)

@@ -43,7 +43,7 @@ def test_an_encoder_is_written_that_others_take(tiny_encoder: Path, tmp_path: Pa
     table = pl.read_parquet(out / "mixing.parquet")
     assert table.height == tiny.LAYERS * tiny.HEADS * 10
     assert main(["collaborate", str(tiny_encoder), "--dim=10", f"--out={out}"]) == 2
-    assert "exists, and is no empty folder: give another --out" in capsys.readouterr().err
+    assert "exists, and is no empty folder: use another --out" in capsys.readouterr().err
     assert main(["collaborate", str(out), "--dim=5", f"--out={tmp_path / 'again'}"]) == 2
     assert "share query and key components already" in capsys.readouterr().err
 
@@ -55,7 +55,7 @@ def test_nothing_that_is_there_is_replaced(name, tiny_encoder, tmp_path, capsys)
     for file in files:
         file.write_text("mine")
     assert main(["collaborate", str(tiny_encoder), "--dim=5", f"--out={tmp_path / name}"]) == 2
-    faults = {"folder": "exists, and is no empty folder: give another --out", "file.txt": "is a file, no"}
+    faults = {"folder": "exists, and is no empty folder: use another --out", "file.txt": "is a file, no"}
     assert faults[name] in capsys.readouterr().err
     assert [file.read_text() for file in files] == ["mine", "mine"]
 
@@ -132,15 +132,15 @@ def test_energy_of_several_models(runs: Path, tiny_encoder: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["collaborate", "ENCODER", "--dim=0", "--out=x"], f"dim=0: give 1 to {FULL} components"),
-        (["collaborate", "ENCODER", f"--dim={FULL + 1}", "--out=x"], f"give 1 to {FULL} components"),
+        (["collaborate", "ENCODER", "--dim=0", "--out=x"], f"dim=0: use 1 to {FULL} components"),
+        (["collaborate", "ENCODER", f"--dim={FULL + 1}", "--out=x"], f"use 1 to {FULL} components"),
         (["collaborate", "ENCODER", "--dim=5", "--out=x", "--lengths=[2]"], "sentences of 3 to"),
-        (["collaborate", "ENCODER", "--dim=5", "--out=x", "--seed=-1"], "seed=-1: give a number from 0"),
-        (["collaborate", "ENCODER", "--dim=5", "--out=x", "--rounds=0"], "rounds=0: give at least 1"),
+        (["collaborate", "ENCODER", "--dim=5", "--out=x", "--seed=-1"], "seed=-1: use a number from 0"),
+        (["collaborate", "ENCODER", "--dim=5", "--out=x", "--rounds=0"], "rounds=0: use at least 1"),
         (["energy", "ENCODER", "ENCODER"], "a model is given twice"),
-        (["energy", "ENCODER", "--out=x.txt"], "give a file that ends in .parquet or .csv"),
+        (["energy", "ENCODER", "--out=x.txt"], "use a file that ends in .parquet or .csv"),
         (["energy", "ENCODER", "--out=nowhere/x.csv"], "the folder nowhere does not exist"),
-        (["energy", "ENCODER", "--figure=x.gif"], "give a file that ends in .pdf, .png, .svg"),
+        (["energy", "ENCODER", "--figure=x.gif"], "use a file that ends in .pdf, .png, .svg"),
         (["energy", "ENCODER", "--out=x.csv", "--mixing=x.csv"], "name the same file, x.csv"),
         (["energy", "ENCODER", "--mixing=x.csv"], "share no components"),
         (["figure", "energy", "ENCODER/config.json", "--out=x.svg"], "is no table of captured variance"),

@@ -191,14 +191,14 @@ def test_learned_gates_are_points_of_the_curve(run) -> None:
     [
         (["RUN", "--by=importence"], "did you mean 'importance'"),
         (["RUN", "--by=[random,random]"], "twice"),
-        (["RUN", "--by=[]"], "--by=[] names no order: give one, or --gates or --targets"),
+        (["RUN", "--by=[]"], "--by=[] names no order: use one, or --gates or --targets"),
         (["RUN", "--by=gates"], "--gates=[RUN,...]"),
         (["RUN", "--by=fisher"], "'mtl importance RUN' makes it"),
         (["RUN", "--by=integrated"], "'mtl importance RUN --steps=N' makes it"),
         (["RUN", "--by=confidence"], "'mtl probe RUN' makes it"),
-        (["RUN", "--draws=0"], "draws=0: give at least 1"),
-        (["RUN", "--steps=0"], "steps=0: give at least 1"),
-        (["RUN", "--epochs=0"], "epochs=0: give at least 1"),
+        (["RUN", "--draws=0"], "draws=0: use at least 1"),
+        (["RUN", "--steps=0"], "steps=0: use at least 1"),
+        (["RUN", "--epochs=0"], "epochs=0: use at least 1"),
         (["RUN", "--targets=[-1]"], "above 0"),
         (["RUN", "--task=srl"], "has no task 'srl'"),
         (["RUN", "--cut", "--rounds=0"], "rounds=0"),
@@ -216,15 +216,15 @@ def test_bad_input_is_one_line(run, capsys, words, message) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seed=-1"], "seed=-1: give a number from 0 to 4,294,967,295"),
-        (["--rank_sentences=0"], "rank_sentences=0: give at least 1"),
-        (["--targets=[0.5]", "--gates_epochs=0"], "gates_epochs=0: give at least 1"),
+        (["--seed=-1"], "seed=-1: use a number from 0 to 4,294,967,295"),
+        (["--rank_sentences=0"], "rank_sentences=0: use at least 1"),
+        (["--targets=[0.5]", "--gates_epochs=0"], "gates_epochs=0: use at least 1"),
         (["--gates_epochs=1"], "--gates_epochs has no effect without --targets"),
-        (["--cut", "--batches=[0]"], "batches=[0]: give at least 1"),
+        (["--cut", "--batches=[0]"], "batches=[0]: use at least 1"),
         (["--gates=[RUN/nowhere]"], "not a run folder"),
         (["--gates=[RUN]"], "has no gates"),
         (["--targets=[4,1000]"], "--targets=1000: target 1000: there are only 12 heads"),
-        (["--targets=[2.5]"], "--targets=2.5: gates.target_open=2.5: give a share of the heads"),
+        (["--targets=[2.5]"], "--targets=2.5: gates.target_open=2.5: use a share of the heads"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_measured(run, capsys, words, message) -> None:
@@ -278,7 +278,7 @@ def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> No
     weights.write_text("mine")
     mask = tmp_path / "gates.parquet"
     faults = {
-        tmp_path / "mine": "exists, and is no empty folder: give another --out",
+        tmp_path / "mine": "exists, and is no empty folder: use another --out",
         weights: "is a file, no folder",
     }
     for out, fault in faults.items():

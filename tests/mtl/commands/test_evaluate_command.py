@@ -55,11 +55,11 @@ def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
     bare = [dataclasses.replace(sentence, arcs=None, tags=None, upos=None) for sentence in sentences]
     write_jsonl(tmp_path / "bare" / "test.jsonl", bare)
     assert main(["evaluate", str(run), f"--corpus={tmp_path / 'bare'}"]) == 2
-    message = "no test sentence of 8 is annotated for pos, dep: give another --corpus or --split"
+    message = "no test sentence of 8 is annotated for pos, dep: use another --corpus or --split"
     assert message in capsys.readouterr().err
     file = tmp_path / "bare" / "test.jsonl"
     assert main(["evaluate", str(run), f"--corpus={file}"]) == 2
-    assert f"corpus.path={file}: a file, no folder: give the folder" in capsys.readouterr().err
+    assert f"corpus.path={file}: a file, no folder: use the folder" in capsys.readouterr().err
 
 
 def test_sentences_that_the_model_was_trained_on_are_counted(run, tmp_path, capsys) -> None:

@@ -109,7 +109,7 @@ def _no_memory() -> RuntimeError:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (PermissionError(errno.EACCES, "", "/x"), 2, "mtl: /x: permission denied: give another place"),
+        (PermissionError(errno.EACCES, "", "/x"), 2, "mtl: /x: permission denied: use another path"),
         (OSError(errno.EROFS, "", "/x"), 2, "mtl: /x: the file system is read-only"),
         (NotADirectoryError(errno.ENOTDIR, "", "/x"), 2, "mtl: /x: a part of this path is a file"),
         (OSError(errno.ENAMETOOLONG, "", "/x"), 2, "mtl: /x: the name is too long"),

@@ -162,9 +162,9 @@ def test_what_cannot_be_annotated_is_skipped_counted_and_named(output, runs, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--max_words=0"], "--max_words=0: give at least 1"),
+        (["--max_words=0"], "--max_words=0: use at least 1"),
         (["--input=tokens", "--language=de"], "--language=de: for running text only"),
-        (["--input=pairs"], "is for pairs: give another --input"),
+        (["--input=pairs"], "is for pairs: use another --input"),
         (["nowhere.txt"], "nowhere.txt: no such file or folder"),
         (["a", "b"], "'b' is one argument too many; usage: mtl predict RUN [FILE]"),
     ],
@@ -200,4 +200,4 @@ def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None
     for line, hinted in (("我们在巴黎吃饭。\nПривет.", 1), ("यह घर है।", 1), ("Ça va, 3 €?", 0), ("123 !", 0)):
         given(monkeypatch, line.encode())
         assert main(["predict", str(runs["text"])]) == 0
-        assert capsys.readouterr().err.count("rules for English: give --language") == hinted
+        assert capsys.readouterr().err.count("rules for English: use --language") == hinted

@@ -128,12 +128,12 @@ def test_a_pair_given_the_wrong_way_round_is_refused(tmp_path, capsys):
         json.dumps({**settings, "source_lang": "digits", "target_lang": "names"})
     )
     message = refused(words(tmp_path, folder, "names", "digits"), capsys)
-    assert "translates from digits to names, the other way round: give translate.source=digits" in message
+    assert "translates from digits to names, the other way round: use translate.source=digits" in message
 
 
 def test_models_of_the_other_shape_are_refused(tiny_encoder, toy, tmp_path, capsys):
     message = refused(words(tmp_path, tiny_encoder, "digits", "names"), capsys)
-    assert "has no decoder that reads an encoder, and cannot translate: give an encoder-decoder" in message
+    assert "has no decoder that reads an encoder, and cannot translate: use an encoder-decoder" in message
     folder = checkpoint("bart", of_digits(), tmp_path / "checkpoint")
     tagging = [
         "train",

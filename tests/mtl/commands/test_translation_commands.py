@@ -63,7 +63,7 @@ def test_lines_are_translated_and_empty_ones_kept(run, monkeypatch, capsys):
     assert main(["translate", str(run.folder), "--beam=0"]) == 2
     capsys.readouterr()
     assert main(["translate", str(run.folder), "--length_penalty=1000"]) == 2
-    assert "--length_penalty=1000.0: give a number from -100 to 100" in capsys.readouterr().err
+    assert "--length_penalty=1000.0: use a number from -100 to 100" in capsys.readouterr().err
 
 
 def test_a_run_is_scored_on_other_files_and_exported(run, tmp_path, capsys):

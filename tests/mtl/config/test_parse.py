@@ -181,7 +181,7 @@ def test_a_fault_of_a_file_names_the_file_once_and_one_of_the_command_line_none(
     with pytest.raises(InputError, match=r"good\.yaml: line 1: seed"):
         train(str(bad), str(good))
     good.write_text("\ngates: {lr: 1000}")
-    with pytest.raises(InputError, match=r"good\.yaml: line 2: gates\.lr=1000.0: give a number above"):
+    with pytest.raises(InputError, match=r"good\.yaml: line 2: gates\.lr=1000.0: use a number above"):
         train(str(good))
 
 

@@ -40,7 +40,7 @@ def test_a_long_text_is_split() -> None:
     [
         ("german", r"--language=german: no such language.*\(spaCy's are af, .*zh\)$"),
         ("", "no such language"),
-        ("th", "--language=th: .*PyThaiNLP.* Or split the words and give --input=tokens$"),
+        ("th", "--language=th: .*PyThaiNLP.* Or split the words and use --input=tokens$"),
     ],
 )
 def test_what_there_is_not_is_said_in_one_line(language: str, message: str) -> None:

@@ -262,7 +262,7 @@ def test_translators_with_a_bias_that_layers_hand_on_are_refused(name: str) -> N
 
 @pytest.mark.parametrize("dim", [0, -1, FULL + 1])
 def test_too_few_and_too_many_components(dim: int) -> None:
-    with pytest.raises(InputError, match=f"dim={dim}: give 1 to {FULL} components"):
+    with pytest.raises(InputError, match=f"dim={dim}: use 1 to {FULL} components"):
         collaborate(tiny.model("bert"), dim)
 
 

@@ -204,7 +204,7 @@ def test_heads_of_a_group_have_one_gate() -> None:
     assert (gates.log_alpha[..., 0] != gates.log_alpha[..., 3]).all()
     again = HeadGates(**gates.configuration())
     assert again.group == 3
-    with pytest.raises(ValueError, match="group 4: give a number that divides 6 heads"):
+    with pytest.raises(ValueError, match="group 4: use a number that divides 6 heads"):
         HeadGates(2, 6, group=4)
 
 
@@ -217,7 +217,7 @@ def test_a_target_chooses_whole_groups() -> None:
     best = gates.open().unflatten(-1, (3, 2))
     assert torch.equal(best[..., 0], best[..., 1])
     assert HeadTarget(gates, 0.4).wanted == (4,)
-    with pytest.raises(InputError, match="target 5: heads go by groups of 2: give a multiple of 2"):
+    with pytest.raises(InputError, match="target 5: heads go by groups of 2: use a multiple of 2"):
         HeadTarget(gates, 5)
 
 

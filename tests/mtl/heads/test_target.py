@@ -232,7 +232,7 @@ def test_target_as_number_of_heads(target: float, wanted: int) -> None:
         (0, "share of the heads in"),
         (-0.5, "share of the heads in"),
         (float("nan"), "share of the heads in"),
-        (0.001, "less than one of 144 heads; give 0.0069 or more"),
+        (0.001, "less than one of 144 heads; use 0.0069 or more"),
         (145, "there are only 144 heads"),
         (float("inf"), "there are only 144 heads"),
         (1.5, "must be whole"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.models.batches import Example, aligned_plan, buckets
+from mtl.models.batches import Example, aligned_batches, buckets
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence
 
@@ -64,7 +64,7 @@ CORPUS = [
 
 
 def test_an_aligned_plan_has_every_annotated_sentence_once_for_all_tasks():
-    steps = aligned_plan(CORPUS, ("pos", "dep"), 20, None, np.random.default_rng(0))
+    steps = aligned_batches(CORPUS, ("pos", "dep"), 20, None, np.random.default_rng(0))
     assert sorted(index for step in steps for index in step.indices) == [0, 1, 3, 4]
     assert {step.tasks for step in steps} == {("pos", "dep")}
 

@@ -81,7 +81,7 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
     assert encoder.word_dropout == 0
     assert encoder.note is not None
     assert "no mask token" in encoder.note
-    with pytest.raises(InputError, match="LlamaModel has neither: give word_dropout=0"):
+    with pytest.raises(InputError, match="LlamaModel has neither: use word_dropout=0"):
         bare(reading=Reading(word_dropout=0.1))
     # An unknown token takes its place where that is asked for.
     tokenizer = bare_tokenizer(unk_token="<|end|>")

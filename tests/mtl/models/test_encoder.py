@@ -136,7 +136,7 @@ def test_word_dropout_masks_whole_words_and_only_in_training() -> None:
 def test_word_dropout_without_a_token_for_it_is_refused() -> None:
     bare = tiny.tokenizer("bert")
     bare.mask_token = bare.unk_token = None
-    with pytest.raises(InputError, match="tokenizer of BertModel has neither: give word_dropout=0"):
+    with pytest.raises(InputError, match="tokenizer of BertModel has neither: use word_dropout=0"):
         Encoder.from_config(tiny.config("bert"), bare, Reading(word_dropout=0.3))
     encoder = Encoder.from_config(tiny.config("bert"), bare)
     assert encoder.word_dropout == 0

@@ -186,7 +186,7 @@ def test_a_path_is_never_asked_for_on_the_hub(hub: Hub):
 
 @pytest.mark.parametrize(("token", "status"), [(None, 403), ("other", 403)])
 def test_a_push_without_the_right_is_one_line(hub: Hub, token: str | None, status: int):
-    with pytest.raises(InputError, match=f"^someone/parser: the hub answers {status} .*give a token"):
+    with pytest.raises(InputError, match=f"^someone/parser: the hub answers {status} .*use a token"):
         model_of().push_to_hub("someone/parser", token=token or False)
     assert hub.repositories == {}
 

@@ -54,12 +54,12 @@ def test_masks_that_are_equal_can_be_shared(path):
 @pytest.mark.parametrize(
     ("masks", "message"),
     [
-        ({"pos": ONES, "dep": 0 * ONES}, "has a mask per task: give gates.scope=per_task"),
+        ({"pos": ONES, "dep": 0 * ONES}, "has a mask per task: use gates.scope=per_task"),
         ({"pos": ONES}, "has no mask for dep: it has pos; every task of the run needs one"),
         ({"pos": ONES, "dep": ONES, "dpe": ONES}, "mask for an unknown task: 'dpe': did you mean 'dep'?"),
         (
             {"pos": ONES, "dep": 1.5 * ONES},
-            "the gate of dep at L0H0 is 1.5: give a number from 0",
+            "the gate of dep at L0H0 is 1.5: use a number from 0",
         ),
         ({"pos": ONES, "dep": np.nan * ONES}, "the gate of dep .* is nan"),
         ({"pos": -ONES, "dep": ONES}, "the gate of pos .* is -1.0"),

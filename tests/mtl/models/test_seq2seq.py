@@ -86,7 +86,7 @@ def test_the_loss_is_that_of_transformers(architecture):
         theirs = model.encoder.transformer(
             input_ids=batch.subwords.input_ids, attention_mask=batch.subwords.attention_mask, labels=pieces
         )
-    assert batch.units["translate"] == int((pieces != UNKNOWN).sum())
+    assert batch.loss_units["translate"] == int((pieces != UNKNOWN).sum())
     assert losses["translate"].item() == pytest.approx(float(theirs.loss), rel=1e-6)
     scores = theirs.logits.flatten(0, 1)
     smoothed = functional.cross_entropy(scores, pieces.flatten(), label_smoothing=0.1)
@@ -251,7 +251,7 @@ def test_a_checkpoint_for_other_languages_is_refused():
     require_languages("opus", config, None, "en", "de")
     require_languages("opus", config, None, "", "")
     require_languages("opus", BertConfig(), None, "de", "en")
-    with pytest.raises(InputError, match="opus translates from en to de, the other way round: give"):
+    with pytest.raises(InputError, match="opus translates from en to de, the other way round: use"):
         require_languages("opus", config, None, "de", "en")
     with pytest.raises(InputError, match="from en to de, not from en to fr"):
         require_languages("opus", config, None, "en", "fr")

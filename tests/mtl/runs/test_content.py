@@ -47,13 +47,13 @@ def test_equal_files_at_two_places_are_one_encoder(tmp_path, encoders, recorded)
     check_encoders({str(folder): encoder_of(Run.open(folder)) for folder in runs})
     if all(recorded):  # else settings are compared by path, which a note says
         assert draw("grey", runs).tables[""]["masks"].unique().to_list() == [2]
-    data = gather(study.root, "test", TrainConfig().main_figures())
+    data = gather(study.root, "test", TrainConfig().main_scores())
     assert data.gates is not None
     assert set(data.gates["task"]) == {"pos", "dep"}
     # The probes of the encoder before training, at the other place.
     study.static(target=str(encoders["moved"]))
     study.probe(runs[0], ["pos"], target=str(encoders["here"]))
-    notes = gather(study.root, "test", TrainConfig().main_figures()).notes
+    notes = gather(study.root, "test", TrainConfig().main_scores()).notes
     assert not [note for note in notes if "has probes of" in note]
 
 

@@ -217,7 +217,7 @@ def test_figures_of_one_run(folders, seeds, name, end, tmp_path):
 
 @pytest.mark.parametrize(("name", "out"), [("rgb", "x.gif"), ("rgb", "x"), ("animation", "x.png")])
 def test_a_wrong_suffix(seeds, name, out, tmp_path):
-    with pytest.raises(InputError, match="give a file that ends in"):
+    with pytest.raises(InputError, match="use a file that ends in"):
         figure(name, seeds, tmp_path / out)
 
 
@@ -403,7 +403,7 @@ def test_a_damaged_table_of_gates_is_named(tmp_path, name) -> None:
 
 def test_a_run_given_twice_is_refused(tmp_path) -> None:
     run = Folders(tmp_path).run(["pos", "dep"])
-    with pytest.raises(InputError, match="is given twice: give every run once"):
+    with pytest.raises(InputError, match="is given twice: name every run once"):
         figure("grey", [run, run / ".." / run.name], tmp_path / "x.svg")
 
 

@@ -47,7 +47,7 @@ def test_a_family_that_cannot_be_copied_in_is_refused_when_the_study_is_planned(
     assert dry_run(tmp_path, toy, encoder, GRID) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f"run all-C-seed1: no heads can be copied in {encoder} (albert): one attention module" in line
-    assert line.endswith("leave the block out, or give another encoder")
+    assert line.endswith("leave the block out, or use another encoder")
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_claims_and_masks_of_another_shape_are_refused_when_the_study_is_planned
     block = GRID[1] | {"set": {"clones.kind": "routed", "clones.claims": str(path)}}
     assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "about 6 layers of 12 heads, and the encoder has 3 layers of 4: give claims on the same" in line
+    assert "about 6 layers of 12 heads, and the encoder has 3 layers of 4: use claims on the same" in line
     gates(tmp_path / "given", "pos", 1)
     masks = tmp_path / "given" / "gates.parquet"
     fixed = {"setups": ["pos"], "masks": ["fixed"], "set": {"gates.masks": str(masks)}}
     assert dry_run(tmp_path, toy, tiny_encoder, [fixed]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f"{masks} is a mask over 1 layers of 3 heads, but the encoder {tiny_encoder} has 3 layers" in line
-    assert line.endswith("give masks that were learned on it")
+    assert line.endswith("use masks that were learned on it")
 
 
 def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) -> None:

@@ -220,11 +220,11 @@ def test_routed_copies_are_gated_probed_and_measured(words: list[str], tmp_path:
     ("settings", "message"),
     [
         (["--clones.kind=routed", "--tasks=pos"], "is for two tasks or more"),
-        (["--clones.kind=routed", "--clones.claims=null"], "give clones.claims=FILE"),
+        (["--clones.kind=routed", "--clones.claims=null"], "use clones.claims=FILE"),
         (["--clones.kind=transplant", "--clones.heads=all"], "needs heads to overwrite"),
         (["--clones.kind=rows", "--gradient_conflict_every=2"], "clones.kind that makes a row per task"),
         (["--clones.kind=routed", "--tasks=pos,con"], "has no claims of con, only of pos, dep"),
-        (["--clones.noise=2"], "clones.noise=2.0: give a number from 0 to 1"),
+        (["--clones.noise=2"], "clones.noise=2.0: use a number from 0 to 1"),
     ],
 )
 def test_bad_settings_are_one_line(words: list[str], settings: list[str], message: str, capsys) -> None:

@@ -48,7 +48,7 @@ def study(tmp_path_factory) -> ContestStudy:
 
 @pytest.fixture(scope="module")
 def data(study):
-    return gather(study.root, "test", TrainConfig().main_figures())
+    return gather(study.root, "test", TrainConfig().main_scores())
 
 
 def test_draws_are_one_setup_and_a_mask_each(data):

@@ -147,18 +147,18 @@ def test_importance_can_say_which_heads_are_best(world):
         ({"overlap": {"runs": ["nowhere/*"]}}, r"overlap\.runs=nowhere/\*: no runs there"),
         ({"overlap": {"runs": []}}, r"overlap\.runs=\[\]: no runs there"),
         ({"overlap": {"by": "importance"}}, r"none of 4 runs has importance of heads for pos"),
-        ({"overlap": {"shared": [5]}}, r"overlap\.shared=5: give a number from 0 to overlap\.heads=4"),
+        ({"overlap": {"shared": [5]}}, r"overlap\.shared=5: use a number from 0 to overlap\.heads=4"),
         ({"overlap": {"pool": 6}}, "overlap of pos.dep: 4 heads for each of two masks .* a pool of 6 heads"),
         (
             {"overlap": {"pool": 40}},
-            "overlap of pos.dep: a pool of 40 heads: give an even number from 2 to 12",
+            "overlap of pos.dep: a pool of 40 heads: use an even number from 2 to 12",
         ),
         (
             {"block": {"setups": ["pos+dep+srl"]}},
             r"overlap is between two tasks, and setup 'pos\+dep\+srl' has",
         ),
         ({"block": {"setups": ["pos+srl"]}}, "none of 4 runs has log_alpha of heads for srl"),
-        ({"block": {"masks": ["dynamic"]}}, r"give masks: \[fixed_per_task\] beside it"),
+        ({"block": {"masks": ["dynamic"]}}, r"use masks: \[fixed_per_task\] beside it"),
         ({"block": {"set": {"gates.masks": "m"}}}, r"leave gates\.masks out"),
     ],
 )
@@ -180,7 +180,7 @@ def test_scores_of_drawn_masks_stand_beside_their_overlap(world):
     with carrying_out(plan):
         jobs = [configuration_from(TrainConfig, job.config) for job in plan.jobs]
         runs = [train(config, console=Console(quiet=True)) for config in jobs]
-    scores, notes = overlap_scores(runs, "test", TrainConfig().main_figures())
+    scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
     assert notes == ()
     assert scores.select("pair", "overlap", "draw", "task", "figure", "heads", "seed").rows() == [
         ("pos+dep", shared, 1, task, figure, 4, 1)

@@ -136,7 +136,7 @@ def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: 
 
 
 def test_a_number_below_zero_is_refused():
-    with pytest.raises(InputError, match="gradient_conflict_every=-1: give a number from 0 to 1,000,000"):
+    with pytest.raises(InputError, match="gradient_conflict_every=-1: use a number from 0 to 1,000,000"):
         configured("mtl train", TrainConfig, ["--tasks=pos,dep", "--gradient_conflict_every=-1"])
 
 

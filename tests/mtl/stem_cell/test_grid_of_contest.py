@@ -95,14 +95,14 @@ def test_a_block_has_masks_of_one_source():
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (Block(("pos+dep",), overlap=OverlapConfig()), r"give masks: \[fixed_per_task\] beside it"),
+        (Block(("pos+dep",), overlap=OverlapConfig()), r"use masks: \[fixed_per_task\] beside it"),
         (
             Block(("pos",), ("fixed_per_task",), overlap=OverlapConfig()),
             "overlap is between two tasks, and setup 'pos' has pos",
         ),
         (
             Block(("pos+dep",), ("fixed_per_task",), overlap=OverlapConfig(shared=(13,))),
-            "overlap.shared=13: give a number from 0 to overlap.heads=12",
+            "overlap.shared=13: use a number from 0 to overlap.heads=12",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_what_is_missing_is_one_line(study, tmp_path, capsys):
     albert = tiny.model("albert")
     collaborate(albert, 6, steps=1, starts=1)
     other.model(five, albert)
-    with pytest.raises(InputError, match=r"is a model of the family albert, .* of bert: give models that"):
+    with pytest.raises(InputError, match=r"is a model of the family albert, .* of bert: use models that"):
         figure("mixing", [*paths(study, "*-dynamic-*", "joint1"), five], out)
     again = other.run(["pos", "dep"], 1, pruning="none", probe=False, name="again")
     other.model(again / "model", collaborative(1))

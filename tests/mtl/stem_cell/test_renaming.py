@@ -204,7 +204,7 @@ def contents(table: pl.DataFrame) -> list[tuple[object, ...]]:
 
 
 def evidence_of(root: Path) -> dict[str, object]:
-    data = gather(root, "test", TrainConfig().main_figures())
+    data = gather(root, "test", TrainConfig().main_scores())
     found: dict[str, object] = {
         "setups": data.setups,
         "pruning": data.pruning and contents(data.pruning.points),

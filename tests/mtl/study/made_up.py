@@ -48,5 +48,5 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
                 run.config.tasks, run.config.seed, pruning=run.config.pruning, name=run.name,
                 scope=run.config.gates.scope, gates=gates, probe=run.probes is not None,
             )  # fmt: skip
-    folder.plan.write_text(yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False))
+    folder.study_file.write_text(yaml.safe_dump(plain(dataclasses.asdict(study)), sort_keys=False))
     return folder

@@ -313,7 +313,7 @@ def test_what_the_state_of_a_study_has_no_use_for_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "/abs"])
 def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
-    with pytest.raises(InputError, match=r"^name=.*give a plain name"):
+    with pytest.raises(InputError, match=r"^name=.*use a plain name"):
         folder_of([str(tmp_path / "s.yaml"), f"--name={name}"])
 
 

@@ -111,7 +111,7 @@ def test_mtl_report_on_a_study_goes_by_its_file(tmp_path, no_figures):
 )
 def test_a_damaged_study_file_is_said(tmp_path, text):
     folder = carry_out(tmp_path / "s", config(SINGLE))
-    folder.plan.write_text(text)
+    folder.study_file.write_text(text)
     with pytest.raises(InputError, match=r"study\.yaml|singel"):
         report(folder.path)
 

@@ -198,4 +198,4 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
 
 def test_a_folder_without_a_sweep(tmp_path):
     with pytest.raises(InputError, match="holds no sweep"):
-        SweepFolder(tmp_path).read_plan()
+        SweepFolder(tmp_path).read_sweep()

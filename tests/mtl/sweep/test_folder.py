@@ -55,15 +55,15 @@ def test_a_damaged_storage(bench, capsys):
 def test_a_damaged_plan(bench, text):
     sweep = bench()
     if text == "X":
-        text = json.dumps({**json.loads(sweep.folder.plan.read_text()), "made_of": {}})
-    sweep.folder.plan.write_text(text)
-    assert "sweep.json" in refusal(sweep.folder.read_plan)
+        text = json.dumps({**json.loads(sweep.folder.sweep_file.read_text()), "made_of": {}})
+    sweep.folder.sweep_file.write_text(text)
+    assert "sweep.json" in refusal(sweep.folder.read_sweep)
 
 
 def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(bench, capsys):
     sweep = bench()
     sweep.work()
-    sweep.folder.plan.unlink()
+    sweep.folder.sweep_file.unlink()
     assert "holds trials" in refusal(list, preview(sweep.sweep, sweep.folder, None))
     for words in (["sweep", str(sweep.folder.path), "--status"], ["report", str(sweep.folder.path)]):
         assert main(words) == 2
@@ -74,7 +74,7 @@ def test_trials_without_their_plan_are_not_taken_for_those_of_another_sweep(benc
 
 def test_a_start_that_was_killed_begins_again(bench):
     sweep = bench()
-    sweep.folder.plan.unlink()
+    sweep.folder.sweep_file.unlink()
     # The direction in the storage that was left is the first one's.
     other = sweep_of(metric={"name": "loss/pos", "goal": "minimize"})
     assert sweep.folder.start(other, {}, MADE_OF) == []
@@ -108,13 +108,13 @@ def test_a_full_disk_ends_the_work_and_it_goes_on(bench, monkeypatch):
 
 def test_what_may_change_does_and_the_order_of_points_does_not(bench):
     sweep = bench(limit=2)
-    sweep.folder.plan.unlink()
+    sweep.folder.sweep_file.unlink()
     sweep.folder.start(sweep.sweep, {"trainer": {"threads": 1}}, MADE_OF)
     sweep.work()
     parameters = dict(reversed(sweep.sweep.given["parameters"].items()))
     again = sweep_of(parameters=parameters, project="other", run_cap=6)
     assert sweep.folder.start(again, {"trainer": {"threads": 3}}, {**MADE_OF, "code": "new"}) != []
-    stored, base, made_of = sweep.folder.read_plan()
+    stored, base, made_of = sweep.folder.read_sweep()
     assert (stored.file.project, stored.file.run_cap, base) == ("other", 6, {"trainer": {"threads": 3}})
     assert made_of == MADE_OF
     sweep.sweep, sweep.limit = stored, 6

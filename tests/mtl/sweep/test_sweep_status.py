@@ -106,7 +106,7 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     shown(words)
     sweep = read_sweep(tmp_path / "search.yaml")
     bench = Bench(tmp_path / "sweeps", sweep, 4)
-    bench.folder.plan.unlink()
+    bench.folder.sweep_file.unlink()
     bench.folder.start(sweep, base_of(sweep), {"corpus": "c", "code": "d"})
     bench.work(None)
     files = {path: path.read_bytes() for path in bench.folder.path.rglob("*") if path.is_file()}
@@ -131,7 +131,7 @@ def test_a_local_sweep_without_an_end_is_refused_by_a_dry_run_too(shown):
     assert shown(text)[0] == 0
     code, lines, errors = shown(text, "--local")
     assert (code, lines) == (2, [])
-    assert "method random never ends: give run_cap in the file, or --trials=20" in errors
+    assert "method random never ends: use run_cap in the file, or --trials=20" in errors
     assert shown(text, "--local", "--trials=3")[0] == 0
 
 
@@ -140,7 +140,7 @@ def test_a_local_sweep_without_an_end_is_refused_by_a_dry_run_too(shown):
     [
         (["--join=a/b/c", "FILE"], "has no effect with --join"),
         (["--join=a/b/c", "--jobs=2"], "--jobs has no effect with --join"),
-        (["--join=a/b/c", "--trials=0"], "--trials=0: give a number from 1"),
+        (["--join=a/b/c", "--trials=0"], "--trials=0: use a number from 1"),
         (["FILE", "--jobs=2"], "--jobs has no effect without --local"),
         (["FILE", "--wandb=disabled"], "--wandb has no effect without --local"),
         (["FILE", "--sweeps=x"], "--sweeps has no effect without --local"),

@@ -124,7 +124,7 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first.kill()
     first.communicate()
     until(lambda: not of_sweep(folder.path, "mtl.sweep.worker"))
-    sweep, _, _ = folder.read_plan()
+    sweep, _, _ = folder.read_sweep()
     before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
     again = program(*arguments)
     out, errors = again.communicate(timeout=600)
@@ -172,7 +172,7 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     _, errors = first.communicate(timeout=240)
     assert first.returncode == 130
     assert "run the command again to resume" in errors
-    sweep, _, _ = folder.read_plan()
+    sweep, _, _ = folder.read_sweep()
     assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
     again = program(*arguments)
     out, _ = again.communicate(timeout=400)

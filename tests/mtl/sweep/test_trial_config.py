@@ -124,10 +124,10 @@ def test_figures_of_runs_are_known():
             {"early_terminate": {"type": "hyperband", "min_itr": 3}},
             "did you mean 'early_terminate.min_iter'?",
         ),
-        ({"early_terminate": {"type": "hyperband"}}, "give either min_iter, or max_iter and s"),
+        ({"early_terminate": {"type": "hyperband"}}, "use either min_iter, or max_iter and s"),
         (
             {"early_terminate": {"type": "hyperband", "max_iter": 9}},
-            "give either min_iter, or max_iter and s",
+            "use either min_iter, or max_iter and s",
         ),
         ({"early_terminate": {"type": "hyperband", "max_iter": 2, "s": 1}}, "leaves no comparison"),
         ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}}, "eta=1"),

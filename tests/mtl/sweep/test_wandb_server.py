@@ -89,7 +89,7 @@ def test_a_sweep_is_joined(server, capsys):
     )
     assert server.sweeps == []
     assert main(["sweep", "--join=xyz"]) == 2
-    assert "give ENTITY/PROJECT/ID" in capsys.readouterr().err
+    assert "use ENTITY/PROJECT/ID" in capsys.readouterr().err
 
 
 def test_without_a_key_the_way_out_is_said(server, file, monkeypatch, capsys):

@@ -60,12 +60,12 @@ def test_one_for_each_kind_with_gates(gates):
         ),
         (
             {"target_open": {"encoder": 3.0}},
-            "gates.target_open: nothing is given for decoder, cross: give a target or a penalty for each, or "
+            "gates.target_open: nothing is given for decoder, cross: set a target or a penalty for each, or "
             "gates.kinds=encoder",
         ),
         (
             {"penalty": {"encoder": 0.1}, "target_open": {"cross": 2.0}},
-            "gates.target_open and gates.penalty: nothing is given for decoder: give a target or a penalty "
+            "gates.target_open and gates.penalty: nothing is given for decoder: set a target or a penalty "
             "for each, or gates.kinds=cross,encoder",
         ),
         (
@@ -78,17 +78,17 @@ def test_one_for_each_kind_with_gates(gates):
         ),
         (
             {"target_open": {}},
-            "gates.target_open is empty: give a number for each of encoder, decoder, cross",
+            "gates.target_open is empty: use a number for each of encoder, decoder, cross",
         ),
         (
             {"target_open": {"encoder": 2.5}, "kinds": ("encoder",)},
-            "gates.target_open.encoder=2.5: give a share of the heads, at most 1, or a whole number of heads",
+            "gates.target_open.encoder=2.5: use a share of the heads, at most 1, or a whole number of heads",
         ),
         (
             {"target_open": {"encoder": -1.0}, "kinds": ("encoder",)},
-            "gates.target_open.encoder=-1.0: give a number above 0",
+            "gates.target_open.encoder=-1.0: use a number above 0",
         ),
-        ({"penalty": {"encoder": -1.0}, "kinds": ("encoder",)}, "gates.penalty.encoder=-1.0: give a number"),
+        ({"penalty": {"encoder": -1.0}, "kinds": ("encoder",)}, "gates.penalty.encoder=-1.0: use a number"),
         (
             {"target_open": {"encoder": 3.0, "decoder": 9.0, "cross": 3.0}},
             "gates.target_open.decoder=9: target 9: there are only 8 heads",

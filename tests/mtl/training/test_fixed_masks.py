@@ -156,7 +156,7 @@ def test_the_path_does_not_count_and_neither_do_settings_of_learned_masks():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pruning": "fixed"}, "pruning=fixed takes its masks from a file: give gates.masks=FILE"),
+        ({"pruning": "fixed"}, "pruning=fixed takes its masks from a file: use gates.masks=FILE"),
         ({"gates": GatesConfig(masks="m")}, "gates.masks=m is for pruning=fixed, and pruning=none"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_mask_of_another_shape_is_refused_before_anything_is_written(toy, tiny
     assert main(words) == 2
     errors = capsys.readouterr().err
     assert "a mask over 6 layers of 12 heads, but the encoder" in errors
-    assert "has 3 layers of 4 heads: give masks that were learned on it" in errors
+    assert "has 3 layers of 4 heads: use masks that were learned on it" in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "runs").exists() or not any(
         path.is_dir() for path in (tmp_path / "runs").iterdir()
@@ -193,7 +193,7 @@ def test_what_reads_a_run_reads_this_one(finished, tmp_path, capsys):
     assert main(["prune", run, "--task=dep", f"--out={tmp_path / 'cut'}"]) == 0
     assert f"{2 * LAYERS} of {LAYERS * HEADS} heads kept" in capsys.readouterr().out
     assert main(["report", str(finished.folder.parent)]) == 0
-    data = gather(finished.folder.parent, "test", TrainConfig().main_figures())
+    data = gather(finished.folder.parent, "test", TrainConfig().main_scores())
     assert data.gates is not None
     assert set(data.gates["task"]) == {"pos", "dep"}
     values, _ = worth_of([finished.folder])

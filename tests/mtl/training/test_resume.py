@@ -254,7 +254,7 @@ def test_settings_that_come_with_another_run_are_recorded_or_refused(config, cap
         (EncoderConfig(word_dropout=0.3), "encoder.word_dropout=0.3, but .* was trained with 0.1"),
         (
             EncoderConfig(name="somewhere/else"),
-            r"encoder.name=somewhere/else, but .* out \(of files, too\), or give --encoder.name=",
+            r"encoder.name=somewhere/else, but .* out \(of files, too\), or use --encoder.name=",
         ),
     ):
         with pytest.raises(InputError, match=message):

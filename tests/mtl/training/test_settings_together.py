@@ -215,7 +215,7 @@ FORBIDDEN = {
     "--pruning=gates_only --from=x",
     "balancer pcgrad compares the tasks' gradients in every step": "--balancer.name=pcgrad "
     "--batch.mode=separate",
-    "gates.target_open=3.5: give a share": "--gates.target_open=3.5",
+    "gates.target_open=3.5: use a share": "--gates.target_open=3.5",
     "gates.at_most needs gates.scope=per_task": "--gates.at_most=1 --pruning=dynamic",
     "gates.at_most is for a target's choice": "--gates.at_most=1 --pruning=dynamic --gates.scope=per_task "
     "--gates.penalty=1",
@@ -226,7 +226,7 @@ FORBIDDEN = {
     "seq2seq.components=8 is for the task translate": "--seq2seq.components=8",
     "translate is trained alone, because it uses a different model: leave out pos": "--tasks=translate,pos",
     "seq2seq.components=8 is for a model from scratch": "--tasks=translate --seq2seq.components=8",
-    "seq2seq.components=999: give 1 to 128 components": "--tasks=translate --seq2seq.components=999 "
+    "seq2seq.components=999: use 1 to 128 components": "--tasks=translate --seq2seq.components=999 "
     "--seq2seq.architecture=bart",
     "encoder.name=minilm has no decoder": "--tasks=translate",
 }  # fmt: skip
@@ -266,7 +266,7 @@ class Extended(TrainConfig):
 
 def test_settings_from_elsewhere_bring_their_ranges_rules_and_use():
     run = Extended(extra=Extra(rate=2, on=True))
-    assert list(out_of_range(run)) == ["extra.rate=2: give a number from 0 to 1"]
+    assert list(out_of_range(run)) == ["extra.rate=2: use a number from 0 to 1"]
     assert list(faults(run)) == ["extra.on needs masks: True"]
     assert dict(marked(Extended, Was))["extra.rate"] == Was(0.5)
     assert "extra.rate" in [key for key, _ in marked(Extended, Joint)]

@@ -152,10 +152,10 @@ def test_digits_are_learned_with_shared_components(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Seq2SeqConfig("marian", components=0), "seq2seq.components=0: give a number from 1 to"),
-        (Seq2SeqConfig("marian", width=64, components=65), "components=65: give 1 to 64 components"),
+        (Seq2SeqConfig("marian", components=0), "seq2seq.components=0: use a number from 1 to"),
+        (Seq2SeqConfig("marian", width=64, components=65), "components=65: use 1 to 64 components"),
         (Seq2SeqConfig("t5", components=64), "the heads of t5 cannot share query and key components: the"),
-        (Seq2SeqConfig(components=64), "components=64 is for a model from scratch: give seq2seq.arch"),
+        (Seq2SeqConfig(components=64), "components=64 is for a model from scratch: use seq2seq.arch"),
         (Seq2SeqConfig("mbart", mixing="blocks"), "seq2seq.mixing=blocks is for heads that share components"),
     ],
 )

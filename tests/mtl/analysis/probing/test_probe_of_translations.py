@@ -160,7 +160,7 @@ def test_what_is_left_out_and_what_is_read_otherwise_is_reported(tmp_path: Path)
 def test_a_run_that_translates_needs_annotated_sources(tmp_path: Path) -> None:
     run = saved_run(tmp_path)
     with pytest.raises(
-        InputError, match="translates, and its own corpus labels no words: give --corpus=FOLDER"
+        InputError, match="translates, and its own corpus labels no words: use --corpus=FOLDER"
     ):
         probe_run(str(run))
     assert not (run / "heads.parquet").exists()

@@ -139,7 +139,7 @@ def test_what_is_missing_is_said(toy: Path, tmp_path: Path, capsys: pytest.Captu
     assert main(["probe", "minilm", f"--corpus={toy}"]) == 2
     assert "give --out=FOLDER" in capsys.readouterr().err
     assert main(["probe", "minilm", f"--out={tmp_path}"]) == 2
-    assert "give --corpus=FOLDER" in capsys.readouterr().err
+    assert "use --corpus=FOLDER" in capsys.readouterr().err
     tagged = [Sentence(each.words, tags=each.tags) for each in read_jsonl(toy / "test.jsonl")]
     write_jsonl(tmp_path / "corpus" / "test.jsonl", tagged)
     run = saved_run(model(toy, ("pos", "dep"), ("pos", "dep")), toy, tmp_path / "run")

@@ -133,7 +133,7 @@ def test_bad_input_is_one_line(
     assert "dep" in refused(str(run), "--task=[dep]", only_tags)
     assert "has no task 'srl'" in refused(str(run), "--task=[srl]")
     assert "no label 'nsub': did you mean 'nsubj'?" in refused(str(run), "--task=[dep]", "--label=[nsub]")
-    assert "give at least 1" in refused(str(run), "--sentences=0")
+    assert "use at least 1" in refused(str(run), "--sentences=0")
     assert "is not a run" in refused(str(run / "model"))
     assert not (run / "heads.parquet").exists()
 

@@ -55,7 +55,7 @@ def test_translations_that_are_no_text_are_refused(value, tmp_path):
 
 def test_files_of_unequal_length_are_refused(files):
     files[1].write_text("Ein Mann .\n")
-    with pytest.raises(InputError, match=r"a\.en\.gz has 3 lines and .*a\.de 1: give two files"):
+    with pytest.raises(InputError, match=r"a\.en\.gz has 3 lines and .*a\.de 1: use two files"):
         list(read_parallel(*files))
 
 

@@ -350,7 +350,7 @@ def in_two_orders(folder):
                 tasks, seed, pruning="none", probe=False, max_epochs=epochs,
                 name=f"{'zyxwvuts'[number] * (number + 1)}",
             )  # fmt: skip
-        yield gather(study.root, "test", TrainConfig().main_figures())
+        yield gather(study.root, "test", TrainConfig().main_scores())
 
 
 def test_names_and_order_of_folders_change_no_table(tmp_path):

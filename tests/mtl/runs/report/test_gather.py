@@ -486,7 +486,7 @@ def test_the_claims_that_decide_can_be_chosen(study):
         report(folder, claims="STL statc")
     study.run(["pos", "dep"], 1, scope="shared")
     with pytest.raises(
-        InputError, match="--claims=MTL-2, dynamic, one mask has no masks of several tasks; give one of"
+        InputError, match="--claims=MTL-2, dynamic, one mask has no masks of several tasks; use one of"
     ):
         report(folder, claims="MTL-2, dynamic, one mask")
 

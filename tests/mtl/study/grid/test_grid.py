@@ -176,11 +176,11 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
 @pytest.mark.parametrize(
     ("probes", "message"),
     [
-        (ProbesConfig(sentences=0), r"^probes\.sentences=0: give a number from 1"),
+        (ProbesConfig(sentences=0), r"^probes\.sentences=0: use a number from 1"),
         (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: say what"),
-        (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: give the other corpus"),
-        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: give an order"),
-        (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: give a number from 1"),
+        (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: set probes"),
+        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: use an order"),
+        (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: use a number from 1"),
         (
             ProbesConfig(measures=("curve",), orders=("radnom",)),
             r"no such order or measure: did you mean 'ra",
@@ -337,7 +337,7 @@ def test_fixed_masks_are_those_of_a_file():
     for run in runs:
         check_settings(run.config)
     [run] = planned(StudyConfig(grid=(Block(("pos",), ("fixed",)),), seeds=(1,)), HERE)
-    with pytest.raises(InputError, match=r"give gates\.masks=FILE"):
+    with pytest.raises(InputError, match=r"use gates\.masks=FILE"):
         check_settings(run.config)
 
 

@@ -480,10 +480,10 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
 @pytest.mark.parametrize(
     ("count", "resources", "message"),
     [
-        (-1, RunResources(), "--jobs=-1: give a number of runs"),
-        (0, RunResources(cpus=0.0), "--cpus=0: give the cores of one run"),
-        (0, RunResources(gpus=-0.5), "--gpus=-0.5: give a run's share of a GPU"),
-        (0, RunResources(gpus=2.0), "--gpus=2: give a run's share of a GPU"),
+        (-1, RunResources(), "--jobs=-1: use a number of runs"),
+        (0, RunResources(cpus=0.0), "--cpus=0: use the number of cores of one run"),
+        (0, RunResources(gpus=-0.5), "--gpus=-0.5: use a run's share of a GPU"),
+        (0, RunResources(gpus=2.0), "--gpus=2: use a run's share of a GPU"),
     ],
 )
 def test_impossible_resources_are_refused(count, resources, message, tmp_path, monkeypatch):

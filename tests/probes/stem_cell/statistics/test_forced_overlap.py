@@ -89,7 +89,7 @@ def test_layer_counts_are_in_proportion() -> None:
 
 def test_what_cannot_be_drawn_is_said() -> None:
     value = np.zeros((2, 3))
-    with pytest.raises(ValueError, match="a pool of 5 heads: give an even number from 2 to 4"):
+    with pytest.raises(ValueError, match="a pool of 5 heads: use an even number from 2 to 4"):
         best_of_both(value, value, 5)
     with pytest.raises(ValueError, match="a pool of 6 heads"):
         best_of_both(value, value, 6)

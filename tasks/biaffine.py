@@ -1,4 +1,4 @@
-"""Layers that several decoders share."""
+"""The modules that biaffine decoders share: a hidden layer and biaffine scores."""
 
 from __future__ import annotations
 

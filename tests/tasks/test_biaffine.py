@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtl.tasks.layers import Biaffine, Mlp
+from mtl.tasks.biaffine import Biaffine, Mlp
 
 
 def _filled(inputs: int, labels: int, bias_left: bool, bias_right: bool) -> Biaffine:

@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 
 from mtl.config.schema import BatchConfig
-from mtl.models.batches import Example, Step, aligned_plan, annotated_lengths, bucket_slices
+from mtl.models.batches import BatchIndices, Example, aligned_batches, annotated_lengths, bucket_slices
 
 Sampling = Literal["in_turn", "proportional", "tempered"]
 
 
 @dataclass(frozen=True)
-class Planner:
+class EpochBatches:
     """Makes the batches of each epoch, which are the same on every rank."""
 
     config: BatchConfig
@@ -24,19 +24,19 @@ class Planner:
     corpus: Sequence[Example]
     tasks: tuple[str, ...]
 
-    def __call__(self, epoch: int) -> list[Step]:
+    def __call__(self, epoch: int) -> list[BatchIndices]:
         """The batches of an epoch, counted from 0."""
         config, rng = self.config, self._generator(epoch)
         if config.mode == "aligned":
-            return aligned_plan(self.corpus, self.tasks, config.tokens, config.sentences, rng)
-        return separate_plan(
+            return aligned_batches(self.corpus, self.tasks, config.tokens, config.sentences, rng)
+        return separate_batches(
             self.corpus, self.tasks, config.tokens, config.sentences, rng, config.sampling, config.temperature
         )
 
     def updates(self, epochs: int, accumulate: int) -> int:
         """The updates of so many epochs, of up to `accumulate` batches each.
 
-        Lengths are what decides how many batches an epoch has, so that no plan is made.
+        Lengths are what decides how many batches an epoch has, so that no batch is made.
         """
         together = [self.tasks] if self.config.mode == "aligned" else [(name,) for name in self.tasks]
         lengths = [annotated_lengths(self.corpus, tasks)[1] for tasks in together]
@@ -51,7 +51,7 @@ class Planner:
         return np.random.default_rng([self.seed, epoch])
 
 
-def separate_plan(
+def separate_batches(
     corpus: Sequence[Example],
     tasks: Sequence[str],
     batch_tokens: int,
@@ -59,7 +59,7 @@ def separate_plan(
     rng: np.random.Generator,
     sampling: Sampling,
     temperature: float,
-) -> list[Step]:
+) -> list[BatchIndices]:
     """Batches of one task each (He & Choi 2021).
 
     `in_turn` alternates between tasks until each has passed over its data; `proportional` shuffles all
@@ -67,22 +67,22 @@ def separate_plan(
     n_k batches with a probability proportional to n_k^(1/temperature). A drawn task gives its next batch, and
     its first one again after the last.
     """
-    plans = {name: aligned_plan(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
-    plans = {name: plan for name, plan in plans.items() if plan}
-    counts = np.array([len(plan) for plan in plans.values()])
+    of_task = {name: aligned_batches(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
+    of_task = {name: batches for name, batches in of_task.items() if batches}
+    counts = np.array([len(batches) for batches in of_task.values()])
     if sampling == "in_turn":
         longest = max(counts, default=0)
-        return [plan[turn] for turn in range(longest) for plan in plans.values() if turn < len(plan)]
+        return [own[turn] for turn in range(longest) for own in of_task.values() if turn < len(own)]
     if sampling == "proportional":
-        steps = [step for plan in plans.values() for step in plan]
-        return [steps[index] for index in rng.permutation(len(steps))]
+        together = [batch for own in of_task.values() for batch in own]
+        return [together[index] for index in rng.permutation(len(together))]
     weights = counts ** (1 / temperature)
-    names = list(plans)
+    names = list(of_task)
     drawn = rng.choice(len(names), size=counts.sum(), p=weights / weights.sum())
     position = dict.fromkeys(names, 0)
-    steps = []
+    chosen = []
     for choice in drawn.tolist():
-        plan = plans[names[choice]]
-        steps.append(plan[position[names[choice]] % len(plan)])
+        own = of_task[names[choice]]
+        chosen.append(own[position[names[choice]] % len(own)])
         position[names[choice]] += 1
-    return steps
+    return chosen

@@ -13,7 +13,7 @@ from mtl.config.schema import BatchConfig
 from mtl.models.batches import BATCH_PAIRS, Example
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence
-from mtl.training.plans import Planner, separate_plan
+from mtl.training.epoch_batches import EpochBatches, separate_batches
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 
@@ -34,7 +34,7 @@ CORPUS = [
 
 @pytest.mark.parametrize("sampling", ["in_turn", "proportional"])
 def test_a_separate_plan_passes_over_each_tasks_data_once(sampling):
-    steps = separate_plan(CORPUS, ("pos", "dep"), 10, None, np.random.default_rng(0), sampling, 2.0)
+    steps = separate_batches(CORPUS, ("pos", "dep"), 10, None, np.random.default_rng(0), sampling, 2.0)
     seen = {"pos": Counter(), "dep": Counter()}
     for step in steps:
         (task,) = step.tasks
@@ -49,7 +49,9 @@ def test_tempered_sampling_draws_tasks_in_proportion_to_a_power_of_their_size():
     steps = [
         step
         for seed in range(20)
-        for step in separate_plan(corpus, ("pos", "dep"), 5, 1, np.random.default_rng(seed), "tempered", 2.0)
+        for step in separate_batches(
+            corpus, ("pos", "dep"), 5, 1, np.random.default_rng(seed), "tempered", 2.0
+        )
     ]
     share = sum(step.tasks == ("dep",) for step in steps) / len(steps)
     # 100^(1/2) / (900^(1/2) + 100^(1/2)) = 1/4; 20,000 draws have a standard deviation of 0.003.
@@ -74,20 +76,20 @@ def one_by_one(lengths, batch_tokens, batch_sentences, rng):
 
 
 def plan_of(corpus, tasks, config, rng):
-    """The oracle of a plan without sampling: (task, indices) of each batch, by `one_by_one`."""
-    plans = []
+    """The oracle of an epoch without sampling: (task, indices) of each batch, by `one_by_one`."""
+    of_task = []
     for names in [tasks] if config.mode == "aligned" else [(name,) for name in tasks]:
         used = [index for index, one in enumerate(corpus) if set(names) & set(one.targets)]
         batches = one_by_one([corpus[index].length for index in used], config.tokens, config.sentences, rng)
-        plans.append([(names, tuple(used[index] for index in batch)) for batch in batches])
-    longest = max(map(len, plans))
-    return [plan[turn] for turn in range(longest) for plan in plans if turn < len(plan)]
+        of_task.append([(names, tuple(used[index] for index in batch)) for batch in batches])
+    longest = max(map(len, of_task))
+    return [batches_of[turn] for turn in range(longest) for batches_of in of_task if turn < len(batches_of)]
 
 
 @pytest.mark.parametrize("sentences", [None, 1, 7])
 @pytest.mark.parametrize("tokens", [3, 128, 40_000])
 @pytest.mark.parametrize("mode", ["aligned", "separate"])
-def test_plans_and_their_number_are_those_of_packing_one_by_one(mode, tokens, sentences):
+def test_batches_and_their_number_are_those_of_packing_one_by_one(mode, tokens, sentences):
     random = np.random.default_rng(7)
     names = ("pos", "dep", "ner")
     corpus = [
@@ -100,28 +102,28 @@ def test_plans_and_their_number_are_those_of_packing_one_by_one(mode, tokens, se
         example(400, "ner", "pos"),
     ]  # bounded by pairs of words
     config = BatchConfig(mode=mode, tokens=tokens, sentences=sentences, sampling="in_turn")
-    plan = Planner(config, 5, corpus, names)
+    batches_of = EpochBatches(config, 5, corpus, names)
     counts = []
     for epoch in range(3):
         expected = plan_of(corpus, names, config, np.random.default_rng([5, epoch]))
-        assert [(step.tasks, step.indices) for step in plan(epoch)] == expected
+        assert [(step.tasks, step.indices) for step in batches_of(epoch)] == expected
         counts.append(len(expected))
     for accumulate in (1, 4):
-        assert plan.updates(3, accumulate) == sum(math.ceil(count / accumulate) for count in counts)
+        assert batches_of.updates(3, accumulate) == sum(math.ceil(count / accumulate) for count in counts)
 
 
 @pytest.mark.parametrize("sampling", ["in_turn", "proportional", "tempered"])
 def test_updates_are_counted_for_every_way_of_sampling(sampling):
     config = BatchConfig(mode="separate", tokens=10, sampling=sampling)
-    plan = Planner(config, 1, CORPUS * 9, ("pos", "dep", "con"))  # nothing is annotated with con
-    assert plan.updates(4, 2) == sum(math.ceil(len(plan(epoch)) / 2) for epoch in range(4))
+    batches_of = EpochBatches(config, 1, CORPUS * 9, ("pos", "dep", "con"))  # nothing is annotated with con
+    assert batches_of.updates(4, 2) == sum(math.ceil(len(batches_of(epoch)) / 2) for epoch in range(4))
 
 
 def test_counting_updates_makes_no_plan(monkeypatch):
     def made(*_):
-        raise AssertionError("a plan was made")
+        raise AssertionError("a batch was made")
 
-    plan = Planner(BatchConfig(tokens=10), 1, CORPUS, ("pos", "dep"))
-    expected = sum(len(plan(epoch)) for epoch in range(5))
-    monkeypatch.setattr("mtl.models.batches.Step", made)
-    assert plan.updates(5, 1) == expected
+    batches_of = EpochBatches(BatchConfig(tokens=10), 1, CORPUS, ("pos", "dep"))
+    expected = sum(len(batches_of(epoch)) for epoch in range(5))
+    monkeypatch.setattr("mtl.models.batches.BatchIndices", made)
+    assert batches_of.updates(5, 1) == expected
