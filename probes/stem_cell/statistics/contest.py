@@ -29,7 +29,7 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.resampling import accepted_interval, permutations_within
@@ -69,7 +69,7 @@ class ContestEstimate:
     """Beta of each seed alone; their mean is `beta`."""
     seeds: tuple[int, ...]
     heads: int
-    """Claimed heads that some partner claims and another does not, over all tasks; only they can tell."""
+    """Claimed heads that some partner claims and another does not, summed over tasks; only they can tell."""
     word: Word
     reason: str
 
@@ -116,7 +116,8 @@ def estimate(
     """`contest` on tables that are laid out as arrays."""
     scaled = [in_unit(of, unit) for of in cells.tasks]
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
-    seeds, heads = cells.seeds, sum(block.compared() for block in blocks)
+    compared = np.concatenate([block.compared() for block in blocks])
+    seeds, heads = cells.seeds, len(compared)
     square = float(sum(block.square(block.claim) for block in blocks))
     if square <= 1e-9:
         reason = "no claimed head has both a partner that claims it and one that does not"
@@ -133,9 +134,20 @@ def estimate(
     to_share = _share(cells, unit, blocks, square)
     share, share_low, share_high = to_share(beta), to_share(low), to_share(high)
     word, reason = _word(len(seeds), p, level, (share, share_low, share_high))
+    reason = f"{reason}; {_informative(cells, compared)}"
     return ContestEstimate(
         beta, low, high, p, share, share_low, share_high, tuple(per_seed), seeds, heads, word, reason
     )
+
+
+def _informative(cells: ContestCells, compared: Int[np.ndarray, " compared"]) -> str:
+    """How many claims and heads the estimate rests on, and how many heads can say nothing."""
+    in_play = {name for of in cells.tasks for name in (of.task, *of.partners)}
+    by_all = int(np.all([cells.claims[name] for name in in_play], axis=0).sum())
+    claims, heads = len(compared), len(set(compared))
+    text = f"it rests on {claims} claim{'s' * (claims != 1)} of {heads} head{'s' * (heads != 1)}"
+    none = f", and {by_all} head{'s' * (by_all != 1)} that every task claims cannot be compared"
+    return text + none * bool(by_all)
 
 
 def _inverted(

@@ -44,9 +44,9 @@ class TaskBlock:
         """The inner product of any claims with the observed ones, both without the effects."""
         return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(self.claim)))
 
-    def compared(self) -> int:
-        """The number of heads that some partner claims and another does not."""
-        return int((self.claim.any(0) & ~self.claim.all(0)).sum()) if len(self.partners) else 0
+    def compared(self) -> Int[np.ndarray, " compared"]:
+        """The cells of the heads that some partner claims and another does not."""
+        return self.own[self.claim.any(0) & ~self.claim.all(0)]
 
 
 def in_unit(of: TaskWorth, unit: Unit) -> Float[np.ndarray, "seed partner cell"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 
 import numpy as np
 import polars as pl
@@ -160,7 +161,17 @@ def test_which_heads_the_estimate_rests_on():
         for task in TASKS
         for cell in np.flatnonzero(cells.claims[task])
     )
-    assert estimate(cells, draws=99).heads == expected
+    found = estimate(cells, draws=99)
+    assert found.heads == expected
+    of = {
+        cell
+        for task in TASKS
+        for cell in np.flatnonzero(cells.claims[task])
+        if len({bool(cells.claims[other][cell]) for other in TASKS if other != task}) == 2
+    }
+    by_all = sum(all(cells.claims[task][cell] for task in TASKS) for cell in range(len(cells.strata)))
+    counts = [int(number) for number in re.findall(r"\d+", found.reason.partition("it rests on ")[2])]
+    assert counts == [expected, len(of), *[by_all] * (by_all > 0)]
 
 
 def test_one_task_alone_can_be_asked_for():
