@@ -25,6 +25,9 @@ MOST_SEED = 2**48
 MOST_NUMBER = 2**31 - 1
 """The largest of all other whole numbers."""
 
+_PREFIXES = ("PREFIX_TUNING", "CARTRIDGE")
+"""What PEFT calls adapters that are keys and values of every head."""
+
 
 def transformer_of(model: Any, function: str) -> PreTrainedModel:
     """The `transformers` model that a module is or holds: compiled, with adapters, or inside another module.
@@ -61,8 +64,9 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
 def changeable(model: Any, function: str) -> PreTrainedModel:
     """As `transformer_of`, for functions that change a model's heads.
 
-    Raises `InputError` also for other modules around it, which may know the old heads, and for parts of
-    encoder-decoder models without the encoder, whose sites have other numbers than in the whole model.
+    Raises `InputError` also for other modules around it, which may know the old heads, as prefix tuning
+    (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other numbers
+    than in the whole model.
     """
     transformer = transformer_of(model, function)
     compiled_or_adapted = hasattr(model, "_orig_mod") or hasattr(model, "get_base_model")
@@ -72,6 +76,7 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
             f".{path} ({type(transformer).__name__})"
         )
+    _refuse_prefixes(model, function)
     require_ordinary_tensors(transformer, function)
     if not is_whole(transformer):
         raise InputError(
@@ -79,6 +84,17 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             "use the whole model, whose config.json records what is changed"
         )
     return transformer
+
+
+def _refuse_prefixes(model: Any, function: str) -> None:
+    """Raise `InputError` for adapters (PEFT) that hand keys and values of every head to the model."""
+    for config in getattr(getattr(model, "_orig_mod", model), "peft_config", {}).values():
+        if config.peft_type in _PREFIXES:
+            raise InputError(
+                f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes, "
+                "which are keys and values of the heads that it has: change the heads first, and tune "
+                "prefixes then (model.get_base_model() has none)"
+            )
 
 
 def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:

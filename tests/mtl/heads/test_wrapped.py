@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -118,6 +119,15 @@ class Around(nn.Module):
 
     def forward(self, **inputs: Any) -> Any:
         return self.inner(**inputs)
+
+
+class Prefixed(Around):
+    """As PEFT's prefix tuning: keys and values of every head for some positions before the first."""
+
+    peft_config: ClassVar[dict[str, Any]] = {"default": SimpleNamespace(peft_type="PREFIX_TUNING")}
+
+    def get_base_model(self) -> nn.Module:
+        return self.inner
 
 
 def adapted(*names: str) -> nn.Module:
@@ -252,6 +262,7 @@ REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "adapters": (lambda: adapted("self.query", "self.value"), r"query of L0 is a Lora.*merge", ("cut",)),
     "adapted output": (lambda: adapted("output.dense"), r"output projection of L0.*Lora.*merge",
     ("cut",)),
+    "prefixes": (lambda: Prefixed(tiny.model("bert")), r"a Prefixed with prefixes.*heads first", ("cut",)),
     "a module around": (lambda: Around(tiny.model("bert")), r"got a Around.*\.inner \(BertModel\)", ("cut",)),
     "T5 encoder": (lambda: tiny.translator("t5").get_encoder(), r"T5Stack is a part", ("cut",)),
     "BartForCausalLM": (
