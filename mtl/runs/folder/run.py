@@ -36,7 +36,9 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SIGNATURES = "signatures"
 """The key of metrics.json beside the splits: by task and score how it was counted."""
 
-_LASTING = ("config.yaml", "metrics.json", "history.csv", "gates.parquet", "model/model.json")
+_LASTING = (
+    "config.yaml", "metrics.json", "history.csv", "gates.parquet", "importance.parquet", "model/model.json",
+)  # fmt: skip
 """Files that change no more once a run has ended."""
 _MARK = "of_model"
 _FIX = "put back an undamaged copy, or train again under another name"
