@@ -70,7 +70,7 @@ def test_a_file_of_another_model_of_the_same_shape_is_named(saved: Path, tmp_pat
     other = tmp_path / "other"
     model = JointModel.from_pretrained(saved)
     model.encoder.word_dropout /= 2
-    tiny.shake(model, seed=5)
+    tiny.shake(model)
     model.labels["pos"] = type(model.labels["pos"])(model.labels["pos"].names[::-1])
     model.save(other)
     JointModel.from_pretrained(other)
@@ -86,9 +86,7 @@ def test_a_file_of_another_model_of_the_same_shape_is_named(saved: Path, tmp_pat
 
 
 @pytest.mark.parametrize("left", [None, "{}"])
-def test_an_encoder_without_settings_of_its_tokenizer_says_so(
-    left: str | None, tiny_encoder, tmp_path
-) -> None:
+def test_an_encoder_without_its_tokenizers_settings_says_so(left, tiny_encoder, tmp_path) -> None:
     assert Encoder.from_pretrained(str(tiny_encoder)).note is None
     folder = tmp_path / "encoder"
     shutil.copytree(tiny_encoder, folder)
@@ -96,9 +94,8 @@ def test_an_encoder_without_settings_of_its_tokenizer_says_so(
     path.unlink() if left is None else path.write_text(left)
     note = Encoder.from_pretrained(str(folder)).note
     assert note is not None
-    assert note.startswith(
-        f"{path} is {'missing' if left is None else 'empty'}: the tokenizer has its family"
-    )
+    state = "missing" if left is None else "empty"
+    assert note.startswith(f"{path} is {state}: the tokenizer has its family's settings")
 
 
 @pytest.mark.parametrize(
