@@ -15,6 +15,7 @@ from mtl.files import whole_file
 from mtl.probes.tables.curve_table import part_of
 from mtl.probes.tables.table_files import read_complete, write_parquet
 from mtl.runs.folder.heads_file import require_finite
+from mtl.runs.folder.run import mark_of
 from mtl.workers.lease import changing
 
 Part = Mapping[str, str | int]
@@ -83,7 +84,7 @@ class KeyedTable:
 
     def _write(self, table: pl.DataFrame, keys: Mapping[str, str]) -> None:
         with whole_file(self.path) as temporary:
-            write_parquet(table, temporary, keys)
+            write_parquet(table, temporary, {**keys, **mark_of(self.path.parent)})
 
 
 def _name(part: Part) -> str:

@@ -25,6 +25,9 @@ MOST_SEED = 2**48
 MOST_NUMBER = 2**31 - 1
 """The largest of all other whole numbers."""
 
+_PREFIXES = ("PREFIX_TUNING", "CARTRIDGE")
+"""What PEFT calls adapters that are keys and values of every head."""
+
 
 def transformer_of(model: Any, function: str) -> PreTrainedModel:
     """The `transformers` model that a module is or holds: compiled, with adapters, or inside another module.
@@ -61,8 +64,9 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
 def changeable(model: Any, function: str) -> PreTrainedModel:
     """As `transformer_of`, for functions that change a model's heads.
 
-    Raises `InputError` also for other modules around it, which may know the old heads, and for parts of
-    encoder-decoder models without the encoder, whose sites have other numbers than in the whole model.
+    Raises `InputError` also for other modules around it, which may know the old heads, as prefix tuning
+    (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other numbers
+    than in the whole model.
     """
     transformer = transformer_of(model, function)
     compiled_or_adapted = hasattr(model, "_orig_mod") or hasattr(model, "get_base_model")
@@ -72,6 +76,7 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
             f".{path} ({type(transformer).__name__})"
         )
+    _refuse_prefixes(model, function)
     require_ordinary_tensors(transformer, function)
     if not is_whole(transformer):
         raise InputError(
@@ -79,6 +84,17 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             "use the whole model, whose config.json records what is changed"
         )
     return transformer
+
+
+def _refuse_prefixes(model: Any, function: str) -> None:
+    """Raise `InputError` for adapters (PEFT) that hand keys and values of every head to the model."""
+    for config in getattr(getattr(model, "_orig_mod", model), "peft_config", {}).values():
+        if config.peft_type in _PREFIXES:
+            raise InputError(
+                f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes, "
+                "which are keys and values of the heads that it has: change the heads first, and tune "
+                "prefixes then (model.get_base_model() has none)"
+            )
 
 
 def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:
@@ -130,19 +146,24 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
             for name, module in attention.module.named_modules()
             if name in names | set(family.other_head_rows)
         ]
-        for name, module in [*inside, ("the output projection", attention.output)]:
+        # What stands around an attention answers for it, and keeps a second one.
+        whole = all(name in dict(inside) or not hasattr(attention.module, name) for name in names)
+        around = [] if whole else [("the attention", attention.module)]
+        for name, module in [*around, *inside, ("the output projection", attention.output)]:
             if is_plain(module):
                 continue
             origin = type(module).__module__.partition(".")[0]
             advice = (
                 "merge the adapters first (model = model.merge_and_unload())"
                 if hasattr(module, "get_base_layer") or origin == "peft"
+                else "unwrap it"
+                if around
                 else "use the model as it was before it was quantised or reparametrised"
             )
             where = f"{name} of {layer_name(attention.site, sites)}"
             raise InputError(
                 f"no heads of {type(model).__name__} can be {verb}: {where} is a {module._get_name()} of "
-                f"{origin}, and not a plain linear layer: {advice}"
+                f"{origin}, and not {'its own' if around else 'a plain linear layer'}: {advice}"
             )
 
 
@@ -281,7 +302,7 @@ def function_of(value: Any, what: str) -> Any:
 def scale_of(scale: Any, what: str) -> Tensor:
     """A head scale as a tensor of finite numbers; raises `InputError` for what is none."""
     try:
-        made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.asarray(scale))
+        made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.array(scale))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} is no table of numbers ({error})") from error
     if made.layout != torch.strided or made.is_quantized or made.is_meta:
@@ -298,11 +319,16 @@ def folder_of(folder: Any, what: str = "folder") -> Path:
     return Path(folder)
 
 
-def refuse_revision(folder: Path, revision: str | None) -> None:
-    """Raise `InputError` for what is no revision, or one of a folder in place of a repository on the hub."""
+def revision_of(revision: Any) -> str | None:
+    """A revision of a repository on the hub; raises `InputError` for what is none."""
     if revision is not None and not isinstance(revision, str):
         raise InputError(f"revision={shown(revision)}: use the name of a branch or tag, or a commit")
-    if revision is not None and folder.is_dir():
+    return revision
+
+
+def refuse_revision(folder: Path, revision: str | None) -> None:
+    """Raise `InputError` for what is no revision, or one of a folder in place of a repository on the hub."""
+    if revision_of(revision) is not None and folder.is_dir():
         raise InputError(
             f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
         )
@@ -320,7 +346,8 @@ def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
 
 def batches_of(batches: Any) -> Iterable[Any]:
     """The batches, if one can go through them; raises `InputError` for one batch in place of several."""
-    if isinstance(batches, str | bytes | Mapping | Tensor) or not is_iterable(batches):
+    one = isinstance(batches, str | bytes | bytearray | Mapping) or hasattr(batches, "__array__")
+    if one or not is_iterable(batches):
         raise InputError(
             f"batches is a {type(batches).__name__}: use a list of batches or a DataLoader; one batch is "
             "[batch]"

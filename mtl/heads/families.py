@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -155,6 +155,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             try:
                 block, module, output = map(model.base_model.get_submodule, (of_layer, path, of_output))
             except AttributeError as error:
+                _refuse_wrapper(model, (of_layer, path, of_output))
                 raise InputError(
                     f"{type(model).__name__} does not fit row {config.model_type!r} of "
                     f"mtl/heads/family_table.py: {error}"
@@ -175,6 +176,22 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
         first += len(layers)
     return found
+
+
+def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
+    """Raise `InputError` if what ends one of the paths in a model is a module of another program."""
+    for path in paths:
+        module, parts = model.base_model, path.split(".")
+        for number, part in enumerate(parts):
+            if (inner := getattr(module, part, None)) is None:
+                origin = type(module).__module__.partition(".")[0]
+                if origin in ("transformers", "torch", "mtl"):
+                    break
+                raise InputError(
+                    f"{'.'.join(parts[:number])} of {type(model).__name__} is a {type(module).__name__} of "
+                    f"{origin}, which hides its {part}: unwrap the model, or merge its adapters, first"
+                )
+            module = inner
 
 
 def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:

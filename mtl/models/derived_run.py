@@ -39,5 +39,5 @@ def _write(
     run.create({**config, "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
     run.write_metrics({**metrics, **signatures_of(model.tasks)})
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
-    run.update_status({**status, **made, "encoder_parameters": parameters})
+    run.finish({**status, **made, "encoder_parameters": parameters})
     return run

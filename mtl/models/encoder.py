@@ -105,7 +105,10 @@ class Encoder(WordReader, SharedEncoder):
         `InputError` for a checkpoint that cannot be loaded.
         """
         transformer, tokenizer = pretrained.load(name, attention, dtype)
-        return cls(transformer, tokenizer, reading, max_length=max_length)
+        encoder = cls(transformer, tokenizer, reading, max_length=max_length)
+        notes = filter(None, (pretrained.tokenizer_note(name), encoder.note))
+        encoder._note = "\n".join(notes) or None
+        return encoder
 
     @classmethod
     def from_config(

@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 )
 
 from mtl.errors import InputError
+from mtl.heads.arguments import revision_of
 from mtl.runs.folder.content import ENCODER_FILES
 
 MODEL_FILE = "model.json"
@@ -37,6 +38,7 @@ def download(
 
     Raises `InputError` for a repository that is not there, holds no joint model or cannot be reached.
     """
+    revision = revision_of(revision)
     with hub_errors(name, revision):
         # Only then the weights: of another kind of repository nothing large is downloaded.
         described = hf_hub_download(
@@ -60,7 +62,7 @@ def upload(
     Weights that are there already and have no successor of their name are deleted, since loaders would take
     them for the model's. A branch `revision` is made, too. Raises `InputError` for what the hub refuses.
     """
-    api = HfApi(token=token)
+    api, revision = HfApi(token=token), revision_of(revision)
     with hub_errors(name, revision):
         repository = api.create_repo(name, private=private, exist_ok=True).repo_id
         if revision is not None and not create_pr:

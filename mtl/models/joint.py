@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtl.errors import InputError
-from mtl.files import write_json, write_text
+from mtl.files import checksum, write_json, write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, refuse_revision, shown, whole_number
 from mtl.heads.gates import OPEN, Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
@@ -44,6 +44,11 @@ from mtl.tasks.translate import Translate
 from mtl.tasks.variants import task_of
 
 _WEIGHTS = "decoders.safetensors"
+_WRITTEN = (
+    "config.json", "*.safetensors", "*.safetensors.index.json", "labels.json", Encoder.settings_file,
+    Seq2Seq.settings_file, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+"""Patterns of the files of a model beside model.json, which knows what they were when it was saved."""
 
 
 class TaskScores(NamedTuple):
@@ -352,13 +357,15 @@ class JointModel(nn.Module):
         }
         if self.owners is not None:
             description["owners"] = owners_as_rows(self.owners)
-        write_json(folder / MODEL_FILE, description)
         weights = {
             key: value.detach().cpu().contiguous()
             for key, value in self.state_dict().items()
             if not key.startswith("encoder.")
         }
         save_file(weights, folder / _WEIGHTS)
+        written = sorted({path for pattern in _WRITTEN for path in folder.glob(pattern)})
+        files = {path.name: checksum(path) for path in written}
+        write_json(folder / MODEL_FILE, {**description, "files": files})
 
     @torch.no_grad()
     def _masks(self) -> Float[Tensor, "mask site head"] | None:
@@ -424,6 +431,13 @@ class JointModel(nn.Module):
             raise InputError(
                 f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
             )
+        for name, saved in description.get("files", {}).items():
+            path = folder / name
+            if not path.is_file() or checksum(path) != saved:
+                raise InputError(
+                    f"{path} is {'not what was saved' if path.is_file() else 'gone, which was saved'} with "
+                    f"this model ({MODEL_FILE}): put it back, or train again"
+                )
         if broken := not_finite(model.named_parameters()):
             raise InputError(
                 f"{folder}: {broken[0]} has values that are not finite, as have {len(broken) - 1} others: "

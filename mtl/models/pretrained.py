@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,17 @@ def load(
             "was it changed?"
         )
     return loaded.model, tokenizer
+
+
+def tokenizer_note(name: str) -> str | None:
+    """A note on an encoder's folder without settings of its tokenizer; `None`: they are there."""
+    path = Path(name) / "tokenizer_config.json"
+    if not path.parent.is_dir() or (path.is_file() and json.loads(path.read_text(encoding="utf-8"))):
+        return None
+    return (
+        f"{path} {'is empty' if path.is_file() else 'is missing'}: the tokenizer has its family's settings "
+        "(special tokens, lower-casing, length)"
+    )
 
 
 def _misfits(loaded: Loaded, folder: Path) -> list[str]:

@@ -102,8 +102,8 @@ def _settings_in(
     model: Path, translates: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     tasks: dict[str, dict[str, Any]] = mapping_of(model / "model.json", "JSON", json.loads)["tasks"]
-    run = Run(model.parent)
-    config = run.config() if (run.folder / "config.yaml").exists() else None
+    in_run = (model.parent / "config.yaml").exists()
+    config = Run.open(model.parent).config() if in_run else None
     if translates:
         # A run that is older than a key has the key's default.
         defaults = plain(dataclasses.asdict(Seq2SeqConfig()))

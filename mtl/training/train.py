@@ -282,7 +282,7 @@ def _score(
                 metrics[split], counts = evaluate_sentences(model, corpus)
                 sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
-    run.update_status({"state": "finished", "finished": _now()})
+    run.finish({"state": "finished", "finished": _now()})
     _remove_leftovers(run)
     for observer in observers:
         observer.on_final_scores(run.metrics())

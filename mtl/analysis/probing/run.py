@@ -16,7 +16,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
-from mtl.heads.arguments import folder_of, one_of, shown, yes_or_no
+from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
@@ -92,6 +92,8 @@ def probe_run(
     target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
     if source is not None and not isinstance(source, CorpusConfig):
         raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
+    if tasks is not None and not is_iterable(tasks):
+        raise InputError(f"tasks={shown(tasks)}: use a list of tasks")
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", PROBE_TARGETS)
     for value, what, kind in (

@@ -145,7 +145,7 @@ def refuse_restarts(path: Path, blocks: Sequence[Block], column: int) -> None:
 def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[list[Line]]:
     """The lines of a file between blank lines and markers."""
     lines: list[Line] = []
-    for number, text in enumerate(read_lines(path), start=1):
+    for number, text in enumerate(read_lines(path, rows=True), start=1):
         if not is_blank(text) and not is_marker(line := Line(number, text)):
             lines.append(line)
         elif lines:

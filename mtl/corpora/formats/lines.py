@@ -31,6 +31,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 BLANKS = " \t"
 """What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
+_MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -67,11 +68,11 @@ def no_text(beginning: bytes) -> str | None:
     return _UTF16 if 3 * beginning.count(b"\0") > len(beginning) else None
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, *, rows: bool = False) -> list[str]:
     """The lines of a UTF-8 file: see `lines_of`."""
     with _readable(path):
         data = path.read_bytes()
-    return lines_of(path, data)
+    return lines_of(path, data, rows=rows)
 
 
 def iterate_lines(path: Path) -> Iterator[str]:
@@ -89,12 +90,13 @@ def iterate_lines(path: Path) -> Iterator[str]:
             yield _line(path, number, text.removesuffix("\n"))
 
 
-def lines_of(path: Path, data: bytes) -> list[str]:
+def lines_of(path: Path, data: bytes, *, rows: bool = False) -> list[str]:
     """The lines of UTF-8 text that the file holds.
 
     A line ends at a line feed, before which carriage returns belong to the end, and nowhere else: words may
     hold U+2028 and its like. Byte order marks at the start of any line (files put together have them) are
     left out. Raises `InputError` for a carriage return within a line: it ends a line for some programs only.
+    With `rows` of columns also for a mark that is all of the first one: the next would take its place.
     """
     _refuse_no_text(path, data[:_LOOKED_AT])
     try:
@@ -102,6 +104,9 @@ def lines_of(path: Path, data: bytes) -> list[str]:
     except UnicodeDecodeError as error:
         raise _not_utf8(path, data.count(b"\n", 0, error.start) + 1, error) from error
     if "\ufeff" in text:
+        if rows and (found := _MARKS_ALONE.search(text)):
+            what = "a byte order mark where the row's first column should be; write that column"
+            raise malformed(path, text.count("\n", 0, found.start()) + 1, what)
         text = _MARKS.sub("", text)
     if "\r" not in text:
         return text.split("\n")

@@ -14,6 +14,7 @@ import polars.selectors as cs
 from mtl.errors import InputError, as_input_error, counted
 from mtl.files import check_file_place, whole_file
 from mtl.probes.tables import heads_table as table
+from mtl.runs.folder.run import mark_of
 from mtl.workers.lease import changing
 
 
@@ -31,12 +32,12 @@ def write_measures(
     if foreign:
         raise ValueError(f"rows of {foreign[0]!r}, which is not among the replaced measures")
     require_finite(rows, path)
-    settings: dict[str, str | None] = dict(provenance)
+    settings: dict[str, str | None] = {**provenance, **mark_of(path.parent)}
     with changing(path):
         if path.exists():
             before, known = read_measures(path)
             rows = pl.concat([before.filter(~pl.col("measure").is_in(replaced)), rows])
-            settings = {**known, **provenance}
+            settings = {**known, **settings}
         with whole_file(path) as temporary:
             table.write(temporary, rows, {key: value for key, value in settings.items() if value is not None})
 

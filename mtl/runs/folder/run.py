@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ import yaml
 from mtl.config.effective import different_keys, is_place
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
-from mtl.files import left_beside, recover_folder, remove_temporary_files, write_json, write_text
+from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
 from mtl.workers.lease import changing
 
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
@@ -35,6 +36,11 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SIGNATURES = "signatures"
 """The key of metrics.json beside the splits: by task and score how it was counted."""
 
+_LASTING = (
+    "config.yaml", "metrics.json", "history.csv", "gates.parquet", "importance.parquet", "model/model.json",
+)  # fmt: skip
+"""Files that change no more once a run has ended."""
+_MARK = "of_model"
 _FIX = "put back an undamaged copy, or train again under another name"
 _START, _END = "---\n", "...\n"
 _KEYS = (
@@ -52,7 +58,11 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """An existing run; raises `InputError` if there is none, or if its configuration is truncated."""
+        """An existing run.
+
+        Raises `InputError` if there is none, if its configuration is truncated, and if a file of a run that
+        has ended was replaced since.
+        """
         folder = Path(folder)
         if not (folder / "config.yaml").exists():
             if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
@@ -62,7 +72,9 @@ class Run:
             why = "no config.yaml" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder} is not a run folder ({why}): give a folder that 'mtl train' made")
         whole_text(folder / "config.yaml")
-        return cls(folder)
+        run = cls(folder)
+        run._require_own_files()
+        return run
 
     @property
     def model(self) -> Path:
@@ -204,6 +216,30 @@ class Run:
         with changing(self.folder / "status.json"):
             write_json(self.folder / "status.json", {**self.status(), **values})
 
+    def finish(self, values: Mapping[str, Any]) -> None:
+        """Change some entries of the status, and record what the files are that change no more."""
+        files = {name: _content(path) for name in _LASTING if (path := self.folder / name).is_file()}
+        self.update_status({**values, "files": files})
+
+    def _require_own_files(self) -> None:
+        try:
+            recorded = self.status().get("files", {})
+        except InputError:
+            return  # who reads the status says what is wrong
+        for name, content in recorded.items():
+            path = self.folder / name
+            if path.is_file() and _content(path) != content:
+                raise InputError(
+                    f"{path} is not what it was when the run ended, or the status.json beside it is of "
+                    f"another run: {_FIX}"
+                )
+        mark = mark_of(self.folder).get(_MARK)
+        for path in [*self.folder.glob("*.parquet"), *self.folder.glob("sentence_counts/*.parquet")]:
+            if mark is not None and _metadata(path).get(_MARK, mark) != mark:
+                raise InputError(
+                    f"{path} was made with the model of another run: put its own back, or delete it"
+                )
+
     def add_start(self, values: Mapping[str, Any]) -> None:
         """Record that a process starts or resumes the run: time, machine, versions and code.
 
@@ -211,7 +247,8 @@ class Run:
         """
         with changing(self.folder / "status.json"):
             status = self.status()
-            status.pop("error", None)
+            for ended in ("error", "files"):
+                status.pop(ended, None)
             starts = [*status.get("starts", []), dict(values)]
             write_json(
                 self.folder / "status.json", {**status, "state": "running", **values, "starts": starts}
@@ -229,6 +266,54 @@ class Run:
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.folder / "history.csv", text.getvalue())
+
+
+def mark_of(folder: Path) -> dict[str, str]:
+    """What tables on the model of a trained run carry along, so that one of another run is found.
+
+    Empty for a folder without such a model.
+    """
+    described = folder / "model" / "model.json"
+    try:
+        trained = Run(folder).status().get("trained") and described.is_file()
+    except InputError:
+        return {}
+    return {_MARK: checksum(described)} if trained else {}
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """The texts in a parquet file; none if it cannot be read, which its readers say."""
+    import polars as pl
+
+    from mtl.probes.tables.table_files import read_metadata
+
+    try:
+        return read_metadata(path)
+    except (OSError, pl.exceptions.PolarsError):
+        return {}
+
+
+def _content(path: Path) -> str:
+    """What a file of a run holds, as a short number; of a configuration what is no place.
+
+    Raises `InputError` for a configuration that cannot be read.
+    """
+    if path.name != "config.yaml":
+        return checksum(path)
+    settings = mapping_of(path, "YAML", lambda text: yaml.load(text, Loader=_LOADER))
+    counting = sorted(_settings(settings).items())
+    return f"{zlib.crc32(json.dumps(counting, default=str).encode()):08x}"
+
+
+def _settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The settings by dotted key, without those that are places."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _settings(value, f"{prefix}{name}.")
+        elif not is_place(f"{prefix}{name}"):
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 def derivation_in(status: Mapping[str, Any]) -> str:

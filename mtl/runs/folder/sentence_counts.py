@@ -10,7 +10,7 @@ import polars as pl
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.probes.tables.table_files import read_parquet, write_parquet
-from mtl.runs.folder.run import Run
+from mtl.runs.folder.run import Run, mark_of
 from mtl.tasks.sentence import Sentence
 
 SCHEMA = pl.Schema(
@@ -33,7 +33,7 @@ def write(run: Run, split: str, counts: pl.DataFrame) -> None:
     path = _path(run, split)
     path.parent.mkdir(exist_ok=True)
     with whole_file(path) as file:
-        write_parquet(counts, file)
+        write_parquet(counts, file, mark_of(run.folder))
 
 
 def read(run: Run, split: str) -> pl.DataFrame:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -118,6 +119,45 @@ class Around(nn.Module):
 
     def forward(self, **inputs: Any) -> Any:
         return self.inner(**inputs)
+
+
+class Saved(nn.Module):
+    """As PEFT's `modules_to_save`: the original, and a copy that is trained and answers for it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.original_module, self.trained = module, copy.deepcopy(module)
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._modules.get(name)
+        return getattr(self._modules["trained"], name) if found is None else found
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.trained(*inputs, **named)
+
+
+class Hiding(nn.Module):
+    """As PEFT's adaption prompts: around an attention, and without what that has."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.inner = module
+
+
+def around_attention(wrapper: type[nn.Module]) -> nn.Module:
+    model = tiny.model("llama")
+    for layer in model.layers:
+        layer.self_attn = wrapper(layer.self_attn)
+    return model
+
+
+class Prefixed(Around):
+    """As PEFT's prefix tuning: keys and values of every head for some positions before the first."""
+
+    peft_config: ClassVar[dict[str, Any]] = {"default": SimpleNamespace(peft_type="PREFIX_TUNING")}
+
+    def get_base_model(self) -> nn.Module:
+        return self.inner
 
 
 def adapted(*names: str) -> nn.Module:
@@ -252,6 +292,14 @@ REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "adapters": (lambda: adapted("self.query", "self.value"), r"query of L0 is a Lora.*merge", ("cut",)),
     "adapted output": (lambda: adapted("output.dense"), r"output projection of L0.*Lora.*merge",
     ("cut",)),
+    "prefixes": (lambda: Prefixed(tiny.model("bert")), r"a Prefixed with prefixes.*heads first", ("cut",)),
+    "saved modules": (
+        lambda: around_attention(Saved), r"the attention of L0 is a Saved.*its own: unwrap", ("select",),
+    ),
+    "hidden attention": (
+        lambda: around_attention(Hiding), r"layers\.0\.self_attn .* is a Hiding .* hides its o_proj: unwrap",
+        ("measure", "select"),
+    ),
     "a module around": (lambda: Around(tiny.model("bert")), r"got a Around.*\.inner \(BertModel\)", ("cut",)),
     "T5 encoder": (lambda: tiny.translator("t5").get_encoder(), r"T5Stack is a part", ("cut",)),
     "BartForCausalLM": (

@@ -48,8 +48,6 @@ def message_of(folder: Path) -> str | None:
 
 
 def test_every_file_cut_emptied_or_replaced(saved: Path, tmp_path: Path) -> None:
-    """The tokenizer's settings alone may be missing or of another kind; they have defaults."""
-    loaded = set()
     for name in names(saved):
         content = (saved / name).read_bytes()
         huge_header = b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"
@@ -62,13 +60,42 @@ def test_every_file_cut_emptied_or_replaced(saved: Path, tmp_path: Path) -> None
             else:
                 (folder / name).write_bytes(damaged)
             message = message_of(folder)
-            if message is None:
-                loaded.add(name)
-                continue
+            assert message is not None, (name, number)
             assert str(folder) in message
             assert "\n" not in message
             assert len(message) < 600
-    assert loaded <= {"tokenizer_config.json"}
+
+
+def test_a_file_of_another_model_of_the_same_shape_is_named(saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    model = JointModel.from_pretrained(saved)
+    model.encoder.word_dropout /= 2
+    tiny.shake(model)
+    model.labels["pos"] = type(model.labels["pos"])(model.labels["pos"].names[::-1])
+    model.save(other)
+    JointModel.from_pretrained(other)
+    differing = [name for name in names(saved) if (saved / name).read_bytes() != (other / name).read_bytes()]
+    assert {"labels.json", "encoder.json", "model.safetensors", "decoders.safetensors"} <= set(differing)
+    for name in differing:
+        folder = tmp_path / name
+        shutil.copytree(saved, folder)
+        shutil.copy(other / name, folder / name)
+        message = message_of(folder)
+        assert message is not None
+        assert "is not what was saved with this model (model.json): put it back" in message
+
+
+@pytest.mark.parametrize("left", [None, "{}"])
+def test_an_encoder_without_its_tokenizers_settings_says_so(left, tiny_encoder, tmp_path) -> None:
+    assert Encoder.from_pretrained(str(tiny_encoder)).note is None
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny_encoder, folder)
+    path = folder / "tokenizer_config.json"
+    path.unlink() if left is None else path.write_text(left)
+    note = Encoder.from_pretrained(str(folder)).note
+    assert note is not None
+    state = "missing" if left is None else "empty"
+    assert note.startswith(f"{path} is {state}: the tokenizer has its family's settings")
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,18 @@ def test_a_sentence_of_one_row_has_the_files_columns(tmp_path):
         read_conll2003(path)
 
 
+@pytest.mark.parametrize("separator", [" ", "\t", " \t"])
+@pytest.mark.parametrize(("rows", "line"), [(0, 1), (1, 3)])
+def test_a_byte_order_mark_is_no_word_and_no_column_takes_its_place(separator, rows, line, tmp_path):
+    path = tmp_path / "a.conll"
+    others = separator.join(["-", "-", "O"]) + "\n\n"
+    path.write_text(others * rows + f"\ufeff{separator}{others}")
+    with pytest.raises(InputError, match=rf":{line}: a byte order mark where the row's first column"):
+        read_conll2003(path)
+    path.write_text(f"\ufeff \n\ufeff{others}\ufeff\n\ufeff{others}")
+    assert [sentence.words for sentence in read_conll2003(path)] == [("-",)] * 2
+
+
 def test_a_file_whose_rows_all_begin_with_a_hash(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("# note\n#\tO\n#a=b\tB-X\n")

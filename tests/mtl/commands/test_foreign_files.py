@@ -1,0 +1,156 @@
+"""A file of another run in a run folder: every command says so in one line, or it makes no difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from mtl.commands.main import main
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.files import write_text
+from mtl.runs.folder import sentence_counts
+from mtl.runs.folder.run import Run
+from tests.mtl import tiny
+from tests.mtl.commands.runs_for_commands import TRAINING, made_run
+from tests.mtl.commands.test_odd_paths import commands
+
+MADE = ("importance", "curve")
+"""Commands that write tables into a run's folder."""
+OTHERS = {"seed": "--seed=7", "task": "--tasks=[ner]", "encoder": "", "open": "--gates.target_open=0.9"}
+"""Runs that differ in one thing."""
+
+
+def words_for(run: Path, out: Path) -> dict[str, list[str]]:
+    """The words of the commands that read a run."""
+    out.mkdir(parents=True, exist_ok=True)
+    corpus = run.parents[1] / "corpus"
+    found = commands(run, corpus, corpus, out)
+    return {name: words for name, words in found.items() if not name.startswith("data")}
+
+
+def call(name: str, words: list[str], capsys, monkeypatch) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The dog sees a cat.\n")))
+    code = main([name, *words])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_encoder, tmp_path_factory) -> Path:
+    """A folder with a corpus, a run, and an encoder of another family."""
+    base = tmp_path_factory.mktemp("foreign")
+    measured(made_run(tiny_encoder, base / "corpus", base / "runs" / "run"), base)
+    tiny.encoder("roberta", dtype=torch.float32).save(base / "roberta")
+    (base / "roberta" / "encoder.json").unlink()
+    return base
+
+
+def measured(run: Path, base: Path) -> Path:
+    words = words_for(run, base / "made" / run.name)
+    for command in MADE:
+        assert main([command, *words[command]]) == 0
+    return run
+
+
+def other_run(name: str, encoder: Path, base: Path) -> Path:
+    encoder = base / "roberta" if name == "encoder" else encoder
+    words = [f"--encoder.name={encoder}", f"--corpus.path={base / 'corpus'}", *TRAINING, "--pruning=dynamic"]
+    words += [f"--runs={base / 'others'}", f"--name={name}", "--importance_every=1"]
+    words += ["--importance_sentences=2", *filter(None, [OTHERS[name]])]
+    assert main(["train", *words]) == 0
+    return measured(base / "others" / name, base)
+
+
+def plain(printed: str) -> str:
+    """Without how long it took."""
+    return re.sub(r"\[\d+ s\]", "", printed)
+
+
+def ended(folder: Path) -> Run:
+    """A run that has ended and has nothing but small files."""
+    run = Run(folder)
+    run.create({**dataclasses.asdict(TrainConfig()), "name": "run", "tasks": ["pos"]})
+    run.write_metrics({"dev": {"pos": {"accuracy": 50.0}}})
+    write_text(run.model / "model.json", "{}")
+    run.update_status({"trained": True})
+    sentence_counts.write(run, "test", pl.DataFrame(schema=sentence_counts.SCHEMA))
+    run.finish({"state": "finished"})
+    return run
+
+
+def test_a_run_that_has_ended_knows_its_files(tmp_path):
+    run = ended(tmp_path / "run")
+    (ended(tmp_path / "other").folder / "model" / "model.json").write_text("{ }")
+    sentence_counts.write(Run(tmp_path / "other"), "test", pl.DataFrame(schema=sentence_counts.SCHEMA))
+    for name, content in {
+        "config.yaml": (run.folder / "config.yaml").read_text().replace("seed: 1", "seed: 2"),
+        "metrics.json": "{}", "model/model.json": "{ }",
+        "sentence_counts/test.parquet": (tmp_path / "other/sentence_counts/test.parquet").read_bytes(),
+    }.items():  # fmt: skip
+        Run.open(run.folder)
+        path = run.folder / name
+        before = path.read_bytes()
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        assert path.read_bytes() != before
+        with pytest.raises(InputError, match=rf"{path} (is not what it was|was made with)"):
+            Run.open(run.folder)
+        path.write_bytes(before)
+
+
+def test_a_corpus_that_was_moved_and_a_run_that_goes_on_are_no_other_run(tmp_path):
+    run = ended(tmp_path / "run")
+    path = run.folder / "config.yaml"
+    text = path.read_text()
+    path.write_text(re.sub(r"(?m)^  path: .*", "  path: elsewhere", text))
+    assert path.read_text() != text
+    Run.open(run.folder)
+    run.add_start({"seed": 1})
+    (run.folder / "metrics.json").write_text("{}")
+    Run.open(run.folder)
+
+
+def files_of(run: Path) -> list[Path]:
+    """All but pictures, which no command reads."""
+    files = (path for path in run.rglob("*") if path.is_file() and path.suffix not in (".gif", ".png"))
+    return sorted(path.relative_to(run) for path in files)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_file_of_another_run_is_named_or_makes_no_difference(
+    other, runs, tiny_encoder, tmp_path, capsys, monkeypatch
+):
+    mine, theirs = runs / "runs" / "run", other_run(other, tiny_encoder, runs)
+
+    def results(file: Path | None) -> dict[str, tuple[int, str, str]]:
+        base = tmp_path / "copy"
+        shutil.rmtree(base, ignore_errors=True)
+        copy = base / "runs" / "run"
+        shutil.copytree(mine, copy)
+        shutil.copytree(runs / "corpus", base / "corpus")
+        shutil.copytree(mine, base / "out" / "second")
+        if file is not None:
+            shutil.copy(theirs / file, copy / file)
+        words = words_for(copy, base / "out")
+        return {name: call(name, given, capsys, monkeypatch) for name, given in words.items()}
+
+    expected = results(None)
+    assert {code for code, _, _ in expected.values()} == {0}
+    for file in files_of(mine):
+        if not (theirs / file).is_file() or (theirs / file).read_bytes() == (mine / file).read_bytes():
+            continue
+        for name, (code, out, err) in results(file).items():
+            if code == 0:
+                assert plain(out) == plain(expected[name][1]), (str(file), name)
+                continue
+            assert code == 2, (str(file), name, err)
+            assert err.count("\n") == 1, (str(file), name, err)
+            assert str(tmp_path / "copy" / "runs" / "run" / file.parent) in err, (str(file), name, err)
