@@ -155,7 +155,8 @@ def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
     if any(len(block.rows) > 1 for block in blocks) and all(counts(block.column(0)) for block in blocks):
         what = (
             "the first column, where words should be, numbers them: name the columns, such as "
-            "{word: 2, entity: 3} (or format uner, which has them so)"
+            "{word: 2, entity: 3} in a file or conll2003:word=2,entity=3:PATH (or format uner, which has "
+            "them so)"
         )
         raise malformed(path, blocks[0].rows[0].line, what)
 
