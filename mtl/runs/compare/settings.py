@@ -146,6 +146,8 @@ def settings_of(
     for name in tasks:
         weight = 1.0 if weights is UNUSED else weights.get(name, weights.get(task_of(name), 1.0))
         values[f"balancer.weights.{name}"] = UNUSED if weights is UNUSED else float(weight)
+    if len(tasks) == 1:
+        values = _alone(values, tasks[0])
     values["encoder.name"] = Content(str(values["encoder.name"]), status.get("encoder_fingerprint"))
     values |= _corpora(config, tasks, status)
     if "origins" in status:
@@ -159,6 +161,18 @@ def settings_of(
     drawn = (int(given[f"{name}.draw"]) for name in DRAWN if name in tasks_of(tasks))
     draw = next(drawn, None)
     return Settings(tasks, int(config["seed"]), draw, pruning, derivation, values)
+
+
+def _alone(values: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The settings of a run of one task, which has no other task to weigh its own against.
+
+    Its balancer counts only where it scales the one loss, and is then compared with other runs of the task,
+    too.
+    """
+    name, weight = values["balancer.name"], values[f"balancer.weights.{task}"]
+    scales = name == "uncertainty" or weight not in (1.0, UNUSED)
+    kept = {key: value for key, value in values.items() if scales or not _within(key, ("balancer",))}
+    return {**kept, f"balancer.alone.{task}": [name, weight] if scales else None}
 
 
 def settings_of_run(run: Run) -> Settings:

@@ -327,6 +327,27 @@ def test_settings_of_other_tasks_and_unused_ones_are_no_difference():
     assert settings_of(first).identity == settings_of(other_order).identity
 
 
+def test_a_balancer_counts_where_there_is_something_to_weigh():
+    """`mtl train joint` and `mtl train dep` are compared, since a weight of NER does nothing to DEP alone."""
+    weighed = BalancerConfig(name="fixed", weights={"pos": 2.0})
+    joint, plain_joint, dep, pos, weighed_dep, weighed_pos, uncertain = (
+        settings_of(plain(asdict(TrainConfig(tasks=tasks, balancer=balancer))))
+        for tasks, balancer in (
+            (("pos", "dep"), weighed), (("pos", "dep"), BalancerConfig()), (("dep",), BalancerConfig()),
+            (("pos",), BalancerConfig()), (("dep",), weighed), (("pos",), weighed),
+            (("dep",), BalancerConfig(name="uncertainty")),
+        )
+    )  # fmt: skip
+    for alike in ((joint, dep, pos), (plain_joint, dep, pos), (joint, weighed_dep, weighed_pos)):
+        assert len(comparable({str(place): one for place, one in enumerate(alike)})[0]) == 3
+    for one, other in (
+        (joint, plain_joint), (pos, weighed_pos), (plain_joint, weighed_pos), (dep, uncertain),
+        (joint, uncertain),
+    ):  # fmt: skip
+        assert len(comparable({"one": one, "other": other})[0]) == 1
+    assert len(comparable({"dep": dep, "joint": joint, "pos": pos, "plain": plain_joint})[0]) == 3
+
+
 def a_run(folder: Path, config: Mapping[str, Any]) -> Run:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(dict(config)))
