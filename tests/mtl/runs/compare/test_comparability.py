@@ -315,6 +315,17 @@ def test_what_was_moved_with_a_run_is_found(tmp_path):
     assert settings_of_run(Run(tmp_path / "new" / "runs" / "made")).identity == known.identity
 
 
+def test_what_comes_with_the_run_to_start_from_is_no_difference_to_it(tmp_path):
+    """A run that starts from another records what `null` stands for there."""
+    source = plain(asdict(replace(PAIR, runs=str(tmp_path), name="source")))
+    read = {**source["encoder"], "pooling": "mean", "word_dropout": 0.2}
+    made = {**source, "name": "made", "init_from": str(tmp_path / "source"), "encoder": read}
+    one, other = (settings_of_run(a_run(tmp_path / run["name"], run)) for run in (source, made))
+    assert one.differing(other) == ["init_from"]
+    elsewhere = settings_of({**made, "init_from": None})
+    assert one.differing(elsewhere) == ["encoder.pooling", "encoder.word_dropout"]
+
+
 def test_settings_of_other_tasks_and_unused_ones_are_no_difference():
     first = plain(asdict(PAIR))
     for key, value in (
