@@ -86,7 +86,8 @@ def _all_forced(choices: Sequence[tuple[Run, str, int, int]]) -> list[str]:
         return []
     runs = list(dict.fromkeys(run.folder.name for run, *_ in choices))
     shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
-    moved, wanted = (_range([choice[column] for choice in choices]) for column in (2, 3))
+    moved = _range([moved for _, _, moved, _ in choices])
+    wanted = _range([wanted for *_, wanted in choices])
     masks = {(str(run.folder), mask) for run, mask, *_ in choices}
     return [
         f"in {counted(len(masks), 'mask')} ({shown}) gates.target_open opened or closed {moved} heads by "
