@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -67,3 +68,11 @@ def test_imports_and_declarations_agree():
 def test_every_package_is_pinned():
     pinned = {name_of(line) for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert pinned >= REQUIRED | OPTIONAL
+
+
+def test_a_program_beside_a_checkout_imports_the_package(tmp_path: Path):
+    """`git clone` makes a folder `mtl`, which is no package and must not hide the one that is installed."""
+    (tmp_path / "mtl" / "mtl").mkdir(parents=True)
+    code = "import mtl; assert mtl.__version__"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -9,20 +9,25 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 import torch
 import yaml
 
 import mtl.tasks.metrics
+from mtl.commands.arguments import arguments_of
+from mtl.commands.command_table import COMMANDS, load
+from mtl.commands.main import _command
 from mtl.config.keys import without_null
-from mtl.config.parse import configuration_from
+from mtl.config.parse import configuration_from, configured
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
@@ -227,6 +232,37 @@ def test_the_page_on_studies_names_every_key() -> None:
     assert [
         key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
     ] == ["claims"]  # a section, which the page has by its keys
+
+
+PAGES = ("../README.md", *sorted({page.name for page in DOCS.glob("*.md")} - {"own-task.md"}))
+"""README and all pages but that of a task that is not there, and those on results, which are of their day."""
+
+
+def commands_of(page: str) -> Iterator[list[str]]:
+    """The words after `mtl` of every command in a page's shell blocks; a shell's variables are 1."""
+    for language in ("sh", "bash"):
+        for _, text in blocks(page, language):
+            for line in text.replace("\\\n", " ").splitlines():
+                for words in re.findall(r"(?:^|[|;&] |do )mtl (.*?)(?= [|<>] | && |; done|$)", line):
+                    yield shlex.split(re.sub(r"\$\w+|(?<==)S\b", "1", words), comments=True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_the_pages_are_taken(page: str) -> None:
+    """Names of commands, options and keys, and the values of all that are no files."""
+    for words in (words for words in commands_of(page) if words != ["--version"]):
+        name, rest = _command(words)
+        command = COMMANDS[name]
+        function = load(command.function)
+        known = [word for word in rest if not word.startswith("[")]  # what may be left out
+        if any(word.startswith("--help") for word in known):
+            continue
+        if command.takes == "signature":
+            arguments_of(f"mtl {name}", function, known)
+        elif command.takes == "configuration":
+            file = known[0]
+            ours = not file.isupper() and (not file.endswith(".yaml") or (ROOT / file).is_file())
+            configured(f"mtl {name}", get_type_hints(function)["config"], known if ours else known[1:])
 
 
 @pytest.mark.slow

@@ -48,13 +48,13 @@ def ewt5(
 def left_out(provenance: Mapping[str, Any]) -> list[str]:
     """What did not pair or was dropped, a line each."""
     lines = [
-        f"UD's {split}: {layer}: {count} sentences not annotated: {reason}"
+        f"UD's {split}: {layer}: {counted(count, 'sentence')} not annotated: {reason}"
         for split, layers in provenance["unpaired_counts"].items()
         for layer, reasons in layers.items()
         for reason, count in reasons.items()
     ]
     lines += [
-        f"UD's {split}: entities: {count} labelled {label} dropped"
+        f"UD's {split}: entities: {count:,} labelled {label} left out"
         for split, labels in provenance["dropped_entities"].items()
         for label, count in labels.items()
     ]

@@ -86,8 +86,9 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
                 f"corpus.path={config.path}: a file, no folder: use the folder of its .jsonl files"
             )
         if not folder.is_dir():
+            where = ";" if folder.is_absolute() else f" in {Path.cwd()}; go to the folder that has it, or"
             raise InputError(
-                f"corpus.path={config.path}: no such folder; make one with "
+                f"corpus.path={config.path}: no such folder{where} make one with "
                 f"'mtl data ewt5 --out {config.path}' (--subset=small: 2,600 sentences of it) or "
                 f"'mtl data toy --out {config.path}'"
             )

@@ -42,9 +42,10 @@ class Origin:
 
 def origin_of(folder: Path) -> Origin:
     """What is known of the model in a folder: by the run that it is in, or by what was saved with it."""
-    if folder.name == "model" and (folder.parent / "config.yaml").exists():
+    run = Run.of_model(folder)
+    if run is not None:
         try:
-            return _of_run(Run.open(folder.parent))
+            return _of_run(Run.open(run.folder))
         except InputError as error:
             return Origin(note=str(error))
     saved = json.loads((folder / "model.json").read_text(encoding="utf-8")).get("origin", {})

@@ -39,7 +39,7 @@ def download(
     Raises `InputError` for a repository that is not there, holds no joint model or cannot be reached.
     """
     revision = revision_of(revision)
-    with hub_errors(name, revision):
+    with hub_errors(name, revision, looked_for=True):
         # Only then the weights: of another kind of repository nothing large is downloaded.
         described = hf_hub_download(
             name, MODEL_FILE, revision=revision, cache_dir=cache_dir, token=token,
@@ -74,36 +74,41 @@ def upload(
 
 
 @contextmanager
-def hub_errors(name: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub's client raises about a repository into an `InputError` of one line."""
+def hub_errors(name: str, revision: str | None, looked_for: bool = False) -> Iterator[None]:
+    """Turn what the hub's client raises about a repository into an `InputError` of one line.
+
+    `looked_for`: the name was looked for among folders before, and is in the cache if it was downloaded.
+    """
     try:
         yield
     except (
         EntryNotFoundError, FileMetadataError, HFValidationError, HTTPError, LocalTokenNotFoundError,
         OfflineModeIsEnabled,
     ) as error:  # fmt: skip
-        raise InputError(f"{name}: {_meaning(error, revision)}") from error
+        elsewhere = ""
+        if looked_for and isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
+            elsewhere = "no such folder, not in the cache of the hub, and "
+        elif looked_for and type(error) in (HFValidationError, RepositoryNotFoundError):
+            elsewhere = "no such folder, and "
+        raise InputError(f"{name}: {elsewhere}{_meaning(error, revision)}") from error
 
 
 def _meaning(error: Exception, revision: str | None) -> str:
     """What an error of the hub's client says to someone who gave a name."""
     match error:
         case HFValidationError():
-            return "no such folder, and no name that a repository on the hub can have"
+            return "no name that a repository on the hub can have"
         case GatedRepoError():
             return "its owner decides who may read it: accept the conditions on its page, and give your token"
         case RepositoryNotFoundError():
             return (
-                "no such folder, and no such repository on the hub that may be read without a token, or with "
+                "no such repository on the hub that may be read without a token, or with "
                 "this one: check the name, or use token=..."
             )
         case RevisionNotFoundError():
             return f"the repository has no branch, tag or commit {revision!r}"
         case LocalEntryNotFoundError() | OfflineModeIsEnabled():
-            return (
-                "no such folder, and not in the cache of the hub, which cannot be reached or is off "
-                "(local_files_only, HF_HUB_OFFLINE)"
-            )
+            return "the hub cannot be reached or is off (local_files_only, HF_HUB_OFFLINE)"
         case RemoteEntryNotFoundError() | EntryNotFoundError():
             return (
                 f"the repository holds no joint model (no {MODEL_FILE}): use one that "

@@ -68,6 +68,7 @@ def encoder_shape(name: str) -> tuple[int, int] | None:
 def _from_hub(name: str) -> Path:
     """The path of a hub encoder's config.json, downloaded if need be."""
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
     from huggingface_hub.utils import logging
 
     level = logging.get_verbosity()
@@ -75,10 +76,15 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(hf_hub_download(name, "config.json"))
     except (OSError, ValueError, RuntimeError) as error:
-        fix = did_you_mean(name, KNOWN, ": use 'minilm', a folder, or a name on the hub")
-        if name in KNOWN:
-            fix = ": it was not downloaded before, and the hub cannot be reached now"
-        raise InputError(f"no encoder {name!r} here or on the hub{fix}") from error
+        place, fix = "here or on the hub", ": use 'minilm', a folder, or a name on the hub"
+        if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
+            place = "here"
+            fix = (
+                ", and the hub, from which it was not downloaded before, cannot be reached or is off "
+                "(HF_HUB_OFFLINE): use 'minilm' or a folder"
+            )
+        fix = fix if name in KNOWN else did_you_mean(name, KNOWN, fix)
+        raise InputError(f"no encoder {name!r} {place}{fix}") from error
     finally:
         logging.set_verbosity(level)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.models.card import origin_of
 from mtl.models.head_scales import Reassign
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -87,7 +88,8 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
     model = source / "model" if (source / "model" / "model.json").exists() else source
     translates = Seq2Seq.is_in(model)
     if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
-        raise InputError(f"{source} holds no trained model (no model.json): use a run's folder")
+        why = "no model.json" if source.exists() else "there is no such folder"
+        raise InputError(f"{source} holds no trained model ({why}): use a run's folder")
     try:
         return _settings_in(model, translates)
     except (KeyError, TypeError, AttributeError) as error:
@@ -102,8 +104,8 @@ def _settings_in(
     model: Path, translates: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     tasks: dict[str, dict[str, Any]] = mapping_of(model / "model.json", "JSON", json.loads)["tasks"]
-    in_run = (model.parent / "config.yaml").exists()
-    config = Run.open(model.parent).config() if in_run else None
+    run = Run.of_model(model)
+    config = None if run is None else Run.open(run.folder).config()
     if translates:
         # A run that is older than a key has the key's default.
         defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
@@ -114,8 +116,9 @@ def _settings_in(
         "layers": "last" if saved["mix"] is None else "mix",
         "word_dropout": saved["word_dropout"],
     }
-    if config is not None:
-        encoder["name"] = config["encoder"]["name"]
+    name = origin_of(model).encoder if config is None else config["encoder"]["name"]
+    if name:
+        encoder["name"] = name
     return {"encoder": encoder}, tasks
 
 

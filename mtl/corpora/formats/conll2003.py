@@ -32,7 +32,6 @@ class OtherColumn(str):
     __slots__ = ()
 
 
-"""How the note begins on a file where another column looks like tags of entities."""
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
 _MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
@@ -150,12 +149,20 @@ class _Layout(NamedTuple):
                 raise malformed(self.path, row.line, what)
 
 
+def _named(word: int, entity: int) -> str:
+    """How columns are named, in a configuration and on the command line."""
+    return (
+        f"name the columns, such as columns: {{word: {word}, entity: {entity}}} in a configuration or "
+        f"conll2003:word={word},entity={entity}:PATH in a command"
+    )
+
+
 def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
     """Raise `InputError` where the first column, which should hold words, numbers them."""
     if any(len(block.rows) > 1 for block in blocks) and all(counts(block.column(0)) for block in blocks):
         what = (
-            "the first column, where words should be, numbers them: name the columns, such as "
-            "{word: 2, entity: 3} (or format uner, which has them so)"
+            f"the first column, where words should be, numbers them: {_named(2, 3)} (or format uner, which "
+            "has them so)"
         )
         raise malformed(path, blocks[0].rows[0].line, what)
 
@@ -179,7 +186,7 @@ def _other_columns(blocks: Sequence[Block]) -> list[str]:
             notes.append(
                 OtherColumn(
                     f"the last column of a file holds no entity, but column {column + 1} has tags such as "
-                    f"{min(labels)}: name the columns, such as {{word: 1, entity: {column + 1}}}"
+                    f"{min(labels)}: {_named(1, column + 1)}"
                 )
             )
     return notes

@@ -146,6 +146,9 @@ def settings_of(
     for name in tasks:
         weight = 1.0 if weights is UNUSED else weights.get(name, weights.get(task_of(name), 1.0))
         values[f"balancer.weights.{name}"] = UNUSED if weights is UNUSED else float(weight)
+    if len(tasks) == 1:
+        values = _alone(values, tasks[0])
+    values |= _of_source(config, values, folder)
     values["encoder.name"] = Content(str(values["encoder.name"]), status.get("encoder_fingerprint"))
     values |= _corpora(config, tasks, status)
     if "origins" in status:
@@ -159,6 +162,35 @@ def settings_of(
     drawn = (int(given[f"{name}.draw"]) for name in DRAWN if name in tasks_of(tasks))
     draw = next(drawn, None)
     return Settings(tasks, int(config["seed"]), draw, pruning, derivation, values)
+
+
+def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """How the run that training starts from reads its encoder, as far as it can be found now.
+
+    Where it has `null`, the run that starts from it records what that stands for, and is no other for it.
+    """
+    given = [key for key in _READING if values[key] is not None]
+    if config.get("init_from") is None or not given:
+        return {}
+    with contextlib.suppress(*_UNREADABLE):
+        source = settings_of_run(Run.open(place_now(config["init_from"], config, folder))).values
+        return {key: source[key] for key in given}
+    return {}
+
+
+_READING = ("encoder.pooling", "encoder.word_dropout")
+
+
+def _alone(values: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The settings of a run of one task, which has no other task to weigh its own against.
+
+    Its balancer counts only where it scales the one loss, and is then compared with other runs of the task,
+    too.
+    """
+    name, weight = values["balancer.name"], values[f"balancer.weights.{task}"]
+    scales = name == "uncertainty" or weight not in (1.0, UNUSED)
+    kept = {key: value for key, value in values.items() if scales or not _within(key, ("balancer",))}
+    return {**kept, f"balancer.alone.{task}": [name, weight] if scales else None}
 
 
 def settings_of_run(run: Run) -> Settings:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from mtl.errors import InputError
+from mtl.errors import InputError, counted
 from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates, name_draws
@@ -18,7 +18,7 @@ from mtl.runs.folder.run import Run
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """The last step of all masks, with `setup`; `None` if no run has masks. What is left out is noted."""
     parts: list[pl.DataFrame] = []
-    forced: list[tuple[Run, str, float]] = []
+    forced: list[tuple[Run, str, int, int]] = []
     for run in runs:
         folder = run.run.folder
         maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
@@ -63,32 +63,39 @@ def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
     return pl.DataFrame(rows, schema=CHOICES, orient="row") if rows else None
 
 
-def _forced(run: Run) -> list[tuple[Run, str, float]]:
-    """The run's masks whose target moved more than a tenth of the heads wanted: run, mask, share moved.
+def _forced(run: Run) -> list[tuple[Run, str, int, int]]:
+    """The run's masks whose target moved more than a tenth of the heads wanted: run, mask, moved, wanted.
 
     Where kinds of attention have targets of their own, a mask may come several times.
     """
     choices = []
     for name, choice in run.status().get("choices", {}).items():
         moved = choice["forced_open"] + choice["forced_closed"]
-        target = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
-        if moved > 0.1 * target:
-            choices.append((run, name.partition("/")[0], moved / target))
+        wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+        if moved > 0.1 * wanted:
+            choices.append((run, name.partition("/")[0], moved, wanted))
     return choices
 
 
-def _all_forced(choices: Sequence[tuple[Run, str, float]]) -> list[str]:
-    """One note on all masks of `_forced`, if there are any."""
+def _all_forced(choices: Sequence[tuple[Run, str, int, int]]) -> list[str]:
+    """One note on all masks of `_forced`, if there are any.
+
+    It counts heads: of those wanted, more than all may be moved where most heads were still open.
+    """
     if not choices:
         return []
-    runs = list(dict.fromkeys(run.folder.name for run, _, _ in choices))
+    runs = list(dict.fromkeys(run.folder.name for run, *_ in choices))
     shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
-    shares = [share for _, _, share in choices]
-    least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
-    forced = least if least == most else f"{least} to {most}"
-    masks = {(str(run.folder), mask) for run, mask, _ in choices}
+    moved = _range([moved for _, _, moved, _ in choices])
+    wanted = _range([wanted for *_, wanted in choices])
+    masks = {(str(run.folder), mask) for run, mask, *_ in choices}
     return [
-        f"in {len(masks)} masks ({shown}) gates.target_open forced {forced} % of the requested heads "
-        "open or closed, so not all of these claims were learned; "
-        "train longer"
+        f"in {counted(len(masks), 'mask')} ({shown}) gates.target_open opened or closed {moved} heads by "
+        f"force to keep {wanted}, so not all of these claims were learned; train longer"
     ]
+
+
+def _range(numbers: Sequence[int]) -> str:
+    """The least and the greatest number, or the one that all are."""
+    least, most = min(numbers), max(numbers)
+    return f"{least}" if least == most else f"{least} to {most}"

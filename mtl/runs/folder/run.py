@@ -76,6 +76,12 @@ class Run:
         run._require_own_files()
         return run
 
+    @classmethod
+    def of_model(cls, model: Path) -> Run | None:
+        """The run whose kept model is in the folder; `None` for a model that was saved elsewhere."""
+        run = cls(model.parent)
+        return run if run.model == model and (run.folder / "config.yaml").exists() else None
+
     @property
     def model(self) -> Path:
         """The folder of the model that the run keeps: the best on dev, or the last (`TrainConfig.keep`)."""

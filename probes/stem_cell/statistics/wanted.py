@@ -127,8 +127,13 @@ def _compared(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> 
 def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tuple[Word, str]:
     """The word by the test, and its reason."""
     tasks, seeds, draws = len(masks.tasks) - len(masks.draws), len(masks.seeds), len(masks.draws)
+    needed = draws_needed(tasks)
+    fix = (
+        f"train masks on {needed} draws (--tasks=[control] --control.draw=N, or control_draws: "
+        f"{[*range(1, needed + 1)]} in a study's block of masks)"
+    )
     if not draws:
-        return CANNOT_TELL, "no masks of a control task, whose heads any decoder needs"
+        return CANNOT_TELL, f"no masks of a control task, whose heads any decoder needs: {fix}"
     if seeds < FEWEST_SEEDS:
         return CANNOT_TELL, f"masks of {seeds} seed{'s' * (seeds != 1)}, and {FEWEST_SEEDS} are needed"
     closed = int(((~opened.any((2, 3))).sum(0) > 1).sum())
@@ -136,13 +141,13 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
         return CANNOT_TELL, f"several masks without an open head in {closed} of {seeds} seeds"
     overlap = np.array([[jaccard(one, other).mean() for other in opened] for one in opened])
     difference, p = exchange_test(overlap, np.array([task not in masks.draws for task in masks.tasks]))
-    needed = draws_needed(tasks)
     of_draws = f"{draws} draw{'s' * (draws != 1)} of random labels"
     figures = f"between tasks less with {of_draws} {difference:+.2f}"
     if draws < needed:
+        least = 2 / math.comb(tasks + draws, tasks)
         return CANNOT_TELL, (
-            f"{figures}, and {needed} draws tell {tasks} tasks from random labels at all (control_draws of a "
-            "study's block)"
+            f"{figures}, but with so few no overlap would be a finding: a draw is one observation, and the "
+            f"test of {tasks} tasks has no p below {least:.2g}; {fix}"
         )
     figures += f" (p {p:.2g}, tasks and draws exchanged)"
     if p > LEVEL:

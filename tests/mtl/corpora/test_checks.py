@@ -209,7 +209,10 @@ def test_another_column_looks_like_the_labels(tmp_path: Path) -> None:
     (note,) = read(path, "conll2003")[0].notes
     assert isinstance(note, OtherColumn)
     assert "column 2 has tags such as B-PER" in note
-    with pytest.raises(InputError, match=r"a\.tsv: the last column .* \{word: 1, entity: 2\}"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.tsv: the last column .* columns: \{word: 1, entity: 2\} .* conll2003:word=1,entity=2:PATH",
+    ):
         convert({"train": [f"conll2003:{path}"]}, tmp_path / "out")
     assert read(path, "conll2003:entity=2")[0].entities == (Span(0, 1, "PER"),)
     assert read(path, "conll2003:entity=3")[0].notes == ()  # named, so meant

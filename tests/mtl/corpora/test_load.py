@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,12 @@ def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
         load_split(config, ("pos", "con"), "train")
     with pytest.raises(InputError, match="did you mean 'conllu'"):
         load_split(CorpusConfig(None, files=Files(format="conlu")), ("pos",), "train")
+
+
+def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkeypatch):
+    """A run's configuration may have a path that holds from the folder in which it was trained."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"no such folder in {re.escape(str(tmp_path))}; go to"):
+        load_split(CorpusConfig(path="data/toy"), ("pos",), "dev")
+    with pytest.raises(InputError, match="no such folder; make one"):
+        load_split(CorpusConfig(path=str(tmp_path / "data")), ("pos",), "dev")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,12 +16,13 @@ import pytest
 import torch
 import yaml
 from huggingface_hub import constants
+from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 
 from mtl import JointModel, load_pruned, prune_heads
 from mtl.errors import InputError
 from mtl.heads.clone import transplant_heads
 from mtl.heads.gates import FixedGates
-from mtl.models.hub import upload
+from mtl.models.hub import hub_errors, upload
 from mtl.tasks.glue import Cola
 from mtl.tasks.pos import Pos
 from mtl.tasks.task import Labels
@@ -176,6 +178,13 @@ def test_what_cannot_be_loaded_is_one_line(hub: Hub, name: str, options: dict[st
     assert str(raised.value).startswith(f"{name}: ")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("error", [OfflineModeIsEnabled("off"), HFValidationError("no name")])
+def test_who_uploads_is_not_told_of_folders_and_caches(error: Exception):
+    with pytest.raises(InputError) as raised, hub_errors("someone/parser", None):
+        raise error
+    assert not re.search("folder|cache", str(raised.value))
 
 
 def test_a_path_is_never_asked_for_on_the_hub(hub: Hub):

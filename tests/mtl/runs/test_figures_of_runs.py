@@ -227,7 +227,7 @@ def test_labels_by_setup(folders, tmp_path, capsys):
     joint = folders.probe(folders.run(["pos", "dep", "srl"]), ["dep"], labels=("a",))
     figure("labels", [static, *single, joint], tmp_path / "l.png", ("dep",))
     said = capsys.readouterr().out
-    assert "note: the joint runs have no dep label b" in said
+    assert "note: the MTL runs have no dep label b" in said
     assert "note: no joint run of dep with seed 2" in said
     table = pl.read_parquet(tmp_path / "l.parquet")
     assert table["label"].to_list() == ["a", "b"]

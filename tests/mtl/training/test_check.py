@@ -6,12 +6,14 @@ import dataclasses
 from typing import get_args
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from mtl.commands.main import main
 from mtl.config.keys import hints_of, without_null
 from mtl.config.ranges import out_of_range, range_of
 from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.models.known_encoders import check_encoder
 from mtl.tasks.ranges import Range
 from mtl.training import balancers
 from mtl.training.check import check_settings
@@ -76,6 +78,16 @@ def test_a_gpu_that_is_not_there_and_heads_that_are_not_there_are_told_before_th
     assert "gates.target_open=1000: " in capsys.readouterr().err
     assert main([*words, "--encoder.name=minilm-l7", "--trainer.accelerator=cpu"]) == 2
     assert "no encoder 'minilm-l7'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bert-base-cased", "nobody/nothing"])
+def test_a_hub_that_is_off_is_blamed_and_not_the_encoders_name(name, monkeypatch):
+    def download(*_):
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(InputError, match=f"no encoder '{name}' here, and the hub, .* cannot be reached"):
+        check_encoder(name)
 
 
 def test_a_target_is_looked_at_only_where_masks_are_learned(tiny_encoder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,6 +30,18 @@ def test_undamaged_files_are_read(tmp_path: Path) -> None:
     sections, tasks = _settings_of(written(tmp_path / "run", GOOD))
     assert sections["encoder"]["name"] == "tiny"
     assert tasks == {"pos": {}}
+
+
+def test_a_saved_model_has_its_own_settings_and_no_file_above_its_folder_counts(tmp_path: Path) -> None:
+    """As `save_pretrained` wrote it, into any folder, beside a `config.yaml` of whatever program."""
+    (tmp_path / "config.yaml").write_text("encoder: {name: another}\n")
+    saved = tmp_path / "parser"
+    saved.mkdir()
+    (saved / "encoder.json").write_bytes(GOOD["model/encoder.json"])
+    for origin, name in (({"encoder": "tiny"}, {"name": "tiny"}), ({}, {})):
+        (saved / "model.json").write_text(json.dumps({"tasks": {"pos": {}}, "origin": origin}))
+        sections, _ = _settings_of(saved)
+        assert sections["encoder"] == {"pooling": "first", "layers": "last", "word_dropout": 0.0, **name}
 
 
 @pytest.mark.parametrize("name", GOOD)

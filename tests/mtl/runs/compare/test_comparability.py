@@ -315,6 +315,17 @@ def test_what_was_moved_with_a_run_is_found(tmp_path):
     assert settings_of_run(Run(tmp_path / "new" / "runs" / "made")).identity == known.identity
 
 
+def test_what_comes_with_the_run_to_start_from_is_no_difference_to_it(tmp_path):
+    """A run that starts from another records what `null` stands for there."""
+    source = plain(asdict(replace(PAIR, runs=str(tmp_path), name="source")))
+    read = {**source["encoder"], "pooling": "mean", "word_dropout": 0.2}
+    made = {**source, "name": "made", "init_from": str(tmp_path / "source"), "encoder": read}
+    one, other = (settings_of_run(a_run(tmp_path / run["name"], run)) for run in (source, made))
+    assert one.differing(other) == ["init_from"]
+    elsewhere = settings_of({**made, "init_from": None})
+    assert one.differing(elsewhere) == ["encoder.pooling", "encoder.word_dropout"]
+
+
 def test_settings_of_other_tasks_and_unused_ones_are_no_difference():
     first = plain(asdict(PAIR))
     for key, value in (
@@ -325,6 +336,27 @@ def test_settings_of_other_tasks_and_unused_ones_are_no_difference():
         assert settings_of(first).differing(settings_of(with_value(first, key, value))) == []
     other_order = with_value(first, "tasks", ["dep", "pos"])
     assert settings_of(first).identity == settings_of(other_order).identity
+
+
+def test_a_balancer_counts_where_there_is_something_to_weigh():
+    """`mtl train joint` and `mtl train dep` are compared, since a weight of NER does nothing to DEP alone."""
+    weighed = BalancerConfig(name="fixed", weights={"pos": 2.0})
+    joint, plain_joint, dep, pos, weighed_dep, weighed_pos, uncertain = (
+        settings_of(plain(asdict(TrainConfig(tasks=tasks, balancer=balancer))))
+        for tasks, balancer in (
+            (("pos", "dep"), weighed), (("pos", "dep"), BalancerConfig()), (("dep",), BalancerConfig()),
+            (("pos",), BalancerConfig()), (("dep",), weighed), (("pos",), weighed),
+            (("dep",), BalancerConfig(name="uncertainty")),
+        )
+    )  # fmt: skip
+    for alike in ((joint, dep, pos), (plain_joint, dep, pos), (joint, weighed_dep, weighed_pos)):
+        assert len(comparable({str(place): one for place, one in enumerate(alike)})[0]) == 3
+    for one, other in (
+        (joint, plain_joint), (pos, weighed_pos), (plain_joint, weighed_pos), (dep, uncertain),
+        (joint, uncertain),
+    ):  # fmt: skip
+        assert len(comparable({"one": one, "other": other})[0]) == 1
+    assert len(comparable({"dep": dep, "joint": joint, "pos": pos, "plain": plain_joint})[0]) == 3
 
 
 def a_run(folder: Path, config: Mapping[str, Any]) -> Run:

@@ -12,19 +12,24 @@ from mtl.runs.folder.run import Run
 
 
 @pytest.mark.parametrize(
-    ("opened", "shares"),
-    [((4, 4), "25 %"), ((4, 12), "25 to 75 %"), ((0, 4), "25 %"), ((0, 1), None)],
-    ids=["equal", "range", "one", "under a tenth"],
-)
+    ("opened", "moved"),
+    [((12, 12), "4 heads"), ((12, 4), "4 to 12 heads"), ((16, 12), "4 heads"), ((16, 15), None),
+     ((48, 64), "32 to 48 heads")],
+    ids=["equal", "range", "one", "under a tenth", "more than are wanted"],
+)  # fmt: skip
 def test_the_note_gives_the_range_of_what_was_forced(
-    tmp_path: Path, opened: tuple[int, int], shares: str | None
+    tmp_path: Path, opened: tuple[int, int], moved: str | None
 ):
     choices = []
-    for number, forced in enumerate(opened):
-        choice = {"open_at_choice": 16 - forced, "forced_open": forced, "forced_closed": 0}
+    for number, before in enumerate(opened):
+        choice = {
+            "open_at_choice": before,
+            "forced_open": max(16 - before, 0),
+            "forced_closed": max(before - 16, 0),
+        }
         write_json(tmp_path / f"run{number}" / "status.json", {"choices": {"pos": choice}})
         choices += _forced(Run(tmp_path / f"run{number}"))
     notes = _all_forced(choices)
-    assert (shares is None) == (notes == [])
+    assert (moved is None) == (notes == [])
     for note in notes:
-        assert f"gates.target_open forced {shares} of the requested heads open or closed" in note
+        assert f"gates.target_open opened or closed {moved} by force to keep 16, so" in note

@@ -435,7 +435,7 @@ def test_masks_that_a_target_forced_are_noted(study):
     known = json.loads(status.read_text())
     by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
     status.write_text(json.dumps(known | {"choices": by_kind}))
-    note = f"in 1 masks ({forced.name}) gates.target_open forced 47 % of the requested heads"
+    note = f"in 1 mask ({forced.name}) gates.target_open opened or closed 7 heads by force to keep 15"
     assert page_of(study.root).says(note)
     status.write_text(json.dumps(known))
     page = page_of(study.root)
@@ -463,7 +463,7 @@ def test_runs_of_several_setups_that_are_taken_together_are_said(study):
     assert page.says("probes of stl runs are means over 2 setups: STL; STL, dynamic")
     assert not page.says("probes of joint runs")
     assert not page.says("probes of pair runs")
-    assert page.says("the pair runs have no probes of con")
+    assert page.says("the MTL-2 runs have no probes of con")
 
 
 def with_static_masks(study):
@@ -513,7 +513,7 @@ def test_a_label_that_joint_runs_lack(study):
         study.run(["dep"], seed)
         study.probe(study.run(TASKS, seed, scope="per_task"), TASKS, joint=True, drop=["dep1"])
     page = page_of(study.root)
-    assert page.says("the joint runs have no dep label dep1")
+    assert page.says("the MTL runs have no dep label dep1")
     place = page.data["labels"].index(["dep", "dep1", 60, True])
     assert page.data["value"]["joint"][place] is None
     assert page.data["value"]["stl"][place] is not None

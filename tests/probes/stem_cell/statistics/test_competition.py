@@ -191,4 +191,4 @@ def test_labels_best_heads_in_order_of_frequency():
     assert table["joint"].to_list() == [None, 0.55]
     assert table["chance"].to_list() == pytest.approx([worlds.CHANCE] * 2)
     assert table["counted"].all()
-    assert absent_labels(table) == ("the joint runs have no dep label label 1",)
+    assert absent_labels(table) == ("the MTL runs have no dep label label 1",)
