@@ -19,7 +19,6 @@ from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS
@@ -78,8 +77,8 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
-    regime `pair` if another run has more tasks, else `joint`. Left out are runs of variants or of a task
-    without a layer, and those that were trained otherwise than most, but for their masks. Raises `InputError`
+    regime `pair` if another run has more tasks, else `joint`. Left out are runs of variants or with random
+    labels, and those that were trained otherwise than most, but for their masks. Raises `InputError`
     if no table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
@@ -148,9 +147,9 @@ def nothing_left(notes: Sequence[str], fix: str) -> InputError:
 
 
 def _is_comparison(run: Run) -> bool:
-    """Whether a run has a task that others are only compared with: a variant, or one without a layer."""
+    """Whether a run has a task that others are only compared with: a variant, or one with random labels."""
     tasks = run.config()["tasks"]
-    return any(task_of(name) != name or not TASKS[name].layers for name in tasks)
+    return any(task_of(name) != name or name in DRAWN for name in tasks)
 
 
 def _is_probed_run(folder: Path) -> bool:
