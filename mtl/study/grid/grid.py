@@ -10,8 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
-from mtl.config.keys import known_keys_of
-from mtl.config.parse import configuration_from
+from mtl.config.parse import changed
 from mtl.config.random_labels import DRAWN
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
@@ -254,31 +253,20 @@ def check_train(train: TrainConfig) -> None:
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
     """The settings that the runs of a block share; raises `InputError` for keys that it cannot set."""
-    if not block.set:
-        return train
-    values = plain(dataclasses.asdict(train))
-    for key, value in block.set.items():
-        keys = known_keys_of(TrainConfig)
-        if key not in keys:
-            raise InputError(f"unknown key '{key}' in a block's set{did_you_mean(key, keys)}")
+    for key in block.set:
         if key in _OF_THE_GRID:
             raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
-        *path, last = key.split(".")
-        inner = values
-        for name in path:
-            if not isinstance(inner[name], dict):  # `null`, or a number for all kinds of attention
-                inner[name] = {}
-            inner = inner[name]
-        inner[last] = value
-    return configuration_from(TrainConfig, values, "a block's set")
+    if not block.set:
+        return train
+    return changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
 
 
 def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
     """The measurements on the heads of a block's runs; raises `InputError` for those that cannot be made."""
     probes = study.probes
     if block.probes:
-        values = {**plain(dataclasses.asdict(probes)), **block.probes}
-        probes = configuration_from(ProbesConfig, values, "a block's probes")
+        values = plain(dataclasses.asdict(probes))
+        probes = changed(ProbesConfig, values, block.probes, "a block's probes")
     check_measures(probes)
     return probes
 

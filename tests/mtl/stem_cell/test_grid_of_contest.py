@@ -148,7 +148,7 @@ def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
     [
         (
             Block(("single",), control_draws=(1, 2)),
-            "no setup of the block \\(single\\) trains the control task",
+            "no setup of the block \\(single\\) trains the task control",
         ),
         (Block(("control",), control_draws=()), "control_draws is empty"),
         (Block(("control",), control_draws=(1, 1)), "control_draws name 1 twice"),

@@ -92,7 +92,6 @@ def test_figures_of_runs_are_known():
         (parameters(gates__target_open__crss=[2]), "did you mean 'gates.target_open.cross'?"),
         (parameters(gates__target_open=[{"crss": 2}]), "did you mean 'gates.target_open.cross'?"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
-        (parameters(corpus__pos__train=["x"]), "corpus.pos.train cannot be set, since corpus.pos is None"),
         (parameters(name=["a"]), "is set by the sweep itself"),
         (parameters(wandb__mode=["online"]), "is set by the sweep itself"),
         ({"method": "random", "parameters": {"max_epochs": {"min": 1.0, "max": 9.5}}}, "max_epochs=1.0"),
