@@ -12,6 +12,7 @@ from mtl.config.effective import only_used
 from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.stem_cell.twins import are_twins, part_of, task_and_part, twins_of
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.variants import task_of, tasks_of
 from mtl.training.balancing import balancer_for
@@ -23,6 +24,12 @@ def test_a_twins_name_is_mapped_to_its_task_and_part() -> None:
     assert task_and_part("dep") == ("dep", None)
     assert task_of("dep~b") == task_of("dep") == "dep"
     assert tasks_of(("pos", "dep~a", "dep~b")) == ("pos", "dep")
+
+
+def test_twins_are_listed_where_their_task_is() -> None:
+    assert in_order_of_catalogue(["srl", "dep~b", "control", "dep", "dep~a", "own", "ner+dep"]) == (
+        "own", "ner+dep", "dep", "dep~a", "dep~b", "srl", "control",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

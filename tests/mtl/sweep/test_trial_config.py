@@ -58,6 +58,7 @@ def test_a_mapping_changes_only_its_own_keys_but_weights_as_a_whole():
     changed = trial_config(base, {"optimizer": {"encoder_lr": 0.5}, "balancer.weights": {"pos": 1.0}})
     assert asdict(changed.optimizer) == {**base["optimizer"], "encoder_lr": 0.5}
     assert changed.balancer.weights == {"pos": 1.0}
+    assert trial_config(base, {"corpus.pos.train": "x"}).corpus.pos.train == "x"  # a group that was null
 
 
 def test_targets_by_kind_are_set_one_by_one_or_together():
