@@ -18,7 +18,7 @@ _DRAW = " draw "
 
 
 def of_draw(task: str, draw: int) -> str:
-    """What a mask of a control task is called where masks of several draws of its labels are together."""
+    """The name of a mask of a task with random labels where masks of several draws of them are together."""
     return f"{task}{_DRAW}{draw}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
 from mtl.tasks.ranges import Seed
@@ -31,14 +32,16 @@ def collaborate(
     lengths: tuple[int, ...] = (16, 64, 256),
     rounds: int = 5,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    revision: str | None = None,
 ) -> None:
     """Let the heads of a model share query and key components, and print what that costs and saves.
 
     Args:
-        model: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
+        model: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two by
+            its name on the hub.
         dim: Components that the heads of a layer share, up to heads x head size, where sharing is exact.
-        out: Folder of the new run, or of the new encoder (for mtl train --encoder.name); mixing vectors are
-            written beside its model as mixing.parquet.
+        out: Folder of the new run, model or encoder (for mtl train --encoder.name); mixing vectors are
+            written beside it as mixing.parquet.
         starts: Number of random starts of the decomposition; the best one is used.
         steps: Number of steps from the best start.
         seed: Random seed for the decomposition and for the timing input.
@@ -46,6 +49,7 @@ def collaborate(
             left out.
         rounds: Number of measurements of each time; the median is used.
         accelerator: Device; auto is a GPU if there is one.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
     """
     import copy
 
@@ -57,17 +61,18 @@ def collaborate(
     from mtl.files import whole_folder
     from mtl.heads.collaborative import check_components
     from mtl.heads.collaborative import collaborate as share_components
+    from mtl.models.derived_run import write_collaborative_run, write_model
     from mtl.models.device import device_of, prepare
-    from mtl.models.joint import JointModel
-    from mtl.models.opened import open_encoder
-    from mtl.runs.folder.run import Run
+    from mtl.models.opened import open_target
 
     check_new_folder(out)
-    source = Run.open(model) if (Path(model) / "config.yaml").exists() else None
+    encoder, joint, source = open_target(model, revision)
     if source is not None:
         source.status()  # which the new run takes over: a damaged one is known before the work
-    joint = None if source is None else prepare(JointModel.from_pretrained(source.model), accelerator)
-    encoder = open_encoder(model).to(device_of(accelerator)) if joint is None else joint.encoder
+    if joint is None:
+        encoder.to(device_of(accelerator))
+    else:
+        prepare(joint, accelerator)
     if encoder.translator is not None:
         raise InputError(
             f"{model} translates, and mtl collaborate is for encoders: train a model whose heads share "
@@ -89,12 +94,12 @@ def collaborate(
     console.print(f"encoder parameters {counts[0]:,} -> {counts[1]:,}", highlight=False)
     if read:
         _show_costs(sharing_costs(before, encoder, read, rounds, seed), before, console)
-    if source is None or joint is None:
+    if joint is None:
         with whole_folder(out) as folder:
             encoder.save(folder)
+    elif source is None:
+        write_model(joint, out, joint.origin, f"collaborative {dim}")
     else:
-        from mtl.models.derived_run import write_collaborative_run
-
         scores["dev, after"] = _scores(source, joint)
         write_collaborative_run(source, out, joint, {"dev": scores["dev, after"]}, dim)
         print_scores(scores, f"{model} -> {out}", console)
@@ -104,18 +109,9 @@ def collaborate(
 
 def _scores(source: Run, model: JointModel) -> dict[str, dict[str, float]]:
     """The dev scores of a run's model, under its own masks."""
-    from mtl.config.parse import read_configuration
-    from mtl.config.schema import TrainConfig
-    from mtl.corpora.load import load_split, require_layers
-    from mtl.models.batches import examples
     from mtl.models.evaluate import batches, evaluate
-    from mtl.models.limits import require_limit
 
-    config = read_configuration(TrainConfig, source.folder / "config.yaml")
-    gold = load_split(config.corpus, tuple(model.tasks), "dev")
-    require_layers(gold, model.tasks, "dev")
-    require_limit(gold, config.batch.max_words, "dev")
-    corpus = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
+    corpus = dev_examples(source, model, tuple(model.tasks))
     return evaluate(model, batches(corpus, model))
 
 

@@ -21,7 +21,7 @@ def energy(
     """Measure how many components the query and key matrices of heads need, apart and together.
 
     Args:
-        models: Runs' folders or encoders: 'minilm', a folder or a name on the hub.
+        models: Runs' folders, or models and encoders: 'minilm', a folder or a name on the hub.
         out: File for the table of captured variance: .parquet or .csv.
         figure: File for its figure: .pdf, .png or .svg.
         mixing: Table of the mixing vectors of models whose heads share components: .parquet or .csv.
@@ -32,7 +32,7 @@ def energy(
     from mtl.analysis.costs.energy import mixing as mixing_of
     from mtl.commands.tables_out import check_table, write_table
     from mtl.errors import InputError
-    from mtl.models.opened import open_encoder
+    from mtl.models.opened import open_target
     from mtl.probes.figures.style import FORMATS
     from mtl.probes.tables.energy_table import components_needed
 
@@ -46,7 +46,7 @@ def energy(
         raise InputError("a model is given twice: name each once")
     parts, mixed = [], []
     for name in models:
-        transformer = open_encoder(name).transformer
+        transformer = open_target(name).encoder.transformer
         parts.append(energy_of(transformer, name))
         if mixing is not None:
             mixed.append(mixing_of(transformer, name))

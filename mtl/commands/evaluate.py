@@ -11,9 +11,9 @@ from rich.console import Console
 from mtl.commands.measured_run import print_left_out
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.runs.folder.run import Run
+from mtl.models.found import find_model, is_hub_name, is_model_folder
 from mtl.tasks.catalogue import LAYERS
 
 if TYPE_CHECKING:
@@ -21,25 +21,28 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Path,
+    run: str,
     split: Literal["train", "dev", "test"] = "test",
     corpus: Path | None = None,
     export: Path | None = None,
     json_out: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     precision: Literal["32-true", "bf16-true"] = "32-true",
+    revision: str | None = None,
 ) -> None:
     """Score a run's model in all of its tasks that the sentences are annotated for.
 
     Args:
-        run: The run's folder.
+        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         split: Split of the corpus.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own corpus.
+            A model without its run needs one.
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and scores
             may differ in the last digits.
+        revision: A branch, tag or commit of a model on the hub.
     """
     import mtl.models.evaluate
     from mtl.corpora.checks import Look, notes_on
@@ -53,10 +56,17 @@ def evaluate(
     from mtl.models.unknown_words import describe_unknown
     from mtl.runs.folder import sentence_counts
 
-    opened = Run.open(run)
-    model = prepare(JointModel.from_pretrained(opened.model), accelerator, precision)
-    config = read_configuration(TrainConfig, opened.folder / "config.yaml")
-    source = config.corpus if corpus is None else corpus_at(corpus, tuple(model.tasks))
+    if corpus is None and (is_hub_name(run) or is_model_folder(Path(run))):
+        raise InputError(f"{run} is a model without its run, which would name a corpus: use --corpus=FOLDER")
+    found = find_model(run, revision)
+    model = prepare(JointModel.from_pretrained(found.model), accelerator, precision)
+    config = None if found.run is None else read_configuration(TrainConfig, found.run.folder / "config.yaml")
+    max_words = BatchConfig.max_words if config is None else config.batch.max_words
+    if corpus is not None:
+        source = corpus_at(corpus, tuple(model.tasks))
+    else:
+        assert config is not None
+        source = config.corpus
     gold = load_split(source, tuple(model.tasks), split)
     annotated = {name: task for name, task in model.tasks.items() if any(map(task.annotated, gold))}
     if not annotated:
@@ -73,14 +83,14 @@ def evaluate(
     if corpus is not None or split != "train":
         for line in _in_train(config, tuple(model.tasks), split, gold):
             print(line)
-    require_limit(gold, config.batch.max_words, split)
+    require_limit(gold, max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
     if message := describe_unknown(corpus_examples, getattr(model.encoder.tokenizer, "unknown", -1)):
         print(f"{split}: {message}")
     scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
-    if corpus is None and precision == "32-true":
-        sentence_counts.write(opened, split, counts)
-    print_scores({split: scores}, str(run))
+    if found.run is not None and corpus is None and precision == "32-true":
+        sentence_counts.write(found.run, split, counts)
+    print_scores({split: scores}, run)
     signatures = mtl.models.evaluate.signatures_of(model.tasks)
     for of_task in signatures.values():
         for of_scores in of_task.values():
@@ -92,7 +102,7 @@ def evaluate(
         tasks = model.tasks.values()
         without_gold = {task.layer: None for task in tasks if task.layer in LAYERS}
         bare = [sentence.with_layers(without_gold) for sentence in gold]
-        exported = write_export(gold, model.annotate(bare, config.batch.max_words), export, tasks)
+        exported = write_export(gold, model.annotate(bare, max_words), export, tasks)
         for path in exported.paths:
             Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
         for items, count in exported.left_out.items():
@@ -102,12 +112,15 @@ def evaluate(
 
 
 def _in_train(
-    config: TrainConfig, tasks: tuple[str, ...], split: str, gold: Sequence[Sentence]
+    config: TrainConfig | None, tasks: tuple[str, ...], split: str, gold: Sequence[Sentence]
 ) -> Iterator[str]:
     """A line with the number of sentences that the model was trained on; one, too, if that is not known."""
     from mtl.corpora.checks import shared_sentences
     from mtl.corpora.load import load_split
 
+    if config is None:
+        yield f"{split}: whether its sentences are in train is not known: the model is without its run"
+        return
     try:
         train = load_split(config.corpus, tasks, "train")
     except (InputError, OSError) as error:

@@ -11,7 +11,10 @@ from rich.console import Console
 if TYPE_CHECKING:
     from mtl.analysis.trained import TrainedRun
     from mtl.config.schema import CorpusConfig
+    from mtl.models.batches import Example
     from mtl.models.device import Accelerator
+    from mtl.models.joint import JointModel
+    from mtl.runs.folder.run import Run
 
 
 def open_measured(
@@ -26,8 +29,10 @@ def open_measured(
     """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
     from mtl.corpora.load import corpus_at
+    from mtl.models.found import require_run
     from mtl.runs.folder.run import Run
 
+    require_run(run, "configuration and tables, which this command reads and writes")
     trained = open_trained(
         run,
         None if corpus is None else corpus_at(corpus, Run.open(run).config()["tasks"]),
@@ -39,6 +44,25 @@ def open_measured(
     )
     print_left_out("measured", trained.left_out)
     return trained
+
+
+def dev_examples(run: Run, model: JointModel, tasks: Sequence[str]) -> list[Example]:
+    """The sentences of a run's dev split with their targets in these tasks, of which each needs some.
+
+    Raises `InputError` for a task without, and for a sentence that is too long for the run.
+    """
+    from mtl.config.parse import read_configuration
+    from mtl.config.schema import TrainConfig
+    from mtl.corpora.load import load_split, require_layers
+    from mtl.models.batches import examples
+    from mtl.models.limits import require_limit
+
+    config = read_configuration(TrainConfig, run.folder / "config.yaml")
+    gold = load_split(config.corpus, tuple(tasks), "dev")
+    chosen = {name: model.tasks[name] for name in tasks}
+    require_layers(gold, chosen, "dev")
+    require_limit(gold, config.batch.max_words, "dev")
+    return examples(gold, model.encoder.tokenizer, chosen, model.labels)
 
 
 def corpus_of(folder: Path | None) -> CorpusConfig | None:

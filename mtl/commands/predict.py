@@ -15,7 +15,7 @@ from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.input_lines import EMPTY, Record, Splitter, is_mostly_of_another_script
 from mtl.corpora.picture import picture
 from mtl.errors import InputError, counted
-from mtl.runs.folder.run import Run
+from mtl.models.found import find_model
 
 if TYPE_CHECKING:
     from mtl.models.joint import JointModel
@@ -27,7 +27,7 @@ Output = Literal["picture", "conllu", "json"]
 
 
 def predict(
-    run: Path,
+    run: str,
     file: Path | None = None,
     *,
     input: Input = "text",
@@ -36,11 +36,12 @@ def predict(
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
     max_words: int = BatchConfig.max_words,
+    revision: str | None = None,
 ) -> int:
     """Annotate a file, or standard input line by line, in all of a run's tasks.
 
     Args:
-        run: The run's folder.
+        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         file: Text in UTF-8; without it standard input is read, and each line is annotated as it arrives.
         input: Running text, split into sentences and words by the rules of --language; or one sentence per
             line, its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
@@ -53,8 +54,9 @@ def predict(
             annotations may differ.
         max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
             Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
+        revision: A branch, tag or commit of a model on the hub.
     """
-    folder = Run.open(run).model
+    folder = find_model(run, revision).model
     if max_words < 1:
         raise InputError(f"--max_words={max_words}: use at least 1")
     split = _splitter(input, language)

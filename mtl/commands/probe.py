@@ -23,13 +23,15 @@ def probe(
     markdown: Path | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
     precision: Literal["32-true", "bf16-true"] = "32-true",
+    revision: str | None = None,
 ) -> None:
     """Measure what each attention head is good at, and write heads.parquet.
 
     Of a run that translates, the heads of the encoder are measured, on annotated sources (--corpus).
 
     Args:
-        target: A run's folder, or an encoder: 'minilm', a folder or a name on the hub.
+        target: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two
+            by its name on the hub.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
         out: Folder for heads.parquet; default: the run's folder.
@@ -41,6 +43,7 @@ def probe(
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights and its attention. Ties for the most attended word
             become frequent, and such tables are not compared with those of 32-true.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
     """
     from mtl.analysis.probing.run import probe_run
     from mtl.commands.measured_run import corpus_of, print_left_out
@@ -59,6 +62,7 @@ def probe(
         final_special=final_special,
         accelerator=accelerator,
         precision=precision,
+        revision=revision,
         progress=sentence_progress,
     )
     print_left_out("probed", measured.left_out)

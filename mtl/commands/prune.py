@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from mtl.commands.heads_given import heads_given
+from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
-from mtl.config.parse import read_configuration
-from mtl.config.schema import TaskName, TrainConfig
-from mtl.runs.folder.run import Run
+from mtl.config.schema import TaskName
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from mtl.models.tapped import TappedModel
+    from mtl.models.joint import JointModel
+    from mtl.models.tapped import SharedEncoder, TappedModel
+    from mtl.runs.folder.run import Run
 
 
 def prune(
@@ -29,13 +30,15 @@ def prune(
     mask: Path | None = None,
     keep_shape: bool = False,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    revision: str | None = None,
 ) -> None:
     """Cut closed heads out of a model; a run's is scored beside the masked one.
 
     Args:
-        model: A run's folder; with --heads or --mask also an encoder ('minilm', a folder, a name on the hub).
-        out: Folder of the new run, which can be used like any other (predict, evaluate, --from), or of the
-            new encoder (for mtl train --encoder.name).
+        model: A run's folder, a saved model's, or a model on the hub (OWNER/NAME); with --heads or --mask
+            also an encoder ('minilm', a folder, a name on the hub).
+        out: Folder of the new run, which can be used like any other (predict, evaluate, --from), of the new
+            model, or of the new encoder (for mtl train --encoder.name).
         heads: Heads to cut in addition to those that the run's masks close, separated by commas; L2H9 is head
             9 of layer 2, both from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are
             several kinds of attention, the kind goes first (cross L0H3).
@@ -44,25 +47,31 @@ def prune(
         keep_shape: Only close heads, by zeros in weights of the same shape, which plain transformers and
             other tools can load.
         accelerator: Device; auto is a GPU if there is one.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
     """
     from mtl.errors import InputError
 
     check_new_folder(out)
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to cut: use one of them")
-    if (Path(model) / "config.yaml").exists():
-        _prune_run(Run.open(Path(model)), out, heads, task, mask, keep_shape, accelerator)
+    from mtl.models.opened import open_target
+
+    opened = open_target(model, revision)
+    if opened.model is not None:
+        _prune_model(opened.model, opened.run, model, out, heads, task, mask, keep_shape, accelerator)
         return
     if heads is None and mask is None:
         raise InputError(
-            f"{model} is not a run, so it has no masks: use a run's folder, or say what to cut of an "
-            "encoder (--heads=L0H3,L2H11 or --mask=FILE)"
+            f"{model} is an encoder, so it has no masks: use a run's folder or a joint model, or say what "
+            "to cut (--heads=L0H3,L2H11 or --mask=FILE)"
         )
-    _prune_encoder(model, out, heads, task, mask, keep_shape)
+    _prune_encoder(opened.encoder, model, out, heads, task, mask, keep_shape)
 
 
-def _prune_run(
-    source: Run,
+def _prune_model(
+    model: JointModel,
+    source: Run | None,
+    name: str,
     out: Path,
     heads: str | None,
     task: TaskName | None,
@@ -72,19 +81,14 @@ def _prune_run(
 ) -> None:
     import torch
 
-    from mtl.corpora.load import load_split, require_layers
     from mtl.heads.families import key_groups
     from mtl.heads.gates import OPEN
     from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file
-    from mtl.models.batches import examples
-    from mtl.models.derived_run import write_cut_run
+    from mtl.models.derived_run import write_cut_run, write_model
     from mtl.models.device import prepare
     from mtl.models.evaluate import batches, evaluate
-    from mtl.models.joint import JointModel
-    from mtl.models.limits import require_limit
 
-    config = read_configuration(TrainConfig, source.folder / "config.yaml")
-    model = prepare(JointModel.from_pretrained(source.model), accelerator)
+    prepare(model, accelerator)
     shape = (model.encoder.layers, model.encoder.heads)
     given = None if mask is None else gates_from_file(mask, task, shape)
     if given is None and heads is not None and not model.scales.any:
@@ -94,27 +98,33 @@ def _prune_run(
         gates = gates.clone()
         for site, numbers in heads_given(heads, model.encoder.tap.sites, model.encoder.heads).items():
             gates[site, numbers] = 0
-    gold = load_split(config.corpus, tasks, "dev")
-    chosen = {name: model.tasks[name] for name in tasks}
-    require_layers(gold, chosen, "dev")
-    require_limit(gold, config.batch.max_words, "dev")
-    corpus = examples(gold, model.encoder.tokenizer, chosen, model.labels)
+    corpus = None if source is None else dev_examples(source, model, tasks)
     console = Console(markup=False, emoji=False)
     remaining = model.encoder.tap.remaining
     opened = sum(bool(gates[site, head] > OPEN) for site, there in enumerate(remaining) for head in there)
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
     before, groups = _parameters(model.encoder), key_groups(model.encoder.transformer)
-    scores = {"dev, masked": evaluate(model, batches(corpus, model), gates)}
+    scores = {} if corpus is None else {"dev, masked": evaluate(model, batches(corpus, model), gates)}
     smaller = apply_masks(model, gates, tasks, keep_shape=keep_shape)
-    scores["dev, closed" if keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
-    write_cut_run(source, out, smaller, {"dev": list(scores.values())[-1]}, opened)
-    print_scores(scores, f"{source.folder} -> {out}", console)
+    if source is None or corpus is None:
+        write_model(smaller, out, model.origin, "cut")
+        console.print(f"{name} -> {out}: not scored, since no run names its corpus", soft_wrap=True)
+    else:
+        scores["dev, closed" if keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
+        write_cut_run(source, out, smaller, {"dev": list(scores.values())[-1]}, opened)
+        print_scores(scores, f"{name} -> {out}", console)
     _show_sizes(smaller.encoder, opened, sum(map(len, remaining)), before, groups, keep_shape, console)
 
 
 def _prune_encoder(
-    name: str, out: Path, heads: str | None, task: TaskName | None, mask: Path | None, keep_shape: bool
+    encoder: SharedEncoder,
+    name: str,
+    out: Path,
+    heads: str | None,
+    task: TaskName | None,
+    mask: Path | None,
+    keep_shape: bool,
 ) -> None:
     from mtl.errors import InputError
     from mtl.files import whole_folder
@@ -122,9 +132,7 @@ def _prune_encoder(
     from mtl.heads.prune import prune_heads
     from mtl.models.apply_masks import gates_from_file
     from mtl.models.head_scales import closed_heads
-    from mtl.models.opened import open_encoder
 
-    encoder = open_encoder(name)
     if encoder.translator is not None:
         raise InputError(f"{name} translates: use the folder of the run that it was trained in")
     remaining = encoder.tap.remaining

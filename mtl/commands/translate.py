@@ -6,13 +6,12 @@ import io
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, text_of
 from mtl.errors import InputError, counted
-from mtl.runs.folder.run import Run
+from mtl.models.found import find_model
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Beam, LengthPenalty, Translate
 
@@ -24,10 +23,11 @@ _LINE_END = re.compile(r"[\r\n]+")
 
 
 def translate(
-    run: Path,
+    run: str,
     beam: Beam | None = None,
     length_penalty: LengthPenalty | None = None,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    revision: str | None = None,
 ) -> int:
     """Translate standard input, one sentence per line; an empty line stays empty.
 
@@ -35,15 +35,16 @@ def translate(
     counted; the exit code is 2 then.
 
     Args:
-        run: The run's folder.
+        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         beam: Number of hypotheses in beam search; default: the run's own.
         length_penalty: Larger numbers favour long translations; default: the run's own.
         accelerator: Device; auto is a GPU if there is one.
+        revision: A branch, tag or commit of a model on the hub.
     """
     from mtl.models.device import prepare
     from mtl.models.joint import JointModel
 
-    model = prepare(JointModel.from_pretrained(Run.open(run).model), accelerator)
+    model = prepare(JointModel.from_pretrained(find_model(run, revision).model), accelerator)
     task = model.tasks.get(Translate.name)
     if not isinstance(task, Translate):
         raise InputError(

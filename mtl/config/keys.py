@@ -68,8 +68,9 @@ def hint_of(kind: Any, dotted: str, others: Sequence[str] = ()) -> Any:
     hint: Any = kind
     for name in dotted.split("."):
         group, _ = without_null(hint)
-        mapping = mapping_of(group)  # such as balancer.weights.dep
-        hint = mapping[1] if mapping else hints_of(group).get(name)
+        names, value = mapping_of(group) or (None, None)  # such as balancer.weights.dep
+        listed = choices_of(names)
+        hint = hints_of(group).get(name) if names is None or (listed and name not in listed) else value
         if hint is None:
             known = [*others, *known_keys_of(kind)]
             raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")

@@ -111,6 +111,20 @@ def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
     return {**inner, path[0]: _with(inner.get(path[0]), path[1:], value, hint)}
 
 
+def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> T:
+    """An object of a dataclass from nested plain values, with others at dotted keys.
+
+    A group keeps the keys that its new value lacks. Raises `InputError`, which starts with `where`, for
+    unknown keys and values of other types.
+    """
+    for key, value in changes.items():
+        try:
+            values = _with(values, key.split("."), plain(value), hint_of(kind, key))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+    return configuration_from(kind, values, where)
+
+
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
     values, lines = read_located(path)
@@ -208,7 +222,8 @@ def refusal(key: str, kind: Any, value: Any) -> str:
     if isinstance(value, Mapping) and (names := choices_of((mapping_of(hint) or (str,))[0])):
         odd = next((name for name in value if name not in names), None)
         if odd is not None:
-            return f"unknown key '{key}.{odd}'{did_you_mean(odd, names)}"
+            known = [f"{key}.{name}" for name in names]
+            return f"unknown key '{key}.{odd}'{did_you_mean(f'{key}.{odd}', known)}"
     if item is not None and not isinstance(value, list | tuple):
         return f"{key}: expected a list, for instance --{key}=[{shown}], not {shown}"
     if choices:

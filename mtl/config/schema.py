@@ -181,7 +181,7 @@ class BalancerConfig:
 
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """The method that weights the tasks' losses against each other."""
-    weights: Annotated[dict[str, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
+    weights: Annotated[dict[TaskName, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
         default_factory=dict
     )
     """For `fixed`: a weight per task, which its variants have, too; 1 if none is given."""

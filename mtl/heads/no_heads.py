@@ -34,7 +34,8 @@ class NoHeads(nn.Module):
         self.record = record
         self.output_name = output_name if output is not None else ""
         self.hands_on_bias = hands_on_bias
-        self.layer_idx: int | None = getattr(attention, "layer_idx", None)
+        number = getattr(attention, "layer_id", None)  # what GPT-Neo calls it
+        self.layer_idx: int | None = getattr(attention, "layer_idx", number)
         if output is not None:
             # Under its old name, so that paths of parameters stay what they were.
             self.add_module(output_name, output)

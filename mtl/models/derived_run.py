@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mtl.files import whole_folder
+from mtl.models.card import Origin
 from mtl.models.evaluate import signatures_of
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
@@ -20,6 +22,17 @@ def write_cut_run(
     `source` is the run that it was cut from, `metrics` are the cut model's by split and task.
     """
     return _write(source, out, model, metrics, {"cut_from": str(source.folder), "heads_kept": heads_kept})
+
+
+def write_model(model: JointModel, out: Path, origin: Origin, step: str) -> None:
+    """Write a model made from one that is of no run as a saved model, whose card has no scores.
+
+    `origin` is that of the other model, `step` what was done to it, as in `Run.derivation`.
+    """
+    steps = filter(None, (origin.derivation, step))
+    model.origin = dataclasses.replace(origin, derivation=", ".join(steps), scores={})
+    with whole_folder(out) as folder:
+        model.save_with_card(folder, out.name)
 
 
 def write_collaborative_run(

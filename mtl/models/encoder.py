@@ -97,14 +97,15 @@ class Encoder(WordReader, SharedEncoder):
         attention: AttentionKind = "sdpa",
         dtype: Dtype = torch.float32,
         max_length: int | None = None,
+        revision: str | None = None,
     ) -> Encoder:
-        """A checkpoint by hub name, folder, or `minilm` for the embedded one.
+        """A checkpoint by hub name (there also of a `revision`), folder, or `minilm` for the embedded one.
 
         A head on the checkpoint is left out, as `AutoModel` does. `sdpa` falls back to eager attention in
         families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
         `InputError` for a checkpoint that cannot be loaded.
         """
-        transformer, tokenizer = pretrained.load(name, attention, dtype)
+        transformer, tokenizer = pretrained.load(name, attention, dtype, revision)
         encoder = cls(transformer, tokenizer, reading, max_length=max_length)
         notes = filter(None, (pretrained.tokenizer_note(name), encoder.note))
         encoder._note = "\n".join(notes) or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import CommitInfo, HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
@@ -23,11 +24,34 @@ from huggingface_hub.errors import (
 )
 
 from mtl.errors import InputError
-from mtl.heads.arguments import revision_of
+from mtl.heads.arguments import folder_of, refuse_revision, revision_of
 from mtl.runs.folder.content import ENCODER_FILES
 
 MODEL_FILE = "model.json"
 """The file that a joint model's folder is known by."""
+
+
+def model_folder(
+    name: Any,
+    revision: str | None = None,
+    cache_dir: str | Path | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+) -> Path:
+    """The folder with a joint model's files: of a run, of a saved model, or of a downloaded repository.
+
+    A text that is no folder here names a repository, a `Path` never does. Raises `InputError` for a folder or
+    repository that is not there or holds no joint model.
+    """
+    if isinstance(name, str) and not Path(name).exists():
+        return download(name, revision, cache_dir, token, local_files_only)
+    folder = folder_of(name, "name")
+    refuse_revision(folder, revision)
+    if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
+        return folder / "model"
+    if not (folder / MODEL_FILE).exists():
+        raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
+    return folder
 
 
 def download(
@@ -73,6 +97,19 @@ def upload(
         )  # fmt: skip
 
 
+def holds_model(name: str, revision: str | None) -> bool:
+    """Whether a repository on the hub holds a joint model; `False`, too, for one that cannot be read.
+
+    Raises `InputError` where the hub's answer is neither.
+    """
+    with hub_errors(name, revision):
+        try:
+            hf_hub_download(name, MODEL_FILE, revision=revision)
+        except (EntryNotFoundError, OfflineModeIsEnabled, RepositoryNotFoundError):
+            return False
+    return True
+
+
 @contextmanager
 def hub_errors(name: str, revision: str | None, looked_for: bool = False) -> Iterator[None]:
     """Turn what the hub's client raises about a repository into an `InputError` of one line.
@@ -102,8 +139,8 @@ def _meaning(error: Exception, revision: str | None) -> str:
             return "its owner decides who may read it: accept the conditions on its page, and give your token"
         case RepositoryNotFoundError():
             return (
-                "no such repository on the hub that may be read without a token, or with "
-                "this one: check the name, or use token=..."
+                "no such folder, and no such repository on the hub that may be read without a token, or with "
+                "this one: check the name, or log in ('hf auth login', or token=... in Python)"
             )
         case RevisionNotFoundError():
             return f"the repository has no branch, tag or commit {revision!r}"

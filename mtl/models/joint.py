@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import checksum, write_json, write_text
-from mtl.heads.arguments import dtype_of, folder_of, one_of, refuse_revision, shown, whole_number
+from mtl.heads.arguments import dtype_of, folder_of, one_of, shown, whole_number
 from mtl.heads.gates import OPEN, Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.card import HeadsOfTask, Origin, card, origin_of
@@ -26,7 +26,7 @@ from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
 from mtl.models.finite import not_finite
 from mtl.models.head_scales import HeadScales, Reassign, TaskScale
-from mtl.models.hub import MODEL_FILE, download, upload
+from mtl.models.hub import MODEL_FILE, model_folder, upload
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
@@ -288,7 +288,7 @@ class JointModel(nn.Module):
         from. If the model was changed since, the card has no scores.
         """
         folder = folder_of(folder)
-        self._save_with_card(folder, folder.resolve().name)
+        self.save_with_card(folder, folder.resolve().name)
 
     def push_to_hub(
         self,
@@ -316,13 +316,14 @@ class JointModel(nn.Module):
         if not isinstance(name, str):
             raise InputError(f"name={shown(name)}: use the name of a repository, as in 'OWNER/NAME'")
         with tempfile.TemporaryDirectory() as folder:
-            self._save_with_card(Path(folder), name)
+            self.save_with_card(Path(folder), name)
             return upload(
                 Path(folder), name, message=commit_message, private=private, revision=revision,
                 create_pr=create_pr, token=token,
             )  # fmt: skip
 
-    def _save_with_card(self, folder: Path, name: str) -> None:
+    def save_with_card(self, folder: Path, name: str) -> None:
+        """As `save_pretrained`, with a card for a model of this name."""
         changed = self._when_loaded is not None and self._when_loaded != self._checksum()
         origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
         self.save(folder)
@@ -402,15 +403,7 @@ class JointModel(nn.Module):
         """
         one_of(attention, "attention", get_args(AttentionKind))
         weights = torch.float32 if dtype is None else dtype_of(dtype)
-        if isinstance(name, str) and not Path(name).exists():
-            folder = download(name, revision, cache_dir, token, local_files_only)
-        else:
-            folder = folder_of(name, "name")
-            refuse_revision(folder, revision)
-        if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
-            folder = folder / "model"
-        if not (folder / MODEL_FILE).exists():
-            raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
+        folder = model_folder(name, revision, cache_dir, token, local_files_only)
         # Only what reads files: a fault of this program is not a fault of the model.
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())

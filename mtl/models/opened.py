@@ -1,25 +1,42 @@
-"""Open the encoder of a run, of a saved model, or by its name."""
+"""Open what a command is given: a run, a saved model, an encoder, or one of the latter two on the hub."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
+from mtl.heads.arguments import refuse_revision
 from mtl.models.encoder import Encoder
+from mtl.models.found import find_model, is_hub_name, is_model_folder
+from mtl.models.hub import holds_model
 from mtl.models.joint import JointModel
 from mtl.models.tapped import SharedEncoder
 from mtl.runs.folder.run import Run
 
 
-def open_encoder(target: str) -> SharedEncoder:
-    """The encoder, in evaluation mode; `target` is a run's folder, a model's, or an encoder's folder or name.
+class Opened(NamedTuple):
+    """What a command works on, in evaluation mode."""
 
-    For a run that translates it is the whole encoder-decoder model.
+    encoder: SharedEncoder
+    """The encoder; of a run that translates the whole encoder-decoder model."""
+    model: JointModel | None
+    """The joint model around it; `None`: an encoder alone."""
+    run: Run | None
+    """The run that it is from; `None`: from none."""
+
+
+def open_target(target: str, revision: str | None = None) -> Opened:
+    """Open a run's folder, a model's or an encoder's, or a model or an encoder on the hub.
+
+    Raises `InputError` for what is none of these, and for a revision of a folder.
     """
     folder = Path(target)
-    if (folder / "config.yaml").exists():
-        folder = Run.open(folder).model
-    if (folder / "model.json").is_file():
-        return JointModel.from_pretrained(folder).encoder.eval()
+    refuse_revision(folder, revision)
+    is_joint = (folder / "config.yaml").exists() or is_model_folder(folder)
+    if is_joint or (is_hub_name(target) and holds_model(target, revision)):
+        found = find_model(target, revision)
+        model = JointModel.from_pretrained(found.model)
+        return Opened(model.encoder, model, found.run)
     if (folder / "encoder.json").is_file():
-        return Encoder.load(folder).eval()
-    return Encoder.from_pretrained(str(folder) if folder.is_dir() else target).eval()
+        return Opened(Encoder.load(folder).eval(), None, None)
+    return Opened(Encoder.from_pretrained(target, revision=revision).eval(), None, None)

@@ -33,7 +33,7 @@ Dtype = torch.dtype | Literal["auto"]
 
 
 def load(
-    name: str, attention: AttentionKind, dtype: Dtype
+    name: str, attention: AttentionKind, dtype: Dtype, revision: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A checkpoint's encoder and its tokenizer; `name` is a hub name, a folder, or `minilm`.
 
@@ -44,12 +44,12 @@ def load(
     files = "config.json, model.safetensors and tokenizer files"
     advice = f"; use 'minilm', a folder with {files}, or a name on the hub"
     with quiet(), load_errors(f"the encoder {name!r}", advice):
-        config = AutoConfig.from_pretrained(where)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        config = AutoConfig.from_pretrained(where, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
         if config.model_type in FAMILIES:
             group_size(config, repr(name))
         loaded = load_model(
-            where, class_for(config, MODEL_MAPPING), config, dtype=dtype,
+            where, class_for(config, MODEL_MAPPING), config, dtype=dtype, revision=revision,
             attn_implementation=implementation(attention, config), **without_pooler(config),
         )  # fmt: skip
     if misfits := list(loaded.other_shapes) or _misfits(loaded, Path(where)):

@@ -7,7 +7,6 @@ one half of the sentences that are annotated for the task, and scored on all of 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -32,12 +31,6 @@ def task_and_part(name: str) -> tuple[str, Part | None]:
 def twins_of(task: str) -> tuple[str, str]:
     """The names of a task's twins."""
     return f"{task}~a", f"{task}~b"
-
-
-def are_twins(names: Iterable[str]) -> bool:
-    """Whether the names are those of one task's twins."""
-    given = tuple(names)
-    return len(given) == 2 and set(given) == set(twins_of(task_of(given[0])))
 
 
 def part_of(sentence: Sentence, number: int) -> Part:

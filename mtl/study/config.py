@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from mtl.config.random_labels import DRAWN
 from mtl.config.schema import PruningRegime, TrainConfig
-from mtl.config.task_slots import with_slots
+from mtl.config.task_slots import Slot, with_slots
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
 from mtl.tasks.ranges import Count
@@ -46,8 +47,23 @@ KINDS: dict[Masks, MaskKind] = {
 """Every kind of masks."""
 
 
+def draws_key(task: str) -> str:
+    """The key of a block for the draws of a task's labels."""
+    return f"{task}_draws"
+
+
+def _draws_slot(task: str) -> Slot:
+    return Slot(
+        tuple[int, ...] | None,
+        None,
+        f"Draws of random labels: runs with the task {task} are made once with each (`{task}.draw`); `null`: "
+        "one, that of `train`. They are one setup in the report, which compares tasks with draws.",
+    )
+
+
 @dataclass(frozen=True)
 @with_slots({source.key: source.slot for source in mask_sources()})
+@with_slots({draws_key(task): _draws_slot(task) for task in DRAWN})
 class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
@@ -64,9 +80,6 @@ class Block:
     """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
-    control_draws: tuple[int, ...] | None = None
-    """Draws of random labels: runs with the control task are made once with each (`control.draw`); `null`:
-    one, that of `train`. They are one setup in the report, which compares tasks with draws."""
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
     of the same tasks and seed, and waits for it."""

@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mtl.config.keys import hint_of
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
-from mtl.sweep.trial_config import check_key, trial_config
+from mtl.sweep.trial_config import trial_config
 from mtl.training.check import check_settings
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
     for parameter in sweep.parameters:
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
-        check_key(parameter.key)
+        hint_of(TrainConfig, parameter.key)  # refuses an unknown key
     configs = example_configs(sweep, base)
     _check_stopping(sweep, base)
     for values in _shapes(sweep):

@@ -82,10 +82,10 @@ def rgb_overlap(
     kept: Bool[np.ndarray, "3 site head"],
     forced: Forced | None = None,
 ) -> Figure:
-    """The masks of three runs or of three tasks, which of them keep heads of each colour, and a twin in grey.
+    """The masks of three runs or of three tasks, which of them keep heads of each colour, and all in grey.
 
     `kept`: the heads that each mask keeps; the key has the sets that occur, each in the colours that its
-    heads have. In the twin a cell has a third for each mask, so that nobody needs to tell colours apart.
+    heads have. In grey a cell has a third for each mask, so that nobody needs to tell colours apart.
     `forced` heads are struck through there, and where they are forced in any mask in the picture in colours.
     """
     _, layers, heads = gates.shape
@@ -103,19 +103,19 @@ def rgb_overlap(
     columns = max(1, min(4, len(texts), int(COLUMN / (max(map(len, texts)) * LETTER + 0.3))))
     key = 0.14 * (title.count("\n") + 1 + -(-len(texts) // columns)) + 0.1
     figure = new_figure(2 * height + 0.75 + key)
-    picture, twin = figure.subplots(2, 1)
+    picture, grey = figure.subplots(2, 1)
     colours = rgb_image(gates)
     picture.imshow(colours, aspect="auto", interpolation="nearest")
     head_axes(picture, sites, heads)
     if struck and forced is not None:
         opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
         strike(picture, opened, closed, is_dark(colours))
-    _draw_twin(twin, gates, sites, forced)
+    _draw_in_grey(grey, gates, sites, forced)
     parts = "left, middle, right: " + ", ".join(names)
     if numbered or len(parts) * LETTER > COLUMN:
         parts = "left, middle, right: masks 1, 2, 3"
-    twin.set_xlabel(parts)
-    twin.xaxis.set_label_position("bottom")
+    grey.set_xlabel(parts)
+    grey.xaxis.set_label_position("bottom")
     swatches = [
         tuple(Patch(facecolor=np.array(colour) / 255, edgecolor=INK, linewidth=0.3) for colour in of_set)
         for of_set in keyed.values()
@@ -133,7 +133,7 @@ def rgb_overlap(
     return figure
 
 
-def _draw_twin(
+def _draw_in_grey(
     axes: Axes, gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], forced: Forced | None
 ) -> None:
     """The same masks in grey, a third of each cell for each: left, middle, right."""

@@ -27,7 +27,7 @@ class Masks:
     learned: Bool[np.ndarray, "task seed site head"]
     """Which heads training itself had open; where this differs from `opened`, a target forced the head."""
     draws: Mapping[str, int] = field(default_factory=dict)
-    """The draw of the random labels of each control task, by the name of its mask."""
+    """The draw of random labels, by the name of its mask."""
 
     def mean(self) -> Float[np.ndarray, "task site head"]:
         """The mean gate over seeds."""

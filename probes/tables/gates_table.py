@@ -16,7 +16,7 @@ def last_gates(gates: pl.DataFrame) -> pl.DataFrame:
 def name_draws(gates: pl.DataFrame) -> pl.DataFrame:
     """The table in which each draw of random labels has a task of its own, where there are several.
 
-    The column `draw` is the draw of a mask's control task, null for the masks of other tasks.
+    The column `draw` is the draw of a mask's random labels, null for the masks of other tasks.
     """
     if gates["draw"].drop_nulls().n_unique() < 2:
         return gates

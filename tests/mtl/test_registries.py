@@ -48,12 +48,15 @@ class Norms(Meter):
 NORMS = Norms()
 """,
     "length.py": """
+from dataclasses import dataclass
 from typing import ClassVar
 from mtl.tasks.pos import Pos
 
+@dataclass(frozen=True)
 class Length(Pos):
     name: ClassVar[str] = "length"
     layers: ClassVar[tuple[str, ...]] = ()
+    draw: int = 1
 """,
     "odd.py": """
 from mtl.tasks.variants import Variant
@@ -80,7 +83,7 @@ from mtl.study.config import Block, StudyConfig
 from mtl.study.grid.grid import planned
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.training.check import check_settings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 def of(*words):
     return configured("mtl train", TrainConfig, words)
@@ -107,6 +110,10 @@ assert used_modules(asdict(of()))[1:] == []
 assert in_order_of_catalogue(["cola", "length", "pos~odd"]) == ("pos~odd", "length", "cola")
 study = StudyConfig(grid=(Block(("alone",)),), seeds=(1,), train=of("--tasks=pos,dep"))
 assert [run.name for run in planned(study, Path("x"))] == ["pos~odd-seed1", "dep~odd-seed1"]
+drawn = Block(("pos+length", "pos"), length_draws=(1, 4))
+assert [run.name for run in planned(replace(study, grid=(drawn,)), Path("x"))] == [
+    "pos-seed1", "pos+length-seed1", "pos+length-draw4-seed1",
+]
 assert "Measure the norm of each head" in help_of("train", "all")
 assert not {"torch", "polars"} & set(sys.modules)
 """

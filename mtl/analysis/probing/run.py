@@ -13,21 +13,22 @@ import polars as pl
 
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.config.parse import read_configuration
+from mtl.config.random_labels import DRAWN
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
 from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no
 from mtl.models.device import Accelerator, Precision, prepare
-from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.opened import open_target
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.tapped import WordReader
 from mtl.probes.measures.items import PROBE_TARGETS
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
-from mtl.runs.folder.run import Run, git_revision, versions
+from mtl.runs.folder.run import git_revision, versions
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.variants import task_of
@@ -62,6 +63,7 @@ def probe_run(
     final_special: bool = False,
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
+    revision: str | None = None,
     material: InputCache | None = None,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> ProbeResult:
@@ -71,7 +73,7 @@ def probe_run(
     words.
 
     Args:
-        target: A run's folder, a saved model's or encoder's, or the name of an encoder.
+        target: A run's folder, a saved model's or encoder's, or the name of one of the latter two on the hub.
         source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
         out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
         tasks: The tasks to probe for; `None`: all tasks that the corpus may be annotated for.
@@ -81,6 +83,7 @@ def probe_run(
         final_special: As in `ProbeSettings`.
         accelerator: Device.
         precision: Precision of the transformer's computations.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
         material: Reads corpora.
         progress: Receives the number of sentences to observe, and gives a function that receives how many
             more are done.
@@ -105,7 +108,7 @@ def probe_run(
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").exists():
         check_place((out or Path(target)) / "heads.parquet")
-    model, encoder, source, folder = _opened(target, source, out, material)
+    model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
     left_out: list[str] = []
     notes: list[str] = []
@@ -168,36 +171,33 @@ def probe_run(
 
 def _without_target(name: str) -> str:
     """Why heads cannot be probed for a task."""
-    if TASKS[task_of(name)].layers:
-        return f"{name}: it labels no words, which is what heads are probed for"
-    return f"{name}: its labels are random: no head is probed for them"
+    if task_of(name) in DRAWN:
+        return f"{name}: its labels are random: no head is probed for them"
+    if TASKS[task_of(name)].loss_unit == "word":
+        return f"{name}: no probe is for its labels"
+    return f"{name}: it labels no words, which is what heads are probed for"
 
 
 def _opened(
-    target: str, source: CorpusConfig | None, out: Path | None, material: InputCache
+    target: str, revision: str | None, source: CorpusConfig | None, out: Path | None
 ) -> tuple[JointModel | None, WordReader, CorpusConfig, Path]:
     """A run's or an encoder's model, its corpus and the folder to write to."""
-    folder = Path(target)
-    if (folder / "config.yaml").exists():
-        run = Run.open(folder)
-        model = JointModel.from_pretrained(run.model)
-        if source is None and model.encoder.translator is not None:
-            raise InputError(
-                f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
-                "sources, such as 'mtl predict --output=json' of a run on words makes"
-            )
-        given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
-        return model, model.encoder.word_reader(), given, out or run.folder
-    if source is None or out is None:
+    is_run = (Path(target) / "config.yaml").exists()
+    if not is_run and (source is None or out is None):
         missing = "--corpus=FOLDER" if source is None else "--out=FOLDER"
-        raise InputError(f"{target} is not a run (no config.yaml); for an encoder give {missing}")
-    if (folder / "model.json").is_file():
-        # A run's model without the run, opened as a joint model to keep its gates.
-        model = JointModel.from_pretrained(folder)
-        return model, model.encoder.word_reader(), source, out
-    if (folder / "encoder.json").is_file():
-        return None, Encoder.load(folder).eval(), source, out
-    return None, Encoder.from_pretrained(target).eval(), source, out
+        raise InputError(f"{target} is not a run (no config.yaml); for a model or an encoder use {missing}")
+    encoder, model, run = open_target(target, revision)
+    if run is None:
+        assert source is not None
+        assert out is not None
+        return model, encoder.word_reader(), source, out
+    if source is None and encoder.translator is not None:
+        raise InputError(
+            f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
+            "sources, such as 'mtl predict --output=json' of a run on words makes"
+        )
+    given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+    return model, encoder.word_reader(), given, out or run.folder
 
 
 class _Readable(NamedTuple):

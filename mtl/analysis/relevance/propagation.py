@@ -107,9 +107,9 @@ class Explainer:
         batch_tokens: int = BATCH_TOKENS,
     ) -> None:
         self.model, self.items, self.rules, self.output = model, tuple(items), rules, output
-        random = [name for name, task in model.tasks.items() if not task.layers]
-        if output == "predicted" and random:
-            raise InputError(f"{random[0]} annotates no layer, so that nothing predicted can be explained")
+        bare = [name for name, task in model.tasks.items() if not task.layers]
+        if output == "predicted" and bare:
+            raise InputError(f"{bare[0]} annotates no layer, so that nothing predicted can be explained")
         self.device = next(model.parameters()).device
         self.head_scale = None if head_scale is None else head_scale.to(self.device)
         self._shape = (len(model.encoder.tap.sites), model.encoder.tap.heads)

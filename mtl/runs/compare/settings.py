@@ -21,8 +21,8 @@ from mtl.config.effective import (
     settings_in,
     unused_keys,
 )
-from mtl.config.keys import hints_of
 from mtl.config.part import files_of_parts, meters, starts
+from mtl.config.random_labels import DRAWN
 from mtl.config.schema import Files
 from mtl.errors import InputError, counted
 from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
@@ -31,8 +31,6 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.variants import task_of, tasks_of
 
-DRAWN = tuple(name for name, task in TASKS.items() if "draw" in hints_of(task))
-"""Tasks whose labels are a random draw."""
 OF_ONE_RUN = ("name", "seed", *(f"{name}.draw" for name in DRAWN), *VOLATILE)
 """Keys in which runs that are repetitions of each other may differ."""
 MEASURING = (*(meter.key for meter in meters()), "importance_every", "importance_sentences")

@@ -10,15 +10,15 @@ from typing import Any
 
 import polars as pl
 
+from mtl.config.random_labels import DRAWN
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.gates_table import last_gates, name_draws
-from mtl.runs.compare.settings import DRAWN, MASKS, comparable, settings_of_run
+from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS
@@ -77,19 +77,20 @@ def heads_of(folders: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.Dat
 
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
-    regime `pair` if another run has more tasks, else `joint`. Left out are runs of twins or with a control
-    task, and those that were trained otherwise than most, but for their masks. Raises `InputError` if no
-    table is left, one is damaged, or encoders or settings of probing differ.
+    regime `pair` if another run has more tasks, else `joint`. Left out are runs of variants or with random
+    labels, and those that were trained otherwise than most, but for their masks. Raises `InputError`
+    if no table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
-    controls = [path for path in folders if _is_run(path) and _is_control(Run.open(path))]
-    if controls:
-        names = ", ".join(path.name for path in controls[:4]) + (", …" if len(controls) > 4 else "")
-        runs = counted(len(controls), "run")
+    compared = [path for path in folders if _is_run(path) and _is_comparison(Run.open(path))]
+    if compared:
+        names = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
+        runs = counted(len(compared), "run")
         notes.append(
-            f"{runs} of twins or with a control task left out of the measures on heads by regime: {names}"
+            f"{runs} with variants of a task or random labels left out of the measures on heads by regime: "
+            f"{names}"
         )
-    folders = [path for path in folders if path not in controls]
+    folders = [path for path in folders if path not in compared]
     probed = {str(path): Run.open(path) for path in folders if _is_probed_run(path)}
     check_encoders({name: encoder_of(run) for name, run in probed.items()})
     made = {name: settings_of_run(run) for name, run in probed.items()}
@@ -145,10 +146,10 @@ def nothing_left(notes: Sequence[str], fix: str) -> InputError:
     return InputError("; ".join([*notes[:MOST_NOTES], *more, fix]))
 
 
-def _is_control(run: Run) -> bool:
-    """Whether a run has a task that only compares others with it: a twin, or one without a layer."""
+def _is_comparison(run: Run) -> bool:
+    """Whether a run has a task that others are only compared with: a variant, or one with random labels."""
     tasks = run.config()["tasks"]
-    return any(task_of(name) != name or not TASKS[name].layers for name in tasks)
+    return any(task_of(name) != name or name in DRAWN for name in tasks)
 
 
 def _is_probed_run(folder: Path) -> bool:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
 
 from mtl.config.effective import different_keys, only_used, plain
-from mtl.config.keys import known_keys_of
-from mtl.config.parse import configuration_from
+from mtl.config.parse import changed
+from mtl.config.random_labels import DRAWN
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
+from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig, draws_key
 from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
 from mtl.study.grid.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
 from mtl.study.jobs.job import Job
@@ -36,7 +35,6 @@ _OF_THE_GRID = {
     "wandb.tags": "the study tags its runs",
 }
 """Keys of a run's configuration that the grid sets, and what to write instead."""
-_CONTROL: Final = "control"
 
 
 def planned(study: StudyConfig, folder: Path) -> list[Job]:
@@ -72,10 +70,10 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
         if not seeds:
             raise InputError("a block's seeds are empty: give at least one, or leave the key out")
         _check_once(seeds, "a block's seeds")
-        _check_control_draws(study, block)
+        _check_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
-            for tasks, control in _drawn(task_sets(setup, study), block.control_draws):
-                cell = _Cell(study, folder, setup, tasks, seed, probes, control)
+            for tasks, draws in _drawn(task_sets(setup, study), block):
+                cell = _Cell(study, folder, setup, tasks, seed, probes, draws)
                 if source is not None:
                     for kind, wanted in source.kinds(block, setup, tasks):
                         label = kind if block.label is None else f"{block.label}-{kind}"
@@ -98,30 +96,37 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     return sorted(planned.values(), key=place)
 
 
-def _check_control_draws(study: StudyConfig, block: Block) -> None:
+def _draws_of(block: Block) -> dict[str, tuple[int, ...]]:
+    """The draws of random labels that a block gives, by task."""
+    given = {task: getattr(block, draws_key(task)) for task in DRAWN}
+    return {task: draws for task, draws in given.items() if draws is not None}
+
+
+def _check_draws(study: StudyConfig, block: Block) -> None:
     """Raise `InputError` for draws of random labels that no run of the block has, or that are given twice."""
-    if block.control_draws is None:
-        return
-    if not block.control_draws:
-        raise InputError("control_draws is empty: give at least one, or leave the key out")
-    _check_once(block.control_draws, "control_draws")
-    if "control.draw" in block.set:
-        raise InputError("control_draws gives the draws: leave control.draw out of the block's set")
-    sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
-    if not any(_CONTROL in tasks_of(tasks) for tasks in sets):
-        raise InputError(
-            f"control_draws: no setup of the block ({', '.join(block.setups)}) trains the control task: "
-            "add setup control"
-        )
+    for task, draws in _draws_of(block).items():
+        key = draws_key(task)
+        if not draws:
+            raise InputError(f"{key} is empty: add at least one, or leave the key out")
+        _check_once(draws, key)
+        if f"{task}.draw" in block.set:
+            raise InputError(f"{key} gives the draws: leave {task}.draw out of the block's set")
+        sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
+        if not any(task in tasks_of(tasks) for tasks in sets):
+            raise InputError(
+                f"{key}: no setup of the block ({', '.join(block.setups)}) trains the task {task}: "
+                f"add setup {task}"
+            )
 
 
 def _drawn(
-    sets: Sequence[tuple[TaskName, ...]], draws: tuple[int, ...] | None
-) -> Iterator[tuple[tuple[TaskName, ...], int | None]]:
-    """The sets of tasks, those with the control task once for each draw of its labels."""
+    sets: Sequence[tuple[TaskName, ...]], block: Block
+) -> Iterator[tuple[tuple[TaskName, ...], dict[str, int]]]:
+    """The sets of tasks, each once for every draw of its tasks' labels, with the draws by task."""
     for tasks in sets:
-        several = draws is not None and _CONTROL in tasks_of(tasks)
-        yield from ((tasks, draw) for draw in (draws if several and draws else (None,)))
+        given = {task: draws for task, draws in _draws_of(block).items() if task in tasks_of(tasks)}
+        for draws in itertools.product(*given.values()):
+            yield tasks, dict(zip(given, draws, strict=True))
 
 
 def _made_by(block: Block) -> MaskSource | None:
@@ -248,31 +253,20 @@ def check_train(train: TrainConfig) -> None:
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
     """The settings that the runs of a block share; raises `InputError` for keys that it cannot set."""
-    if not block.set:
-        return train
-    values = plain(dataclasses.asdict(train))
-    for key, value in block.set.items():
-        keys = known_keys_of(TrainConfig)
-        if key not in keys:
-            raise InputError(f"unknown key '{key}' in a block's set{did_you_mean(key, keys)}")
+    for key in block.set:
         if key in _OF_THE_GRID:
             raise InputError(f"{key} cannot be in a block's set: {_OF_THE_GRID[key]}")
-        *path, last = key.split(".")
-        inner = values
-        for name in path:
-            if not isinstance(inner[name], dict):  # `null`, or a number for all kinds of attention
-                inner[name] = {}
-            inner = inner[name]
-        inner[last] = value
-    return configuration_from(TrainConfig, values, "a block's set")
+    if not block.set:
+        return train
+    return changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
 
 
 def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
     """The measurements on the heads of a block's runs; raises `InputError` for those that cannot be made."""
     probes = study.probes
     if block.probes:
-        values = {**plain(dataclasses.asdict(probes)), **block.probes}
-        probes = configuration_from(ProbesConfig, values, "a block's probes")
+        values = plain(dataclasses.asdict(probes))
+        probes = changed(ProbesConfig, values, block.probes, "a block's probes")
     check_measures(probes)
     return probes
 
@@ -311,8 +305,8 @@ class _Cell:
     tasks: tuple[TaskName, ...]
     seed: int
     probes: ProbesConfig
-    control: int | None = None
-    """The draw of the control task's labels, where the block gives several."""
+    draws: Mapping[str, int]
+    """The draws of random labels by task, where the block gives them."""
 
     def made(self, masks: Masks, train: TrainConfig, label: str, makes: MasksToMake) -> Job:
         """The run under masks that the study makes; draws of one kind (`label`) differ in their seeds."""
@@ -327,12 +321,10 @@ class _Cell:
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
-        draws: list[str] = []
-        if self.control is not None:
-            # The study's own draw has no number in its runs' names: more draws repeat none of its runs.
-            if self.control != attrgetter("control.draw")(self.study.train):
-                draws = [f"draw{self.control}"]
-            train = settings(train, Block(set={"control.draw": self.control}))
+        # The study's own draws have no number in their runs' names: more draws repeat none of its runs.
+        own = all(draw == getattr(self.study.train, task).draw for task, draw in self.draws.items())
+        draws = [] if own else ["draw" + "_".join(map(str, self.draws.values()))]
+        train = settings(train, Block(set={f"{task}.draw": draw for task, draw in self.draws.items()}))
         name = "-".join([base, *kind[1:], *draws, f"seed{self.seed}"])
         regime = KINDS[masks].regime
         config = dataclasses.replace(

@@ -114,7 +114,7 @@ def test_heads_are_cut_by_name_out_of_runs_and_encoders(
         ),
         (["--heads=cross.0.1"], "the model has no attention of kind cross: it has self"),
         (["--heads=L0H1", "--mask=m.parquet"], "--heads and --mask both say what to cut"),
-        ([], "is not a run, so it has no masks"),
+        ([], "is an encoder, so it has no masks"),
     ],
 )
 def test_what_cannot_be_cut_is_one_line(

@@ -19,7 +19,7 @@ from tests.mtl.commands.runs_for_commands import TRAINING, made_run
 
 HEAVY = (
     "mtl.models.joint.JointModel.from_pretrained",
-    "mtl.models.opened.open_encoder",
+    "mtl.models.opened.open_target",
     "mtl.models.encoder.Encoder.from_pretrained",
     "mtl.corpora.load.load_split",
     "mtl.corpora.readers.iterate",

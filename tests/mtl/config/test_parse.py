@@ -27,8 +27,11 @@ def train(*words: str) -> TrainConfig:
             "--gates.target_open=x",
             "gates.target_open: expected a number, or KEY: VALUE pairs, each value a number, or null, not",
         ),
-        ("--gates.target_open.crss=3", "unknown key 'gates.target_open.crss': did you mean 'cross'?"),
-        ("--gates.target_open={crss: 3}", "unknown key 'gates.target_open.crss': did you mean 'cross'?"),
+        ("--gates.target_open.crss=3", "'gates.target_open.crss': did you mean 'gates.target_open.cross'?"),
+        (
+            "--gates.target_open={crss: 3}",
+            "'gates.target_open.crss': did you mean 'gates.target_open.cross'?",
+        ),
         ("--gates.penalty.cross=x", "gates.penalty: expected a number, or KEY: VALUE pairs"),
         ("--gates.target_open=nan", "gates.target_open"),
         ("--overwrite=maybe", "overwrite: expected true or false, not 'maybe'"),

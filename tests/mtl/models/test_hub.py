@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 import yaml
@@ -19,12 +20,15 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 
 from mtl import JointModel, load_pruned, prune_heads
+from mtl.commands.main import main
+from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
 from mtl.heads.clone import transplant_heads
 from mtl.heads.gates import FixedGates
 from mtl.models.hub import hub_errors, upload
 from mtl.tasks.glue import Cola
 from mtl.tasks.pos import Pos
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from tests.mtl import tiny
 from tests.mtl.models.hub_server import Hub, serving
@@ -288,6 +292,93 @@ def test_the_type_of_weights_is_chosen(tmp_path: Path):
     assert auto.annotate(SENTENCES) == half.annotate(SENTENCES)
     with pytest.raises(InputError, match="dtype='int9': use auto, torch"):
         JointModel.from_pretrained(run, dtype="int9")
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """A corpus for the tasks of `model_of`."""
+    tags = ("DT", "NN", "VBD", "DT", "NN")
+    sentence = Sentence(("the", "dog", "saw", "a", "cat"), tags=tags, id="1")
+    for split in ("train", "dev", "test"):
+        write_jsonl(tmp_path / "corpus" / f"{split}.jsonl", [sentence])
+    return tmp_path / "corpus"
+
+
+def lines_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What a command prints."""
+    capsys.readouterr()
+    assert main(list(words)) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_commands_take_a_model_on_the_hub_at_a_revision(hub: Hub, labelled: Path, tmp_path: Path, capsys):
+    run = run_of(tmp_path / "run", model_of(1))
+    model_of(2).push_to_hub("someone/parser", token="good")
+    JointModel.from_pretrained(run).push_to_hub("someone/parser", token="good", revision="v1")
+    named, corpus = ("someone/parser", "--revision=v1"), f"--corpus={labelled}"
+    text = tmp_path / "text"
+    text.write_text("a cat saw the dog\n")
+
+    predict = ("predict", f"--file={text}", "--input=tokens", "--output=json")
+    expected = lines_of(capsys, *predict, str(run))
+    assert lines_of(capsys, *predict, *named) == expected
+    assert lines_of(capsys, *predict, "someone/parser") != expected
+    assert lines_of(capsys, *predict, str(run / "model")) == expected
+
+    lines_of(capsys, "evaluate", str(run), corpus, f"--json_out={tmp_path / 'run.json'}")
+    lines_of(capsys, "evaluate", *named, corpus, f"--json_out={tmp_path / 'hub.json'}")
+    assert (tmp_path / "hub.json").read_text() == (tmp_path / "run.json").read_text()
+
+    heads = {}
+    for target in (named, (str(run),), (*named, "--masks=false")):
+        lines_of(capsys, "probe", *target, corpus, f"--out={tmp_path}")
+        heads[target] = pl.read_parquet(tmp_path / "heads.parquet")
+    assert heads[named].equals(heads[str(run),])
+    assert not heads[named].equals(heads[*named, "--masks=false"])
+
+
+def test_a_model_on_the_hub_is_cut_and_shares_components(hub: Hub, tmp_path: Path, capsys):
+    model_of().push_to_hub("someone/parser", token="good")
+    out, shared = tmp_path / "cut", tmp_path / "shared"
+    lines_of(capsys, "prune", "someone/parser", "--task=pos", f"--out={out}")
+    cut = JointModel.from_pretrained(out)
+    assert [len(there) for there in cut.encoder.tap.remaining] == [1, 4, 4]
+    assert [sentence.tags for sentence in cut.annotate(SENTENCES)] == [
+        sentence.tags for sentence in model_of().annotate(SENTENCES)
+    ]
+    card = (out / "README.md").read_text()
+    assert "# cut\n" in card
+    assert cut.origin.derivation == "cut"
+    lines_of(capsys, "collaborate", str(out), "--dim=4", "--steps=1", "--lengths=[]", f"--out={shared}")
+    assert JointModel.from_pretrained(shared).origin.derivation == "cut, collaborative 4"
+    assert any("someone/parser" in line for line in lines_of(capsys, "energy", "someone/parser"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ablate", "someone/parser"), "a model on the hub has no configuration and tables"),
+        (("importance", "someone/parser"), "a model on the hub has no configuration and tables"),
+        (("curve", "someone/parser"), "a model on the hub has no configuration and tables"),
+        (("evaluate", "someone/parser"), "is a model without its run"),
+        (("probe", "someone/parser"), "use --corpus=FOLDER"),
+        (("predict", "someone/parser", "--revision=v9"), "has no branch, tag or commit 'v9'"),
+        (("predict", "someone/nothing"), "no such folder, and no such repository on the hub"),
+        (("translate", "someone/parser"), "does not translate"),
+        (("predict", "tests", "--revision=v1"), "tests is a folder"),
+        (("predict", "runs/a/model"), "is not a run folder"),
+    ],
+)
+def test_what_a_command_cannot_take_from_the_hub_is_one_line(
+    hub: Hub, words: tuple[str, ...], said: str, capsys
+):
+    model_of().push_to_hub("someone/parser", token="good")
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    shown, _, error = capsys.readouterr().err.rpartition("\nmtl: ")  # after the bar of a download
+    assert said in (error or shown)
+    assert "\n" not in shown
+    assert error.count("\n") <= 1
 
 
 PROGRAM = """

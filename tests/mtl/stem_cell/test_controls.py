@@ -124,7 +124,7 @@ def test_a_control_pair_is_trained_measured_and_no_pair_of_the_report(toy, tiny_
     assert main(["probe", str(pair.folder)]) == 0
     heads, notes = heads_of([run.folder, pair.folder])
     assert set(heads["run"]) == {str(pair.folder)}
-    assert any("1 run of twins or with a control task left out" in note for note in notes)
+    assert any("1 run with variants of a task or random labels left out" in note for note in notes)
     assert main(["report", str(runs)]) == 0
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from mtl.config.effective import plain
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.runs.compare.setups import setups_of
 from mtl.stem_cell.conflict_meter import every_of
 from mtl.stem_cell.overlap import OverlapConfig
 from mtl.study.config import Block, StudyConfig
@@ -109,3 +111,50 @@ def test_a_block_has_masks_of_one_source():
 def test_a_block_whose_masks_cannot_be_drawn_is_refused(block, message):
     with pytest.raises(InputError, match=message):
         names(block)
+
+
+def test_draws_of_random_labels_are_runs_of_one_setup():
+    block = Block(("single", "control"), ("dynamic",), label="k14", seeds=(11, 12), control_draws=(1, 2, 7))
+    runs = planned(StudyConfig(grid=(block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE)
+    drawn = {run.name: run.config.control.draw for run in runs if run.config.tasks == ("control",)}
+    assert drawn == {
+        f"control-dynamic-k14{part}-seed{seed}": draw
+        for seed in (11, 12)
+        for part, draw in (("", 1), ("-draw2", 2), ("-draw7", 7))
+    }
+    assert len(runs) == 4 + 6
+    assert len({run.grid_cell for run in runs if run.config.tasks == ("control",)}) == 1
+    assert {setup.name for setup in setups_of([plain(asdict(run.config)) for run in runs])} == {
+        "STL, dynamic"
+    }
+    plain_block = replace(block, control_draws=None)
+    [first, *_] = [run for run in runs if run.name == "control-dynamic-k14-seed11"]
+    assert first in planned(
+        StudyConfig(grid=(plain_block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE
+    )
+
+
+def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
+    block = Block(("pos+control",), ("none", "static"), control_draws=(2, 3))
+    runs = {run.name: run for run in planned(StudyConfig(grid=(block,), seeds=(1,)), HERE)}
+    assert {name: run.needs for name, run in runs.items() if run.needs} == {
+        f"pos+control-static-draw{draw}-seed1": f"pos+control-draw{draw}-seed1" for draw in (2, 3)
+    }
+    assert all(runs[run.needs].config.control == run.config.control for run in runs.values() if run.needs)
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (
+            Block(("single",), control_draws=(1, 2)),
+            "no setup of the block \\(single\\) trains the task control",
+        ),
+        (Block(("control",), control_draws=()), "control_draws is empty"),
+        (Block(("control",), control_draws=(1, 1)), "control_draws name 1 twice"),
+        (Block(("control",), control_draws=(1,), set={"control.draw": 2}), "leave control.draw out"),
+    ],
+)
+def test_draws_that_no_run_has_are_refused(block, message):
+    with pytest.raises(InputError, match=message):
+        planned(StudyConfig(grid=(block,)), HERE)

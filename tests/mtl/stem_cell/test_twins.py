@@ -11,7 +11,8 @@ import torch
 from mtl.config.effective import only_used
 from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.stem_cell.twins import are_twins, part_of, task_and_part, twins_of
+from mtl.stem_cell.twins import part_of, task_and_part, twins_of
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.variants import task_of, tasks_of
 from mtl.training.balancing import balancer_for
@@ -25,19 +26,10 @@ def test_a_twins_name_is_mapped_to_its_task_and_part() -> None:
     assert tasks_of(("pos", "dep~a", "dep~b")) == ("pos", "dep")
 
 
-@pytest.mark.parametrize(
-    ("names", "twins"),
-    [
-        (("dep~a", "dep~b"), True),
-        (("dep~b", "dep~a"), True),
-        (("dep~a", "pos~b"), False),
-        (("dep", "dep~a"), False),
-        (("dep~a",), False),
-        (("dep~a", "dep~b", "pos"), False),
-    ],
-)
-def test_twins_are_the_two_of_one_task(names: tuple[str, ...], twins: bool) -> None:
-    assert are_twins(names) is twins
+def test_twins_are_listed_where_their_task_is() -> None:
+    assert in_order_of_catalogue(["srl", "dep~b", "control", "dep", "dep~a", "own", "ner+dep"]) == (
+        "own", "ner+dep", "dep", "dep~a", "dep~b", "srl", "control",
+    )  # fmt: skip
 
 
 def test_halves_go_by_the_id_and_are_about_equal() -> None:

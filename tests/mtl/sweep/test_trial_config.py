@@ -58,6 +58,7 @@ def test_a_mapping_changes_only_its_own_keys_but_weights_as_a_whole():
     changed = trial_config(base, {"optimizer": {"encoder_lr": 0.5}, "balancer.weights": {"pos": 1.0}})
     assert asdict(changed.optimizer) == {**base["optimizer"], "encoder_lr": 0.5}
     assert changed.balancer.weights == {"pos": 1.0}
+    assert trial_config(base, {"corpus.pos.train": "x"}).corpus.pos.train == "x"  # a group that was null
 
 
 def test_targets_by_kind_are_set_one_by_one_or_together():
@@ -92,7 +93,6 @@ def test_figures_of_runs_are_known():
         (parameters(gates__target_open__crss=[2]), "did you mean 'gates.target_open.cross'?"),
         (parameters(gates__target_open=[{"crss": 2}]), "did you mean 'gates.target_open.cross'?"),
         (parameters(balancer__name=["pcgard"]), "did you mean 'pcgrad'?"),
-        (parameters(corpus__pos__train=["x"]), "corpus.pos.train cannot be set, since corpus.pos is None"),
         (parameters(name=["a"]), "is set by the sweep itself"),
         (parameters(wandb__mode=["online"]), "is set by the sweep itself"),
         ({"method": "random", "parameters": {"max_epochs": {"min": 1.0, "max": 9.5}}}, "max_epochs=1.0"),

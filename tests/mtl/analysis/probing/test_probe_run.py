@@ -137,7 +137,7 @@ def test_records_kept_or_not_and_progress() -> None:
 
 def test_what_is_missing_is_said(toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "minilm", f"--corpus={toy}"]) == 2
-    assert "give --out=FOLDER" in capsys.readouterr().err
+    assert "use --out=FOLDER" in capsys.readouterr().err
     assert main(["probe", "minilm", f"--out={tmp_path}"]) == 2
     assert "use --corpus=FOLDER" in capsys.readouterr().err
     tagged = [Sentence(each.words, tags=each.tags) for each in read_jsonl(toy / "test.jsonl")]

@@ -1,0 +1,52 @@
+"""Where the model is that a command is given: in a run's folder, in another one, or on the hub."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from mtl.errors import InputError
+from mtl.runs.folder.run import Run
+
+
+class Found(NamedTuple):
+    """Where a joint model is."""
+
+    model: Path
+    run: Run | None
+    """The run that it is the model of; `None`: a saved model, here or on the hub, without configuration,
+    corpus and tables."""
+
+
+def is_hub_name(target: str | Path) -> bool:
+    """Whether a command takes this for a repository on the hub: OWNER/NAME, and there is no such folder."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(target)) is not None and not Path(target).exists()
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder holds a joint model without its run."""
+    return (folder / "model.json").is_file() and not (folder / "config.yaml").exists()
+
+
+def find_model(target: str, revision: str | None = None) -> Found:
+    """Where the model of a run, in a folder or on the hub is; in the latter case it is downloaded.
+
+    Raises `InputError` for a folder or repository that is not there or holds no joint model, for a damaged
+    run, and for a revision of a folder.
+    """
+    if revision is None and not is_hub_name(target) and not is_model_folder(Path(target)):
+        run = Run.open(target)
+        return Found(run.model, run)
+    from mtl.models.hub import model_folder
+
+    folder = model_folder(target, revision)
+    return Found(folder, None)
+
+
+def require_run(target: str | Path, needs: str) -> None:
+    """Raise `InputError` for the name of a model on the hub: a command `needs` what only runs have."""
+    if is_hub_name(target):
+        raise InputError(
+            f"{target}: there is no such folder, and a model on the hub has no {needs}: use a run's folder"
+        )
