@@ -10,6 +10,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.schema import TrainConfig
 from mtl.runs.folder.run import Run
 from mtl.sweep.wandb_server import under_agent
+from mtl.workers.imports import importing
 from mtl.workers.launch import Place, placed
 from mtl.workers.worker import interrupted_by_signals
 
@@ -27,11 +28,12 @@ def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
 
 
 def _train(config: TrainConfig, given: Mapping[str, Any], place: Place) -> int:
-    from rich.console import Console
+    with importing():
+        from rich.console import Console
 
-    from mtl.analysis.observers import default_observers
-    from mtl.training.initial_model import refuse_given
-    from mtl.training.train import train
+        from mtl.analysis.observers import default_observers
+        from mtl.training.initial_model import refuse_given
+        from mtl.training.train import train
 
     refuse_given(config, given)
     config = under_agent(config, os.environ)

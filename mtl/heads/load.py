@@ -207,8 +207,11 @@ def save_model(
             delattr(model.config, MASKS)
 
 
-def class_for(config: PretrainedConfig, classes: Mapping[type, Any]) -> type[PreTrainedModel]:
-    """The class of an auto class's mapping for a configuration; raises `ValueError` if it has none."""
+def class_for(config: PretrainedConfig, classes: Any) -> type[PreTrainedModel]:
+    """The class of an auto class's mapping for a configuration; raises `ValueError` if it has none.
+
+    A look at any item of the mapping, as a check of its type takes, imports every configuration there is.
+    """
     found = classes.get(type(config), None)
     if found is None:
         raise ValueError(f"models of type {config.model_type!r} are of another kind")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from mtl.sweep.folder import SweepFolder
+from mtl.workers.imports import importing
 from mtl.workers.worker import run_worker
 
 
@@ -13,9 +14,10 @@ def main(path: str, parent: str, threads: str, limit: str, mode: str) -> int:
     """Do trials until none is left."""
 
     def work() -> None:
-        from mtl.models.inputs import InputCache
-        from mtl.sweep.engine import Engine
-        from mtl.sweep.trial import Training
+        with importing():
+            from mtl.models.inputs import InputCache
+            from mtl.sweep.engine import Engine
+            from mtl.sweep.trial import Training
 
         folder = SweepFolder(Path(path))
         sweep, base, _ = folder.read_sweep()

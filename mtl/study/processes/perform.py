@@ -25,6 +25,7 @@ from mtl.study.measures.measure import measure
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
 from mtl.workers import queue
+from mtl.workers.imports import importing
 from mtl.workers.lease import lease, now
 from mtl.workers.queue import Taken
 
@@ -94,10 +95,11 @@ class StudyJobs:
         return replace(progress, state="finished", gpu_gigabytes=round(gigabytes, 2))
 
     def _trained(self, job: Job) -> Run:
-        from rich.console import Console
+        with importing():
+            from rich.console import Console
 
-        from mtl.analysis.observers import default_observers
-        from mtl.training.train import train
+            from mtl.analysis.observers import default_observers
+            from mtl.training.train import train
 
         if job.prepared_from and (preparation := preparation_of(job.settings)) is not None:
             preparation.prepare(job, self.folder)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mtl.errors import InputError
 from mtl.study.jobs.folder import StudyFolder
+from mtl.workers.imports import importing
 from mtl.workers.worker import run_worker
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ def main(folder: str, parent: str, threads: str, *options: str) -> int:
     """Do jobs until none is left."""
 
     def work() -> None:
-        from mtl.models.inputs import InputCache
-        from mtl.study.processes.perform import StudyJobs
+        with importing():
+            from mtl.models.inputs import InputCache
+            from mtl.study.processes.perform import StudyJobs
 
         study, inputs = StudyFolder(Path(folder)), InputCache(keep=True)
         if CHECK in options:

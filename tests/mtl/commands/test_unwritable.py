@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -99,14 +100,19 @@ WRITES = [
 ]
 
 
+@functools.cache
+def import_all() -> None:
+    """What is imported for the first time while names are replaced would keep the replacements."""
+    for module in pkgutil.walk_packages(mtl.__path__, "mtl."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 @pytest.fixture
 def no_work(monkeypatch) -> Callable[[], None]:
     """Once called, everything heavy fails the test."""
 
-    # What is imported for the first time while the names are replaced would keep the replacements.
-    for module in pkgutil.walk_packages(mtl.__path__, "mtl."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    import_all()
 
     def arm() -> None:
         for path in HEAVY:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -94,10 +95,13 @@ def equal_buffers(module: pl.LightningModule) -> bool:
     return True
 
 
-def main(jobs: Path) -> None:
+def carry_out(jobs: Path, rank: int, ranks: int) -> None:
     """One rank's part of many runs, one after the other; its place is in torchrun's variables."""
     import mtl.training.evaluation as evaluation
 
+    for name, number in {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": ranks}.items():
+        os.environ[name] = str(number)
+    os.environ |= {"LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test"}
     inputs = InputCache(keep=True)
     for job in json.loads(jobs.read_text()):
         os.environ["MASTER_PORT"] = str(job["port"])
@@ -111,6 +115,27 @@ def main(jobs: Path) -> None:
             trained(job["words"], job["stop"], inputs, job["next_port"])
 
 
+def in_ranks(jobs: Path, ranks: int) -> None:
+    """Carry out jobs in a group of processes, for which this one has imported everything.
+
+    The first that fails ends all.
+    """
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=carry_out, args=(jobs, rank, ranks)) for rank in range(ranks)]
+    for process in processes:
+        process.start()
+    left = {process.sentinel: process for process in processes}
+    while left:
+        for sentinel in multiprocessing.connection.wait(list(left)):
+            ended = left.pop(sentinel)
+            ended.join()
+            if ended.exitcode != 0:
+                for process in left.values():
+                    process.kill()
+                sys.exit(f"rank {processes.index(ended)} of {ranks} ended with {ended.exitcode}")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(Path(sys.argv[1]))
+    for jobs, ranks in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        in_ranks(Path(jobs), int(ranks))

@@ -158,40 +158,55 @@ def test_gradients_of_a_frozen_encoder_cannot_be_compared(balancer):
         check_settings(configured("mtl train", TrainConfig, words))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(part, tiny_encoder, tmp_path):
-    write_toy(tmp_path / "toy", 12, 2, 2, seed=5)
-    given = [
-        f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={tiny_encoder}", "--max_epochs=1",
-        "--trainer.accelerator=cpu", "--batch.sentences=6", "--importance_sentences=4",
-    ]  # fmt: skip
-    inputs, quiet = Watched(keep=True), Console(quiet=True)
+class Matrix:
+    """The combinations of values, and runs that some of them start from."""
 
-    def run(name: str, words: list[str]) -> Path:
-        config = configured(
-            "mtl train", TrainConfig, [*given, *words, f"--runs={tmp_path}", f"--name={name}"]
-        )
-        return train(config, console=quiet, inputs=inputs).folder
+    def __init__(self, folder: Path, encoder: Path) -> None:
+        write_toy(folder / "toy", 12, 2, 2, seed=5)
+        self.folder = folder
+        self.given = [
+            f"--corpus.path={folder / 'toy'}", f"--encoder.name={encoder}", "--max_epochs=1",
+            "--trainer.accelerator=cpu", "--batch.sentences=6", "--importance_sentences=4",
+        ]  # fmt: skip
+        self.inputs = Watched(keep=True)
+        source = self.run("source", ["--tasks=pos,dep"])
+        masks = self.run("masks", ["--tasks=pos,dep", "--pruning=dynamic"]) / "gates.parquet"
+        self.places = {"SOURCE": source, "MASKS": masks}
+        values = VALUES | {"trainer.devices": ("1",)}  # no process is started here
+        self.combinations = pairwise(values, self.accepted, tries=6, first=0.85)
 
-    source = run("source", ["--tasks=pos,dep"])
-    masks = run("masks", ["--tasks=pos,dep", "--pruning=dynamic"]) / "gates.parquet"
-    places, wrong, trained = {"SOURCE": source, "MASKS": masks}, [], 0
+    def run(self, name: str, words: list[str]) -> Path:
+        """The folder of a run with these settings."""
+        words = [*self.given, *words, f"--runs={self.folder}", f"--name={name}"]
+        config = configured("mtl train", TrainConfig, words)
+        return train(config, console=Console(quiet=True), inputs=self.inputs).folder
 
-    def accepted(combination: Combination) -> bool:
+    def accepted(self, combination: Combination) -> bool:
+        """Whether the settings are in order, as far as that is known without a model."""
         try:
-            config = configured("mtl train", TrainConfig, [*given, *words_of(combination, places)])
+            words = [*self.given, *words_of(combination, self.places)]
+            config = configured("mtl train", TrainConfig, words)
             check_settings(config)
             check_target(config)
         except InputError:
             return False
         return True
 
-    values = VALUES | {"trainer.devices": ("1",)}  # no process is started here
-    for number, combination in enumerate(pairwise(values, accepted, tries=6, first=0.85)[part::PARTS]):
-        words, inputs.has_read = words_of(combination, places), False
+
+@pytest.fixture(scope="module")
+def matrix(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    return Matrix(tmp_path_factory.mktemp("matrix"), tiny_encoder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(part, matrix):
+    wrong, trained = [], 0
+    for number in range(part, len(matrix.combinations), PARTS):
+        words = words_of(matrix.combinations[number], matrix.places)
+        matrix.inputs.has_read = False
         try:
-            run(f"run-{number}", words)
+            matrix.run(f"run-{number}", words)
             trained += 1
             continue
         except InputError as error:
@@ -199,7 +214,7 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(par
         except Exception as error:  # any other one is what this test looks for
             wrong.append((words, f"{type(error).__name__}: {error}"))
             continue
-        if "\n" in said or inputs.has_read or (tmp_path / f"run-{number}").exists():
+        if "\n" in said or matrix.inputs.has_read or (matrix.folder / f"run-{number}").exists():
             wrong.append((words, said))
     assert trained > 20 / PARTS
     assert not wrong, "\n".join(f"{said}: {' '.join(words)}" for words, said in wrong)
