@@ -139,7 +139,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
             return "its owner decides who may read it: accept the conditions on its page, and give your token"
         case RepositoryNotFoundError():
             return (
-                "no such folder, and no such repository on the hub that may be read without a token, or with "
+                "no such repository on the hub that may be read without a token, or with "
                 "this one: check the name, or log in ('hf auth login', or token=... in Python)"
             )
         case RevisionNotFoundError():
