@@ -299,10 +299,11 @@ def _within(key: str, groups: Collection[str]) -> bool:
     return not set(groups).isdisjoint(_with_groups(key))
 
 
-def _with_groups(key: str) -> list[str]:
+@functools.cache
+def _with_groups(key: str) -> tuple[str, ...]:
     """A dotted key and the groups that it is in: `a.b.c`, `a.b`, `a`."""
     parts = key.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    return tuple(".".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
 @functools.cache
@@ -355,8 +356,7 @@ def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
     """
     corpus = config.get("corpus") or {}
     files = corpus.get(task) or corpus.get("files")
-    default = dataclasses.asdict(reference())["corpus"]["path"]
-    folder = corpus.get("path", default)
+    folder = corpus.get("path", reference().corpus.path)
     if not isinstance(files, Mapping):
         return str(files or folder), "", True
     plain = dataclasses.asdict(Files())
