@@ -31,6 +31,8 @@ LIMIT = (
     "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs is "
     "above, and whether it can be restored below."
 )
+COMMAND = "- {setups: [pairs], masks: [none]}"
+"""With importance among the measures of the study's probes, and masks of single tasks."""
 
 
 def contest_answer(page: PageData) -> Answer:
@@ -39,7 +41,7 @@ def contest_answer(page: PageData) -> Answer:
     missing = _missing(data, claims)
     conflict = _conflict(data, claims)
     if missing or claims.masks is None or data.worth is None or pairs is None:
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict, command=COMMAND)
     of = claims_table(claims.masks)
     alone = {setup.name for setup in data.setups if setup.single}
     primary = claims.by.setup if claims.by is not None else ""
@@ -56,7 +58,7 @@ def contest_answer(page: PageData) -> Answer:
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
     except ValueError as error:
-        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict)
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict, command=COMMAND)
     tables = {
         "contest-estimates": found.table, "contest-heads": lines, "contest-tasks": means,
         "contest-sides": sides,
@@ -84,6 +86,7 @@ def contest_answer(page: PageData) -> Answer:
         [*figures, *conflict[0]],
         {**tables, **conflict[1]},
         _remarks((*found.notes, *unmeasured), sides),
+        "mtl study FILE --seeds=1,2,3,4,5,6",
     )
 
 
