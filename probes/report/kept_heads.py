@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from mtl.probes.measures.table import BY_NAME
@@ -64,7 +65,7 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
     """
     if claimed is None or len(claimed.tasks) < 2:
         return None
-    common = claimed.claimed().all(0)
+    common = np.all(claimed.claimed(), axis=0, keepdims=True)[0]
     learned = (claimed.claimed() & claimed.learned_claims()).sum(0)
     present = set() if heads is None else set(heads["regime"])
     regime = next((name for name in _REGIMES if name in present), "")

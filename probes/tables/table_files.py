@@ -108,7 +108,7 @@ def scan_complete(
     missing = [name for name in schema if name not in names and name not in absent]
     if missing:
         raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
-    return table.with_columns(**absent).select(list(schema)).cast(dict(schema)), metadata
+    return table.with_columns(**absent).select(list(schema)).cast(pl.Schema(schema)), metadata
 
 
 def read_complete(
