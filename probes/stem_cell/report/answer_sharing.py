@@ -50,8 +50,8 @@ def sharing_answer(page: PageData) -> Answer:
     if not result.table.is_empty():
         caption = (
             f"Points that tasks score less jointly than alone, on {data.split}. The answer rests on the "
-            f"tasks of {next(iter(groups))}. Intervals take the spread of runs from all setups here. A loss to the "
-            "left of the dashed line needs no remedy."
+            f"tasks of {next(iter(groups))}. Intervals take the spread of runs from all setups here. A loss "
+            "to the left of the dashed line needs no remedy."
         )
         figure = embedded(
             sharing_figure(result.table, data.names()), "points lost to joint training per task"
