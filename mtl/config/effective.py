@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,6 +108,7 @@ def _laid_over(default: Any, config: Mapping[str, Any]) -> Any:
     return made
 
 
+@functools.cache
 def reference() -> TrainConfig:
     """The configuration whose settings count for nothing: all defaults, the changed ones as they were."""
     config = TrainConfig()

@@ -78,13 +78,18 @@ def _marks(hint: Any) -> Iterator[Any]:
     yield from hint.__metadata__ if annotated else ()
 
 
-def marked(kind: Any, mark: type[M], prefix: str = "") -> Iterator[tuple[str, M]]:
+@remembered
+def marked(kind: Any, mark: type[M]) -> tuple[tuple[str, M], ...]:
     """The dotted keys of a configuration that have a mark of this type, with it."""
+    return tuple(_marked(kind, mark, ""))
+
+
+def _marked(kind: Any, mark: type[M], prefix: str) -> Iterator[tuple[str, M]]:
     for name, hint in hints_of(kind).items():
         yield from ((f"{prefix}{name}", found) for found in marks_of(kind)[name] if isinstance(found, mark))
         group, _ = without_null(hint)
         if is_dataclass(group):
-            yield from marked(group, mark, f"{prefix}{name}.")
+            yield from _marked(group, mark, f"{prefix}{name}.")
 
 
 def faults(run: Any) -> Iterator[str]:

@@ -10,8 +10,9 @@ import polars as pl
 from mtl.heads.gate_file import read_gates
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates
-from mtl.runs.compare.settings import comparable, settings_of_run
-from mtl.runs.compare.tables import scores_of
+from mtl.runs.compare.alike import comparable
+from mtl.runs.compare.scores import scores_of
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import draw_of, place_now
 from mtl.runs.folder.run import Run
 

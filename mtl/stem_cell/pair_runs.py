@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
+from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
-from mtl.runs.compare.settings import MASKS, comparable, keys_in_words
+from mtl.runs.compare.keys import MASKS, keys_in_words
 from mtl.tasks.variants import task_of
 
 PAIRS = pl.Schema(

@@ -12,8 +12,10 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.probes.stem_cell.statistics.remedies import JOINT, SINGLE
-from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
-from mtl.runs.compare.tables import scores_of
+from mtl.runs.compare.alike import comparable
+from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.scores import scores_of
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
 
 SCHEMA = pl.Schema(

@@ -11,7 +11,6 @@ import polars as pl
 from rich.console import Console
 
 from mtl.config.schema import DEFAULT_TASKS
-from mtl.probes.statistics.head_values import ABLATION
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
@@ -45,9 +44,6 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             stem: partial(draw, name, folders, tasks, config.split)
             for stem, name, folders, tasks in _figures(study, finished)
         }
-        if data.worth is not None and {ABLATION} < set(data.worth["measure"]):
-            runs = [study.run(job.name) for job in finished if job.trained]
-            figures["prediction"] = partial(draw, "prediction", runs)
         claiming = fixed_claims(config, study.path, data)
         data = only_claiming_seeds(config, data, claiming)
         for piece in evidence().values():

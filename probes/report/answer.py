@@ -25,6 +25,13 @@ class Answer:
     """Figures, each with its caption."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    command: str = ""
+    """What answers the question where these runs cannot: a command, or a line of a study's grid."""
+
+    @property
+    def told(self) -> bool:
+        """Whether the runs answer it."""
+        return self.word != CANNOT_TELL
 
     def line(self) -> str:
         """The answer as a line of text."""

@@ -14,6 +14,8 @@
     const dark = root.contains("dark") || (!root.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
     root.toggle("dark", !dark);
     root.toggle("light", dark);
+    // Pages from files have no storage in some browsers.
+    try { localStorage.setItem("mtl-theme", dark ? "light" : "dark"); } catch {}
   });
 
   // Sorting: numbers by data-v, texts by the text of the cell; undefined values stay last.
@@ -90,6 +92,7 @@
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const names = { static: "Before training", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
   let held = null;
+  let from = null; // where the keyboard was before it went to the panel
   let shown = null;
 
   const show = (cell) => {
@@ -251,6 +254,17 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return hold(null);
+    const panel = byId("explorer");
+    if (event.key === "i" && shown !== null && !event.target.matches?.("input, select")) {
+      if (document.activeElement === panel) {
+        from?.focus();
+      } else {
+        from = document.activeElement;
+        hold(shown);
+        panel.focus();
+      }
+      return;
+    }
     if (!event.target.matches?.(".group")) return;
     const cell = shown ?? 0;
     const [layer, head] = [Math.floor(cell / data.heads), cell % data.heads];

@@ -16,10 +16,11 @@ from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_maps import claims_map, mask_maps, overlays
+from mtl.probes.report.kept_heads import SHOWN, kept_heads
 from mtl.probes.report.labels import label_rows, label_skills
 from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, masks_by_setup
 from mtl.probes.report.page_part import PageData, PagePart, Shown, answers
-from mtl.probes.report.scores import score_rows, score_table
+from mtl.probes.report.scores import joint_costs, score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.templates import environment, text_of
 from mtl.probes.report.worth import Worth, worth_section
@@ -70,6 +71,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     all_overlaps, note = across(by_setup)
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
+    joint_setup, costs = joint_costs(tasks, rows)
     compared = compare(by_setup)
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
@@ -85,6 +87,10 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         forced=any(masks.forced().any() for masks in by_setup.values()),
         claim_words="" if claimed is None else claimed.claims_in_words(),
         answers=screen,
+        joint_setup=joint_setup,
+        costs=costs,
+        kept_heads=kept_heads(claimed, evidence.heads),
+        most_kept=SHOWN,
         shown=shown,
         terms=_terms(shown),
         overlays=overlays(by_setup, claimed, page.claims.by),

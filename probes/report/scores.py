@@ -56,6 +56,50 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     return tasks, tuple(rows)
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What joint training costs a task."""
+
+    task: str
+    alone: float
+    joint: float
+    difference: float
+    """Over common seeds; negative: worse jointly."""
+    seeds: int
+
+
+def joint_costs(tasks: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Cost]]:
+    """The joint setup of most tasks without masks, and what it costs each of them; empty without one.
+
+    A setup that was trained otherwise than its single tasks is none.
+    """
+    of_setup = {row.setup.name: row for row in rows}
+    joint = [
+        row
+        for row in rows
+        if not row.setup.single and row.setup.pruning == "none" and row.setup.baseline in of_setup
+        if not row.setup.unlike
+    ]
+    if not joint:
+        return "", []
+    row = max(joint, key=lambda row: row.setup.tasks)
+    costs = []
+    for task, cell, alone in zip(tasks, row.cells, of_setup[row.setup.baseline or ""].cells, strict=True):
+        if cell is None or alone is None or cell.difference is None:
+            continue
+        common = dict(cell.values).keys() & dict(alone.values).keys()
+        costs.append(
+            Cost(
+                task,
+                float(np.mean([value for seed, value in alone.values if seed in common])),
+                float(np.mean([value for seed, value in cell.values if seed in common])),
+                cell.difference,
+                len(common),
+            )
+        )
+    return row.setup.name, costs
+
+
 def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
     values = list(scores.values())
     common = sorted(set(scores) & set(baseline))

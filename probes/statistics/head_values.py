@@ -9,7 +9,7 @@ import polars as pl
 from jaxtyping import Float, Int
 
 from mtl.probes.measures.groups import GROUPS
-from mtl.probes.measures.table import BY_NAME, MEASURES
+from mtl.probes.measures.table import BY_NAME, MEASURES, SKILLS
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.label_scores import head_scores
 
@@ -32,6 +32,15 @@ OF_WORTH = {
 SYNTACTIC = "syntactic"
 SIGNED = (*(measure.name for measure in MEASURES if measure.signed), "log_alpha")
 """Measures drawn in two colours, above and below zero."""
+USED = tuple(
+    dict.fromkeys(
+        name
+        for measure in (ABLATION, *PREDICTORS)
+        for name in (measure, f"{measure}_q", getattr(BY_NAME.get(measure), "chance", None))
+        if name
+    )
+) + tuple(name for pair in SKILLS.items() for name in pair)
+"""The rows of heads.parquet that values are made of."""
 COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
 
 

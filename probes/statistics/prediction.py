@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from mtl.probes.statistics.head_values import ABLATION, PREDICTORS, tables_of
 from mtl.probes.statistics.rank_correlation import (
@@ -15,13 +15,16 @@ from mtl.probes.statistics.rank_correlation import (
     Strata,
     Values,
     Weights,
+    centred_ranks,
+    correlation,
     estimate,
     head_weights,
-    spearman,
 )
 
 TOP = 0.1
 """The share of heads, the costliest to close, that a measure should find."""
+RankedLosses = dict[tuple[bytes, bytes, bytes], Float[np.ndarray, "draw_and_one head"]]
+"""Centred ranks of losses in all draws, by losses, known heads and strata."""
 SCHEMA = pl.Schema(
     {
         "task": pl.String,
@@ -68,6 +71,7 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
         )
     )
     rows = []
+    ranked: RankedLosses = {}
     for task, setup, measure, runs in cells.iter_rows():
         ablated = [run for run in runs if (ABLATION, task, setup, run) in vectors]
         measures = [vectors[measure, task, setup, run] for run in ablated]
@@ -76,7 +80,7 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
         heads = [int(_known(*pair).sum()) for pair in zip(measures, losses, strict=True)]
         if max(heads, default=0) < 2:
             continue
-        pooled, within = over_runs(measures, losses, strata, weights, rng)
+        pooled, within = over_runs(measures, losses, strata, weights, rng, ranked)
         shares, chances = zip(*map(top_overlap, measures, losses), strict=True)
         overlap = float(np.mean(shares)), float(np.mean(chances))
         rows.append((task, setup, measure, len(ablated), max(heads), *pooled, *within, *overlap))
@@ -95,33 +99,35 @@ def over_runs(
     strata: Strata,
     weights: Weights,
     rng: np.random.Generator,
+    ranked: RankedLosses | None = None,
 ) -> tuple[Estimate, Estimate]:
     """The mean over runs of Spearman's correlation over heads: of all heads, and within strata.
 
     A draw has each head as often as its row of `weights` says, in all runs, and runs drawn with replacement.
-    Heads that are NaN in either vector of a run are left out of that run.
+    Heads that are NaN in either vector of a run are left out of that run. `ranked` keeps the ranks of the
+    losses of one call for the next: all measures of a setup are compared with the same.
     """
     chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
-    pooled, within = (
-        _over_runs(measures, losses, layers, weights, chosen) for layers in (np.zeros_like(strata), strata)
-    )
-    return pooled, within
-
-
-def _over_runs(
-    measures: Sequence[Values],
-    losses: Sequence[Values],
-    strata: Strata,
-    weights: Weights,
-    chosen: Int[np.ndarray, "run draw"],
-) -> Estimate:
-    observed, drawn, once = [], [], np.ones((1, len(strata)))
-    for measure, loss in zip(measures, losses, strict=True):
-        known = _known(measure, loss)
-        observed.append(spearman(measure[known], loss[known], once[:, known], strata[known]))
-        drawn.append(spearman(measure[known], loss[known], weights[:, known], strata[known]))
-    resampled = np.take_along_axis(np.array(drawn), chosen, axis=0)
-    return estimate(float(_mean(np.array(observed))[0]), _mean(resampled))
+    by_head = np.concatenate([np.ones((len(strata), 1)), weights.T], axis=1)  # first the heads as they are
+    kept: RankedLosses = {} if ranked is None else ranked
+    used: RankedLosses = {}
+    estimates = []
+    for layers in (np.zeros_like(strata), strata):
+        drawn = []
+        for measure, loss in zip(measures, losses, strict=True):
+            known = _known(measure, loss)
+            counts = by_head[known].T
+            key = loss[known].tobytes(), known.tobytes(), layers.tobytes()
+            found = used.get(key, kept.get(key))
+            used[key] = centred_ranks(loss[known], counts, layers[known]) if found is None else found
+            drawn.append(correlation(centred_ranks(measure[known], counts, layers[known]), used[key], counts))
+        of_runs = np.array(drawn)
+        resampled = np.take_along_axis(of_runs[:, 1:], chosen, axis=0)
+        estimates.append(estimate(float(_mean(of_runs[:, :1])[0]), _mean(resampled)))
+    if ranked is not None:
+        ranked.clear()
+        ranked |= used
+    return estimates[0], estimates[1]
 
 
 def _known(measure: Values, loss: Values) -> Bool[np.ndarray, " head"]:

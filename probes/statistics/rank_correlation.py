@@ -29,11 +29,11 @@ def head_weights(strata: Strata, draws: int, rng: np.random.Generator) -> Weight
     Layers are the model's own and not a sample of layers; heads of a layer differ by chance. So every
     resample has as many heads of a layer as the model.
     """
-    weights = np.empty((draws, len(strata)))
+    by_head = np.empty((len(strata), draws))  # heads are picked often, draws never
     for stratum in np.unique(strata):
         inside = np.flatnonzero(strata == stratum)
-        weights[:, inside] = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=draws)
-    return weights
+        by_head[inside] = rng.multinomial(len(inside), np.full(len(inside), 1 / len(inside)), size=draws).T
+    return by_head.T
 
 
 def centred_ranks(values: Values, weights: Weights, strata: Strata) -> Weights:
@@ -45,22 +45,25 @@ def centred_ranks(values: Values, weights: Weights, strata: Strata) -> Weights:
     sorted_values, sorted_strata = values[order], strata[order]
     new_stratum = np.append(True, sorted_strata[1:] != sorted_strata[:-1])
     new_value = new_stratum | np.append(True, sorted_values[1:] != sorted_values[:-1])
-    counted = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(weights[:, order], axis=1)], axis=1)
-    ranks = np.empty_like(weights)
-    ranks[:, order] = _middles(counted, new_value) - _middles(counted, new_stratum)
-    return ranks
+    counted = np.zeros((len(values) + 1, len(weights)))
+    np.cumsum(weights.T[order], axis=0, out=counted[1:])
+    ranks = np.empty((len(values), len(weights)))
+    ranks[order] = _middles(counted, new_value) - _middles(counted, new_stratum)
+    return ranks.T
 
 
-def _middles(counted: Float[np.ndarray, "draw head_and_one"], starts: Bool[np.ndarray, " head"]) -> Weights:
+def _middles(
+    counted: Float[np.ndarray, "head_and_one draw"], starts: Bool[np.ndarray, " head"]
+) -> Float[np.ndarray, "head draw"]:
     """The middle of each group's share of a running count; `starts` tells where groups start."""
     group = np.cumsum(starts) - 1
     edges = np.append(np.flatnonzero(starts), len(starts))
-    return (counted[:, edges[:-1]] + counted[:, edges[1:]])[:, group] / 2
+    return ((counted[edges[:-1]] + counted[edges[1:]]) / 2)[group]
 
 
 def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:
     """Spearman's correlation of ranks taken within strata; NaN where either does not vary."""
-    return _correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
+    return correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
 
 
 def centred(values: Values, weights: Weights) -> Weights:
@@ -69,10 +72,15 @@ def centred(values: Values, weights: Weights) -> Weights:
     return np.where(np.abs(left) > 1e-12 * np.abs(values).max(initial=0.0), left, 0.0)
 
 
-def _correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndarray, " draw"]:
-    scale = np.sqrt((weights * one**2).sum(1) * (weights * other**2).sum(1))
+def correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndarray, " draw"]:
+    """The correlation over heads of centred ranks or values; NaN where either does not vary."""
+
+    def product(left: Weights, right: Weights) -> Float[np.ndarray, " draw"]:
+        return np.einsum("hd,hd,hd->d", weights.T, left.T, right.T)
+
+    scale = np.sqrt(product(one, one) * product(other, other))
     with np.errstate(invalid="ignore"):
-        return (weights * one * other).sum(1) / np.where(scale > 0, scale, np.nan)
+        return product(one, other) / np.where(scale > 0, scale, np.nan)
 
 
 def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:

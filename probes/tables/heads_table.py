@@ -114,6 +114,15 @@ def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> Non
     table_files.write_parquet(table, path, provenance)
 
 
+_OLDER = {"choice": "", "attention": "self"}
+"""Values of columns that older files lack."""
+
+
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
-    return table_files.read_complete(path, SCHEMA, "mtl probe", {"choice": "", "attention": "self"})
+    return table_files.read_complete(path, SCHEMA, "mtl probe", _OLDER)
+
+
+def scan(path: Path) -> tuple[pl.LazyFrame, dict[str, str]]:
+    """As `read`, but rows are read when they are used."""
+    return table_files.scan_complete(path, SCHEMA, "mtl probe", _OLDER)

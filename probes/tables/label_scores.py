@@ -64,6 +64,9 @@ def _with_chance(values: pl.DataFrame, level: pl.DataFrame) -> pl.DataFrame:
     }
     joined = values
     for name, (keys, of_level) in levels.items():
+        if of_level.is_empty():
+            joined = joined.with_columns(pl.lit(None, pl.Float64).alias(name))
+            continue
         joined = joined.join(
             of_level.select(*keys, pl.col("value").alias(name)),
             on=keys, how="left", nulls_equal=True, maintain_order="left",

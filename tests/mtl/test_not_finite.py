@@ -24,7 +24,7 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
 from mtl.probes.tables import curve_table, heads_table
-from mtl.runs.compare.tables import heads_of
+from mtl.runs.compare.heads import heads_of
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
 from mtl.sweep.file import Sweep

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.report.data import Setup
-from mtl.probes.sites import KEYS, Site, shape_text, sites_of
+from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.encoders import encoder_of
+from mtl.runs.compare.heads import SAME, HeadTable, heads_of, read_heads
 from mtl.runs.compare.settings import Settings, settings_of, settings_of_run
 from mtl.runs.compare.setups import setups_of
-from mtl.runs.compare.tables import SAME, encoder_of, heads_of
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 
@@ -95,31 +95,27 @@ def probes_of(
     The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
     The first table is `None` if nothing is left.
     """
-    known: dict[Path, dict[str, str]] = {}
+    known: dict[Path, HeadTable] = {}
     unprobed = []
-    only_worth: set[Path] = set()  # not probed, so that settings of probing need not agree
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").exists():
             if folder not in not_to_probe:
                 unprobed.append(folder.name)
             continue
         try:
-            table, provenance = heads_table.read(folder / "heads.parquet")
-        except ValueError as error:
+            table = read_heads(folder)
+        except InputError as error:
             notes.append(str(error))
             continue
-        shares = table.filter(pl.col("measure").is_in([*SKILLS, *SKILLS.values()]))
-        unknown = shares.filter(~pl.col("value").is_finite().fill_null(False)).height
-        if unknown:
+        if table.lost_shares:
             notes.append(
-                f"{folder}/heads.parquet: {unknown} values are not numbers; probe it again: left out"
+                f"{folder}/heads.parquet: {table.lost_shares} values are not numbers; probe it again: "
+                "left out"
             )
             continue
-        known[folder] = provenance
-        if table.filter(pl.col("measure").is_in(MADE_BY_PROBING)).is_empty():
-            only_worth.add(folder)
+        known[folder] = table
     for folder in bare:
-        target = known.get(folder, {}).get("target", "")
+        target = known[folder].provenance.get("target", "") if folder in known else ""
         if runs and folder in known and Content(target).another_encoder(encoder):
             notes.append(
                 f"{folder} has probes of {target or 'an unnamed encoder'}, not of {encoder.place}: left out"
@@ -134,21 +130,23 @@ def probes_of(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
             "makes them, DIR being the folder of this report"
         )
-    probed = [folder for folder in known if folder not in only_worth]
-    alike = _most(probed, lambda folder: tuple(known[folder].get(key, "") for key in SAME))
+    made = {folder: table.provenance for folder, table in known.items()}
+    # Settings of probing need not agree with those of runs that were not probed.
+    probed = [folder for folder, table in known.items() if table.probed]
+    alike = _most(probed, lambda folder: tuple(made[folder].get(key, "") for key in SAME))
     notes += [
-        f"{folder} was probed with other settings ({_differing(known, alike[0], folder)}): left out"
+        f"{folder} was probed with other settings ({_differing(made, alike[0], folder)}): left out"
         for folder in probed
         if folder not in alike
     ]
-    alike = [folder for folder in known if folder in alike or folder in only_worth]
-    rows = [{"folder": folder.name, **known[folder]} for folder in alike]
+    alike = [folder for folder, table in known.items() if folder in alike or not table.probed]
+    rows = [{"folder": folder.name, **made[folder]} for folder in alike]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     probes = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
     if not alike:
         return None, probes
     try:
-        heads, missing = heads_of(alike)
+        heads, missing = heads_of(alike, read=known.__getitem__)
     except InputError as error:
         notes.append(f"probes: {error}")
         return None, probes
@@ -189,20 +187,24 @@ def of_one_shape(
     shapes: dict[tuple[str, str], tuple[frozenset[Site], int]] = {}
     names: dict[tuple[str, str], str] = {}
     for name, table in tables.items():
-        places = None if table is None else table.select("run", "task", *KEYS)
-        for (run,), rows in () if places is None else places.group_by("run", maintain_order=True):
-            sites, per_site = sites_of(rows), int(rows["head"].fill_null(-1).to_numpy().max()) + 1
-            complete = True
-            for (task,), mask in () if name == "probes" else rows.group_by("task", maintain_order=True):
-                if mask.height != len(sites) * per_site:
-                    complete = False
-                    notes.append(
-                        f"{run}: the mask of {task} has {mask.height} heads, "
-                        f"not {shape_text(sites, per_site)}: left out"
-                    )
-            if complete:
-                shapes[name, str(run)] = frozenset(sites), per_site
-                names[name, str(run)] = shape_text(sites, per_site)
+        if table is None:
+            continue
+        masks = _heights(table) if name == "masks" else {}
+        of_runs = table.group_by("run", maintain_order=True).agg(
+            pl.struct("attention", "layer").unique(maintain_order=True), pl.col("head").fill_null(-1).max()
+        )
+        for run, places, last in of_runs.iter_rows():
+            sites, per_site = sites_of(pl.DataFrame(places)), last + 1
+            shape = shape_text(sites, per_site)
+            incomplete = [
+                f"{run}: the mask of {task} has {height} heads, not {shape}: left out"
+                for task, height in masks.get(run, ())
+                if height != len(sites) * per_site
+            ]
+            notes += incomplete
+            if not incomplete:
+                shapes[name, run] = frozenset(sites), per_site
+                names[name, run] = shape
     usual = _most(shapes, lambda key: shapes[key])
     notes += [
         f"{key[1]}: {key[0]} of {names[key]}, most are of {names[usual[0]]}: left out"
@@ -211,6 +213,14 @@ def of_one_shape(
     ]
     chosen = {name: [run for kind, run in usual if kind == name] for name in tables}
     return _of_runs(gates, chosen["masks"]), _of_runs(heads, chosen["probes"])
+
+
+def _heights(gates: pl.DataFrame) -> dict[str, list[tuple[str, int]]]:
+    """By run the number of rows of each task's mask."""
+    heights: dict[str, list[tuple[str, int]]] = {}
+    for run, task, height in gates.group_by("run", "task", maintain_order=True).len().iter_rows():
+        heights.setdefault(run, []).append((task, height))
+    return heights
 
 
 def _of_runs(table: pl.DataFrame | None, runs: Sequence[str]) -> pl.DataFrame | None:

@@ -11,9 +11,10 @@ from mtl.errors import InputError, as_input_error, counted
 from mtl.probes.report.data import PruningCurves
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 from mtl.probes.tables import curve_table, heads_table
+from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
-from mtl.runs.compare.settings import comparable, settings_of_run
-from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run, is_probed_encoder
 
 FIRST = ("importance", "recomputed", "greedy", "random")

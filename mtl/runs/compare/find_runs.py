@@ -11,8 +11,8 @@ import yaml
 from mtl.errors import InputError, counted
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
+from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.settings import settings_of_run
-from mtl.runs.compare.tables import encoder_of
 from mtl.runs.folder.run import Run
 from mtl.tasks.order import NAMES
 from mtl.tasks.variants import task_of

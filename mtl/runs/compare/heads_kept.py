@@ -11,9 +11,10 @@ from mtl.config.effective import settings_in, unused_keys
 from mtl.errors import InputError
 from mtl.probes.report.data import HeadsKept
 from mtl.probes.tables.gates_table import last_gates
+from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of
 from mtl.runs.compare.setups import setups_of, words_of
-from mtl.runs.compare.tables import gates_of, scores_of
 from mtl.runs.folder.run import Run
 
 KEEPING = ("penalty", "target_open")

@@ -11,7 +11,8 @@ from typing import Any
 
 from mtl.config.part import files_of_parts, starts
 from mtl.probes.report.data import Setup
-from mtl.runs.compare.settings import MASKS, MEASURING, UNUSED, Settings, settings_of
+from mtl.runs.compare.keys import MASKS, MEASURING
+from mtl.runs.compare.settings import UNUSED, Settings, settings_of
 from mtl.runs.folder.content import Content
 from mtl.tasks.order import in_order_of_catalogue
 

@@ -11,7 +11,7 @@ from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.comparable import RunWithSetup, line
-from mtl.runs.compare.tables import NoMasks, gates_of
+from mtl.runs.compare.gates import NoMasks, gates_of
 from mtl.runs.folder.run import Run
 
 

@@ -10,11 +10,12 @@ import polars as pl
 from mtl.errors import InputError, as_input_error, counted
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
-from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, head_values
+from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.left_out import nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
-from mtl.runs.compare.tables import check_encoders, encoder_of, nothing_left
 from mtl.runs.folder.run import Run, is_probed_encoder
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
@@ -58,21 +59,26 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
 
 def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataFrame:
     """The values of one table of heads, of these tasks; raises `InputError` if it cannot be read."""
+    return head_values(measured(run, file, tasks, setup))
+
+
+def measured(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataFrame:
+    """The rows that `head_values` takes of one table of heads; raises `InputError` if it cannot be read."""
+    # Syntactic roles are found by the arcs of one task, and count for all.
+    role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
+    wanted = pl.col("measure").is_in(USED) & (pl.col("task").is_in([*tasks, ""]) | role)
+    finite = pl.col("value").is_finite().fill_null(False)
     try:
-        heads, _ = heads_table.read(file)
-        gates = last_log_alphas(run.folder / "gates.parquet")
+        table, _ = heads_table.scan(file)
+        read = table.filter(wanted | ~finite).collect()
+        gates = last_log_alphas(run.folder / "gates.parquet").filter(wanted)
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         known = str(error).startswith(f"{file}: ")
         raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
-    if broken := heads.filter(~pl.col("value").is_finite().fill_null(False)).height:
+    if broken := read.filter(~finite).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
-    # Syntactic roles are found by the arcs of one task, and count for all.
-    role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
-    chosen = pl.concat([heads, gates]).filter(pl.col("task").is_in([*tasks, ""]) | role)
-    return head_values(
-        chosen.with_columns(
-            setup=pl.lit(setup), run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
-        )
+    return pl.concat([read, gates]).with_columns(
+        setup=pl.lit(setup), run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
     )
 
 

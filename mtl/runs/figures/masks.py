@@ -23,8 +23,10 @@ from mtl.probes.statistics.overlap import correlation_table, task_overlaps
 from mtl.probes.tables.gates_table import last_gates
 from mtl.probes.tables.printed import open_heads
 from mtl.probes.task_order import by_catalogue
-from mtl.runs.compare.settings import comparable, differences, settings_of_run
-from mtl.runs.compare.tables import check_encoders, encoder_of, gates_of
+from mtl.runs.compare.alike import comparable, differences
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 

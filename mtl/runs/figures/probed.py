@@ -10,7 +10,7 @@ from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from mtl.probes.tables.printed import best_heads
 from mtl.probes.tables.printed import labels as printed_labels
-from mtl.runs.compare.tables import heads_of
+from mtl.runs.compare.heads import heads_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 

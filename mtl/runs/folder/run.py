@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import importlib.metadata
 import io
 import itertools
 import json
+import pickle
 import platform
 import re
 import shutil
@@ -30,7 +32,9 @@ from mtl.workers.lease import changing
 _PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""A report reads every configuration several times, and the loader in C is some ten times as fast."""
+"""The loader in C is some ten times as fast."""
+_SETTLED = 2.0
+"""Seconds after which a file's time of change tells it from every later one, as coarse clocks do not."""
 
 
 SIGNATURES = "signatures"
@@ -94,7 +98,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """The whole configuration, as parsed; raises `InputError` if the file is damaged."""
-        return mapping_of(self.folder / "config.yaml", "YAML", lambda text: yaml.load(text, Loader=_LOADER))
+        return mapping_of(self.folder / "config.yaml", "YAML", _yaml)
 
     def status(self) -> dict[str, Any]:
         """State, seed, versions, device, git revision and corpus fingerprint.
@@ -348,8 +352,31 @@ def is_probed_encoder(folder: Path) -> bool:
     return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").exists()
 
 
+def _yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_LOADER)
+
+
 def mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
+    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged.
+
+    A report asks for every configuration a dozen times: a file that has not changed is parsed once.
+    """
+    with contextlib.suppress(OSError):
+        now = path.stat()
+        if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
+            stamp = now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
+            parsed: dict[str, Any] = pickle.loads(_packed(path, language, parse, stamp))
+            return parsed
+    return _mapping_of(path, language, parse)
+
+
+@functools.lru_cache(maxsize=1024)
+def _packed(path: Path, language: str, parse: Callable[[str], Any], stamp: tuple[int, ...]) -> bytes:
+    """The mapping in a file with this stamp, packed, so that nobody changes what others get."""
+    return pickle.dumps(_mapping_of(path, language, parse))
+
+
+def _mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
     text = whole_text(path)
     try:
         values = parse(text)

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import polars as pl
 
 from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
+from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.report.report import report
 from mtl.probes.tables import table_files as tables
 from mtl.runs.evidence import evidence, page_parts
@@ -73,10 +75,13 @@ def run_report(
 ) -> Mapping[str, pl.DataFrame]:
     """Write `report.html`, `tables/` and `figures/`; returns the tables by file name.
 
-    `figures` has a function for each figure, by file name without suffix. A figure that cannot be drawn is
+    `figures` has a function for each figure, by file name without suffix; what predicts ablation is drawn
+    from the page's own table. A figure that cannot be drawn is
     reported and left out.
     """
     made = report(data, claims, page_parts())
+    if "prediction" in made.tables:
+        figures = {**figures, "prediction": partial(_prediction, made.tables["prediction"])}
     written = {folder / "report.html"}
     for name, table in made.tables.items():
         for form in tables.FORMATS:
@@ -103,6 +108,11 @@ def run_report(
         soft_wrap=True,
     )
     return made.tables
+
+
+def _prediction(table: pl.DataFrame) -> FigureWithTables:
+    """The page's table as a figure, with the numbers that the page has."""
+    return FigureWithTables(prediction_dots(table), (), {"": table})
 
 
 def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Path] = frozenset()) -> None:

@@ -23,9 +23,10 @@ from mtl.probes.stem_cell.statistics.contest_table import (
     learned_claims,
     worth_table,
 )
+from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
-from mtl.runs.compare.settings import MASKS, comparable
-from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.keys import MASKS
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.compare.worth import worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables

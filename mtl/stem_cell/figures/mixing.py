@@ -12,9 +12,11 @@ from mtl.probes.statistics.masks import final_masks
 from mtl.probes.stem_cell.figures.mixing import mixing_figure
 from mtl.probes.stem_cell.statistics.contest_table import claims_table
 from mtl.probes.stem_cell.statistics.mixing import OVERLAPS, MixingByClaims, overlap_by_claims
+from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import with_setups
-from mtl.runs.compare.settings import MASKS, comparable, settings_of_run
-from mtl.runs.compare.tables import check_encoders, encoder_of
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.runs.folder.content import Content

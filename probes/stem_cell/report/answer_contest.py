@@ -31,15 +31,18 @@ LIMIT = (
     "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs is "
     "above, and whether it can be restored below."
 )
+MASKS = "- {setups: [single], masks: [dynamic]}"
+PAIRS = "- {setups: [pairs], masks: [none]}  # and importance among probes.measures"
+SEEDS = "mtl study FILE --seeds=1,2,3,4,5,6"
 
 
 def contest_answer(page: PageData) -> Answer:
     """By the importance of heads in pair runs without masks, and the claims of the primary setup."""
     data, claims, pairs = page.data, page.claims, page.data.evidence.get("pairs")
-    missing = _missing(data, claims)
+    missing, command = _missing(data, claims)
     conflict = _conflict(data, claims)
     if missing or claims.masks is None or data.worth is None or pairs is None:
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, *conflict, command=command)
     of = claims_table(claims.masks)
     alone = {setup.name for setup in data.setups if setup.single}
     primary = claims.by.setup if claims.by is not None else ""
@@ -56,7 +59,7 @@ def contest_answer(page: PageData) -> Answer:
         lines, means = head_lines(cells), task_means(cells)
         sides = side_means(worth, lines)
     except ValueError as error:
-        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict)
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, *conflict, command=PAIRS)
     tables = {
         "contest-estimates": found.table, "contest-heads": lines, "contest-tasks": means,
         "contest-sides": sides,
@@ -84,6 +87,7 @@ def contest_answer(page: PageData) -> Answer:
         [*figures, *conflict[0]],
         {**tables, **conflict[1]},
         _remarks((*found.notes, *unmeasured), sides),
+        SEEDS,
     )
 
 
@@ -124,24 +128,28 @@ def _skill(
     return found, tuple(notes)
 
 
-def _missing(data: ReportData, claims: Claims) -> str:
-    """Which runs or measures the test lacks; empty if none."""
+def _missing(data: ReportData, claims: Claims) -> tuple[str, str]:
+    """Which runs or measures the test lacks, and what makes them; both are empty if none."""
     if claims.masks is None or len(claims.masks.tasks) < 2:
         return (
             "no masks of two tasks or more, so there are no claims; "
-            "train single-task runs with --pruning=dynamic"
+            "train single-task runs with --pruning=dynamic",
+            MASKS,
         )
     pairs = data.evidence.get("pairs")
     if pairs is None or pairs.is_empty():
-        return "no pair runs without masks; a study has them as setup pairs"
+        return "no pair runs without masks; a study has them as setup pairs", PAIRS
     worth = data.worth
     runs = set(pairs["run"])
     if (
         worth is None
         or worth.filter((pl.col("measure") == IMPORTANCE) & pl.col("run").is_in(runs)).is_empty()
     ):
-        return "no importance of heads in the pair runs; 'mtl importance RUN' measures it"
-    return ""
+        return (
+            "no importance of heads in the pair runs; 'mtl importance RUN' measures it",
+            "mtl importance RUN",
+        )
+    return "", ""
 
 
 def _remarks(notes: tuple[str, ...], sides: pl.DataFrame) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ LIMIT = (
     "contested heads matter more to every task. Shuffled copies (F) tell part of it. Masks with limited "
     "overlap also lose heads that a task wants."
 )
+COMMAND = "mtl study remedy"
 
 
 def remedy_answer(page: PageData) -> Answer:
@@ -37,7 +38,7 @@ def remedy_answer(page: PageData) -> Answer:
         missing = (
             "no runs with a remedy; a study of remedies has copied heads, their placebo, and single tasks"
         )
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, command=COMMAND)
     table = recoveries(scores)
     word, reason = _contrast(scores)
     caption = (
@@ -52,6 +53,7 @@ def remedy_answer(page: PageData) -> Answer:
         LIMIT,
         [(figure, caption)],
         {"remedies": table, "remedy-contrasts": contrasts(scores), "remedy-scores": scores},
+        command=COMMAND,
     )
 
 

@@ -20,7 +20,8 @@ LIMIT = (
     "It does not say why: a shared encoder may also have too few updates, or tasks of unequal weight. Runs "
     "with more updates tell."
 )
-
+COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
+MISSING = "- {setups: [single, all], masks: [none]}"
 LIMIT_BY_CHANCE = (
     "It is about pairs whose tasks have few heads each: heads in common are also fewer heads in all. It does "
     "not say what sharing a whole encoder costs."
@@ -43,14 +44,14 @@ def sharing_answer(page: PageData) -> Answer:
         missing = (
             "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
         )
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes, command=MISSING)
     result = sharing(data.scores, groups)
     reason, figures, tables = result.reason, [], {}
     if not result.table.is_empty():
         caption = (
-            f"What tasks score less jointly than alone on {data.split}; the word is on the tasks of "
-            f"{next(iter(groups))}. Intervals take the spread of runs from all setups here. Dashed: the "
-            "margin below which a loss needs no remedy."
+            f"Points that tasks score less jointly than alone, on {data.split}. The answer rests on the "
+            f"tasks of {next(iter(groups))}. Intervals take the spread of runs from all setups here. A loss "
+            "to the left of the dashed line needs no remedy."
         )
         figure = embedded(
             sharing_figure(result.table, data.names()), "points lost to joint training per task"
@@ -59,7 +60,7 @@ def sharing_answer(page: PageData) -> Answer:
     if by_chance is not None:
         reason = f"{reason}; {by_chance.reason}"
         figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
-    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes)
+    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes, COMMAND)
 
 
 def _by_chance(data: ReportData) -> Answer | None:
@@ -76,7 +77,7 @@ def _by_chance(data: ReportData) -> Answer | None:
     figure = embedded(dose_figure(scores, losses), "scores by heads in common")
     return Answer(
         QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
-        {"dose": losses, "dose-scores": scores},
+        {"dose": losses, "dose-scores": scores}, command=COMMAND,
     )  # fmt: skip
 
 

@@ -6,13 +6,14 @@ from mtl.probes.report.answer import CANNOT_TELL, Answer
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.wanted import wanted_figure
-from mtl.probes.stem_cell.statistics.wanted import wanted
+from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
 
 QUESTION = "Do tasks want the same heads?"
 LIMIT = (
     "Which heads a mask keeps depends on how many it may keep: compare equal budgets only. "
     "The random labels are of one kind, a label per word type."
 )
+COMMAND = "- {{setups: [single, control], masks: [dynamic], control_draws: [{}]}}"
 
 
 def wanted_answer(page: PageData) -> Answer:
@@ -20,17 +21,24 @@ def wanted_answer(page: PageData) -> Answer:
     claims = page.claims
     if claims.masks is None or len(claims.masks.tasks) < 2:
         missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
-        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, command=_command(2))
     try:
         result = wanted(claims.masks)
     except ValueError as error:
-        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT)
+        return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, command=_command(2))
     setup = claims.by.setup if claims.by is not None else ""
     caption = (
-        f"Jaccard of the heads that masks keep open ({setup}); a dot for each pair of tasks, or task. "
-        "A task agrees with itself no better than the last column."
+        f"Jaccard of the heads that masks keep open ({setup}): a dot for each pair of tasks, or task. "
+        "The last column compares a task with itself over seeds; two tasks cannot be expected to agree more."
     )
     figure = embedded(
         wanted_figure(result.table), "Jaccard of masks between tasks, beside chance and ceiling"
     )
-    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], {"wanted": result.table})
+    tables = {"wanted": result.table}
+    command = _command(len(claims.masks.of_real_labels().tasks))
+    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], tables, command=command)
+
+
+def _command(tasks: int) -> str:
+    """The line of a study's grid that answers the question for so many tasks."""
+    return COMMAND.format(", ".join(map(str, range(1, draws_needed(tasks) + 1))))

@@ -11,7 +11,7 @@ from mtl.errors import InputError
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.answer_sharing import sharing_groups, unlike_baselines
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
-from mtl.runs.compare.settings import MASKS
+from mtl.runs.compare.keys import MASKS
 from mtl.runs.compare.setups import setups_of
 from mtl.stem_cell.figures import contest, mixing
 from mtl.stem_cell.pair_runs import pairs_of

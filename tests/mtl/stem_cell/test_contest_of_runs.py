@@ -103,20 +103,28 @@ def test_figures_say_which_runs_are_missing(planted, tmp_path):
 def test_the_first_screen_answers_in_order(planted, capsys):
     report(planted.root)
     html = (planted.root / "report.html").read_text(encoding="utf-8")
-    screen = html[html.index('id="answers"') : html.index("</section>")]
-    questions = re.findall(r'<h3>(.*?) <span class="word ([\w-]+)">', screen)
-    assert questions == [
-        ("Do tasks want the same heads?", "cannot-tell"),
+    told, left = (
+        html[(start := html.index(f'id="{name}"')) : html.index("</section>", start)]
+        for name in ("answers", "open")
+    )
+    assert re.findall(r'<h3>(.*?) <span class="word ([\w-]+)">', told) == [
         ("Does sharing an encoder hurt?", "yes"),
         ("Is a head worth less to a task beside a partner that claims it, too?", "supported"),
-        ("Does a remedy help?", "cannot-tell"),
     ]
-    assert screen.count('<img class="figure"') == 4
-    assert screen.count("What it cannot say.") == 4
-    assert "No masks of a control task" in screen
+    assert re.findall(r"<li><b>(.*?)</b> .*?<code>(.*?)</code>", left) == [
+        (
+            "Do tasks want the same heads?",
+            "- {setups: [single, control], masks: [dynamic], control_draws: [1, 2, 3, 4, 5]}",
+        ),
+        ("Does a remedy help?", "mtl study remedy"),
+    ]
+    assert (told.count('<img class="figure"'), left.count('<img class="figure"')) == (3, 1)
+    assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 2)
+    assert "No masks of a control task" in left
     # Made-up scores: 1 point less with all three than alone, of whatever seed.
-    assert "scores 1.00 points less jointly than alone (95% interval 0." in screen
-    assert html.index('id="answers"') < html.index('id="seeds"') < html.index('id="scores"')
+    assert "scores 1.00 points less jointly than alone (95% interval 0." in told
+    places = [html.index(f'id="{name}"') for name in ("seeds", "cost", "kept", "answers", "scores", "open")]
+    assert places == sorted(places)
     lines = " ".join(capsys.readouterr().out.split())
     assert "Does a remedy help? Cannot tell: no runs with a remedy" in lines
     assert "note: no control runs beside the contest" in lines

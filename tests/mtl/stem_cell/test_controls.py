@@ -24,7 +24,7 @@ from mtl.errors import InputError
 from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.runs.compare.tables import heads_of
+from mtl.runs.compare.heads import heads_of
 from mtl.stem_cell.twins import part_of
 from mtl.tasks.sentence import Sentence
 from mtl.training.train import train

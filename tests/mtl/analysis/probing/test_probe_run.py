@@ -17,7 +17,7 @@ from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table
-from mtl.runs.compare.tables import heads_of
+from mtl.runs.compare.heads import heads_of
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny

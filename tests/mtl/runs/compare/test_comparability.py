@@ -16,18 +16,10 @@ import yaml
 from mtl.config.effective import neutral_values, plain
 from mtl.config.part import files_of_parts, starts
 from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
-from mtl.runs.compare import tables
-from mtl.runs.compare.settings import (
-    MASKS,
-    MEASURING,
-    OF_ONE_RUN,
-    UNUSED,
-    comparable,
-    differences,
-    recorded_origins,
-    settings_of,
-    settings_of_run,
-)
+from mtl.runs.compare import heads
+from mtl.runs.compare.alike import comparable, differences
+from mtl.runs.compare.keys import MASKS, MEASURING, OF_ONE_RUN
+from mtl.runs.compare.settings import UNUSED, recorded_origins, settings_of, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
@@ -146,7 +138,7 @@ FAST = ("target of a kind", "copies", "translation")
 )
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
     limits = ("gates.overlap_penalty", "gates.at_most")
-    free = (tables.MAY_DIFFER, MASKS, (), ("clones", *MASKS), limits, ("gates.masks",))
+    free = (heads.MAY_DIFFER, MASKS, (), ("clones", *MASKS), limits, ("gates.masks",))
     free = (*free, (*MASKS, "encoder.name"))
     tried = 0
     for key, first, second in keys_of(CONTEXTS[context]):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.runs.compare.tables import missing_seeds
+from mtl.runs.compare.left_out import missing_seeds
 
 
 def test_seeds_are_missed_among_setups_that_share_some() -> None:

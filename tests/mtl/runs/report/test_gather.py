@@ -547,9 +547,10 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
     text = (study.root / "report.html").read_text(encoding="utf-8")
     for word in ("STL", "MTL-n", "dynamic, static", "claim", "skill"):
         assert f"<dt>{word}</dt>" in text
-    assert text.index("<dt>STL</dt>") < text.index('id="seeds"') < text.index('id="scores"')
-    assert page.says("STL, dynamic: a mask from each of three seeds, a colour channel each")
-    assert page.says("the left, middle and right third of a head are seed 1, seed 2, seed 3")
+    first, words = text.index('id="seeds"'), text.index("<dt>STL</dt>")
+    assert first < text.index('id="kept"') < words < text.index('id="scores"') < text.index('id="open"')
+    assert page.says("Each map lays three masks over each other, one for each seed (STL, dynamic)")
+    assert page.says("the thirds of a head are seed 1, seed 2, seed 3, from left to right")
     assert page.says("score against open heads") or "score against open heads" in text
     assert "scores on dev while training" in text
 

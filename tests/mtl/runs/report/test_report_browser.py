@@ -175,6 +175,28 @@ def test_keys_go_from_head_to_head(page):
     assert "held" in page.locator("#explorer-head").inner_text()
 
 
+def test_a_key_goes_to_what_is_known_of_a_head_and_back(page):
+    page.locator("#masks .group").nth(1).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("i")
+    assert page.evaluate("document.activeElement.id") == "explorer"
+    assert page.locator("#explorer-head").inner_text() == "L1H0 · held"
+    page.keyboard.press("i")
+    assert page.evaluate("document.activeElement.className") == "group"
+    assert lit(page)[0] == ["1 0"]
+
+
+def test_the_page_keeps_the_chosen_theme(browser, address):
+    context = browser.new_context(color_scheme="light")
+    opened = context.new_page()
+    for chosen in ("dark", "light"):
+        opened.goto(address)
+        opened.click("#theme")
+        opened.goto(address)
+        assert opened.evaluate("document.documentElement.className") == chosen
+    context.close()
+
+
 def test_a_heads_name_in_a_table_lights_it_up(page):
     name = page.locator("#label-table button.head").first
     name.focus()

@@ -1,0 +1,101 @@
+"""Which runs were made alike, and notes on the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from mtl.errors import counted
+from mtl.runs.compare.keys import keys_in_words, within
+from mtl.runs.compare.settings import Settings
+from mtl.runs.folder.content import Content
+
+NAMED = 4
+"""Runs that a note names before it counts the others."""
+
+
+def comparable(
+    runs: Mapping[str, Settings], free: Collection[str] = (), like: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The runs that were made like most of them, but for keys in `free`; and notes on the others.
+
+    With `like` only the runs of these names decide what most are, and the others are compared with them.
+    Which are kept depends on the settings alone: neither on names nor on the order.
+    """
+    if not runs:
+        return [], []
+    by_identity: dict[str, list[str]] = {}
+    for name, settings in runs.items():
+        by_identity.setdefault(settings.identity, []).append(name)
+    count = Counter({
+        identity: len([name for name in names if like is None or name in like])
+        for identity, names in by_identity.items()
+    })  # fmt: skip
+    of = {identity: runs[names[0]] for identity, names in by_identity.items()}
+
+    def support(identity: str) -> tuple[int, str]:
+        alike = sum(n for other, n in count.items() if not of[identity].differing(of[other], free))
+        return -alike, identity
+
+    order = sorted(of, key=lambda identity: (not count[identity], *support(identity)))
+    usual = of[order[0]]
+    unlike: dict[str, list[str]] = {}
+    for identity in order:
+        unlike[identity] = usual.differing(of[identity], free)
+        if not unlike[identity]:
+            # Runs of other tasks use other keys, in which runs after them must not differ either.
+            known = {key: value for key, value in usual.values.items() if not _unknown(value)}
+            usual = dataclasses.replace(usual, values={**usual.values, **of[identity].values, **known})
+    kept = [name for name, settings in runs.items() if not unlike[settings.identity]]
+    others: dict[tuple[str, ...], list[str]] = {}
+    for name, settings in runs.items():
+        if unlike[settings.identity]:
+            others.setdefault(tuple(unlike[settings.identity]), []).append(name)
+    shown = next(name for name in kept if like is None or name in like)
+    notes = []
+    for keys, names in others.items():
+        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        what = listed if len(names) == 1 else f"{counted(len(names), 'run')} ({listed})"
+        verb = "was" if len(names) == 1 else "were"
+        notes.append(f"{what} {verb} trained with another {keys_in_words(keys)} than {shown}: left out")
+    return kept, [*notes, *_by_place({name: runs[name] for name in kept}, free)]
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, Content) and value.digest is None
+
+
+def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
+    """A note on runs of several that did not record what they were given in files."""
+    found = {
+        name: keys
+        for name, settings in runs.items()
+        if (
+            keys := [key for key, value in settings.values.items() if _recorded_late(key) and _unknown(value)]
+        )
+        and not all(within(key, free) for key in keys)
+    }
+    if len(runs) < 2 or not found:
+        return []
+    keys = list(dict.fromkeys(key for of_run in found.values() for key in of_run if not within(key, free)))
+    return [
+        f"{counted(len(found), 'run')} did not record what was in {keys_in_words(keys)}: compared by path"
+    ]
+
+
+def _recorded_late(key: str) -> bool:
+    """Whether older runs did not record the content of what this key names; an encoder's name says it."""
+    return key != "encoder.name"
+
+
+def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:
+    """A note that names every key in which these runs differ, for figures of whatever runs are given."""
+    keys: dict[str, None] = {}
+    distinct = list({settings.identity: settings for settings in runs.values()}.values())
+    for place, one in enumerate(distinct):
+        for other in distinct[place + 1 :]:
+            keys |= dict.fromkeys(one.differing(other, free))
+    notes = [f"the {counted(len(runs), 'run')} differ in {', '.join(keys)}"] if keys else []
+    return [*notes, *_by_place(runs, free)]

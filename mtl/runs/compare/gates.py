@@ -1,0 +1,85 @@
+"""The masks of several runs in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from mtl.config.random_labels import DRAWN
+from mtl.errors import InputError
+from mtl.heads.gate_file import LEARNED, read_gates
+from mtl.probes.tables.gates_table import last_gates, name_draws
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.left_out import chosen_of, nothing_left
+from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.folder.run import Run
+from mtl.tasks.variants import task_of
+
+
+class NoMasks(InputError):
+    """None of the runs has a mask."""
+
+
+def gates_of(
+    runs: Sequence[Run], tasks: Sequence[str] = (), *, shared_once: bool = True
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
+
+    `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
+    labels of its task (`DRAWN`); several have a task each (`name_draws`).
+
+    `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
+    named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
+    encoders differ.
+    """
+    check_encoders({str(run.folder): encoder_of(run) for run in runs})
+    parts, notes = [], []
+    for run in runs:
+        path = run.folder / "gates.parquet"
+        if not path.is_file():
+            notes.append(f"{run.folder} has no masks (no gates.parquet): left out")
+            continue
+        table = _read(path)
+        known = table["task"].unique(maintain_order=True).to_list()
+        if chosen := chosen_of(known, tasks, str(run.folder), notes):
+            part = table.filter(pl.col("task").is_in(chosen)) if tasks else table
+            parts.append(
+                (_shared_once(part, run) if shared_once else part).with_columns(
+                    learned=LEARNED, run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"])),
+                    draw=_draw(run),
+                )
+            )  # fmt: skip
+    if not parts:
+        raise NoMasks(str(nothing_left(notes, "nothing to draw: give runs trained with --pruning=dynamic")))
+    return name_draws(pl.concat(parts)), tuple(notes)
+
+
+def _draw(run: Run) -> pl.Expr:
+    """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
+    tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
+    random = tasks.list.eval(pl.element().is_in(DRAWN)).list.any()
+    return pl.when(random).then(pl.lit(settings_of_run(run).draw, pl.Int64))
+
+
+def _read(path: Path) -> pl.DataFrame:
+    """The table of a gates.parquet; raises `InputError` if it is damaged or a last gate is no number."""
+    try:
+        table = read_gates(path)
+        last = last_gates(table)
+        unknown = last.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
+    if unknown:
+        raise InputError(f"{path}: cannot be used ({unknown} gates are not numbers); train the run again")
+    return table
+
+
+def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """Rows of one task, named after all, if the run's tasks share a mask."""
+    tasks = list(gates["task"].unique(maintain_order=True))
+    if len(tasks) == 1 or run.config().get("gates", {}).get("scope") != "shared":
+        return gates
+    return gates.filter(pl.col("task") == tasks[0]).with_columns(task=pl.lit("+".join(tasks)))

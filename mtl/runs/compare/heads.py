@@ -1,0 +1,167 @@
+"""What is measured on the heads of several runs in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from mtl.config.random_labels import DRAWN
+from mtl.errors import InputError, as_input_error, counted
+from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
+from mtl.probes.tables import heads_table
+from mtl.runs.compare.alike import comparable
+from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left
+from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.folder.content import Content
+from mtl.runs.folder.run import Run
+from mtl.tasks.variants import task_of
+
+MAY_DIFFER = MASKS
+"""In what runs of one regime may differ: masks, of which a note tells."""
+SAME = ("split", "corpus", "centroids", "final_special", "precision")
+"""Settings of probing in which compared runs must agree."""
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """What a folder's heads.parquet holds on its own tasks."""
+
+    rows: pl.LazyFrame
+    """Rows with finite values of the tasks that the run was trained on, and of no task."""
+    tasks: tuple[str, ...]
+    """The tasks that have rows, in the table's order."""
+    provenance: Mapping[str, str]
+    probed: bool
+    """Whether it was probed, and not only measured otherwise."""
+    lost: int
+    """Values that are not finite."""
+    lost_shares: int
+    """Those among them that are skills or their chance levels."""
+
+
+def read_heads(folder: Path) -> HeadTable:
+    """The table of a run, or of an encoder before training; raises `InputError` if it cannot be read."""
+    finite = pl.col("value").is_finite().fill_null(False)
+    with as_input_error():
+        table, provenance = heads_table.scan(folder / "heads.parquet")
+        lost = pl.col("measure").filter(~finite)
+        facts = table.select(
+            tasks=pl.col("task").unique(maintain_order=True).implode(),
+            probed=pl.col("measure").is_in(MADE_BY_PROBING).any(),
+            lost=lost.len(),
+            lost_shares=lost.is_in([*SKILLS, *SKILLS.values()]).sum(),
+        ).collect().row(0, named=True)  # fmt: skip
+    tasks = [name for name in facts["tasks"] if name]
+    if _is_run(folder):
+        trained = Run.open(folder).config()["tasks"]
+        tasks = [name for name in tasks if name in trained]
+    return HeadTable(
+        table.filter(finite & pl.col("task").is_in([*tasks, ""])).drop("choice"),
+        tuple(tasks),
+        provenance,
+        facts["probed"],
+        facts["lost"],
+        facts["lost_shares"],
+    )
+
+
+def heads_of(
+    folders: Sequence[Path], tasks: Sequence[str] = (), *, read: Callable[[Path], HeadTable] = read_heads
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """All measures on the folders' heads but for their choices, with `regime`, `run` and `seed`, and notes.
+
+    A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
+    the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
+    regime `pair` if another run has more tasks, else `joint`. Left out are runs with a task that others are
+    only compared with (a variant of a task, or one with random labels), and those that were trained otherwise
+    than most, but for their masks. `read` gives a folder's table. Raises `InputError` if no table is left,
+    one is damaged, or encoders or settings of probing differ.
+    """
+    parts, notes = [], []
+    compared = [path for path in folders if _is_run(path) and _is_comparison(Run.open(path))]
+    if compared:
+        names = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
+        runs = counted(len(compared), "run")
+        notes.append(
+            f"{runs} with variants of a task or random labels left out of the measures on heads by regime: "
+            f"{names}"
+        )
+    folders = [path for path in folders if path not in compared]
+    probed = {str(path): Run.open(path) for path in folders if _is_probed_run(path)}
+    check_encoders({name: encoder_of(run) for name, run in probed.items()})
+    made = {name: settings_of_run(run) for name, run in probed.items()}
+    alike, otherwise = comparable(made, MAY_DIFFER)
+    notes += [f"measures on heads by regime: {note}" for note in otherwise]
+    folders = [path for path in folders if str(path) not in made or str(path) in alike]
+    encoders: dict[str, Content] = {}
+    settings = {}
+    most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
+    for folder in folders:
+        path = folder / "heads.parquet"
+        if not path.is_file():
+            notes.append(f"{folder} was not probed (no heads.parquet): left out; 'mtl probe' makes it")
+            continue
+        table = read(folder)
+        if table.probed:
+            settings[str(folder)] = {key: table.provenance.get(key, "") for key in SAME}
+        if table.lost:
+            notes.append(f"{path}: {counted(table.lost, 'value')} not finite: left out")
+        regime, seed = "static", 0
+        if _is_run(folder):
+            run = Run.open(folder)
+            config = run.config()
+            size, seed = len(config["tasks"]), int(config["seed"])
+            regime = "stl" if size == 1 else "pair" if size == 2 and most > 2 else "joint"
+            encoders[str(folder)] = encoder_of(run)
+        else:
+            encoders[str(folder)] = Content(table.provenance.get("target", ""))
+        chosen = chosen_of(table.tasks, tasks, str(folder), notes)
+        if chosen:
+            made_of = {"regime": pl.lit(regime), "run": pl.lit(str(folder)), "seed": pl.lit(seed)}
+            parts.append(table.rows.filter(pl.col("task").is_in([*chosen, ""])).with_columns(**made_of))
+    if not parts:
+        raise nothing_left(notes, "nothing to draw: give probed runs")
+    check_encoders(encoders)
+    _check_settings(settings)
+    heads = pl.concat(parts).collect(engine="streaming")
+    return heads, (*notes, *_missing_runs(heads))
+
+
+def _is_comparison(run: Run) -> bool:
+    """Whether a run has a task that others are only compared with: a variant, or one with random labels."""
+    tasks = run.config()["tasks"]
+    return any(task_of(name) != name or name in DRAWN for name in tasks)
+
+
+def _is_probed_run(folder: Path) -> bool:
+    return _is_run(folder) and (folder / "heads.parquet").is_file()
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "config.yaml").exists()
+
+
+def _check_settings(settings: dict[str, dict[str, str]]) -> None:
+    first = next(iter(settings), "")
+    for run, values in settings.items():
+        for key in SAME:
+            if values[key] != settings[first][key]:
+                raise InputError(
+                    f"probes that cannot be compared: {first} has {key}={settings[first][key]}, {run} "
+                    f"{key}={values[key]}; probe both alike"
+                )
+
+
+def _missing_runs(heads: pl.DataFrame) -> list[str]:
+    """Notes on seeds that some trained regime of a task lacks."""
+    runs = heads.select("task", "regime", "seed").unique(maintain_order=True)
+    trained = runs.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
+    return [
+        f"no {regime} run of {task} with seed {seeds}"
+        for (task, regime), seeds in missing_seeds(trained, "task", "regime")
+    ]

@@ -1,0 +1,45 @@
+"""What tables over several runs lack, in notes, and the error where nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from mtl.errors import InputError
+
+MOST_NOTES = 4
+"""Notes that an error names before it counts the others."""
+
+
+def nothing_left(notes: Sequence[str], fix: str) -> InputError:
+    """The error where every run was left out: the first notes, the number of further ones, and the fix."""
+    more = [f"{len(notes) - MOST_NOTES} more like these"] if len(notes) > MOST_NOTES else []
+    return InputError("; ".join([*notes[:MOST_NOTES], *more, fix]))
+
+
+def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[str]) -> list[str]:
+    """Of the tasks that a run's table knows the chosen ones (`tasks` empty: all); notes those it lacks."""
+    absent = [task for task in tasks if task not in known]
+    if absent:
+        notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
+    return [task for task in known if task in tasks or not tasks]
+
+
+def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
+    """The groups, by the values of the columns `by`, that lack seeds of other groups, with those seeds.
+
+    Only groups that share a seed, directly or through further groups, are compared: runs with seeds of their
+    own, for claims, lack none of the others.
+    """
+    groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
+    linked: list[set[int]] = []
+    for present in groups["seed"]:
+        joined = set(present).union(*(seeds for seeds in linked if seeds & set(present)))
+        linked = [seeds for seeds in linked if not seeds & joined] + [joined]
+    missing = []
+    for *names, present in groups.iter_rows():
+        lacking = next(seeds for seeds in linked if seeds >= set(present)).difference(present)
+        if lacking:
+            missing.append((tuple(names), ", ".join(map(str, sorted(lacking)))))
+    return missing

@@ -1,0 +1,74 @@
+"""What other runs made that a run was given: models, masks and the files of parts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtl.config.part import starts
+from mtl.errors import InputError
+from mtl.runs.compare.keys import AFTER_TRAINING, MEASURING, SOURCE_OF_MASKS, within
+from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
+from mtl.runs.folder.run import Run
+
+if TYPE_CHECKING:
+    from mtl.runs.compare.settings import Settings
+
+GONE = "a run that is gone"
+UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError)
+
+
+def origins_of(
+    config: Mapping[str, Any],
+    values: Mapping[str, Any],
+    status: Mapping[str, Any],
+    folder: Path | None,
+    read: Callable[[Run], Settings],
+) -> dict[str, Any]:
+    """By key what other runs made, as far as it can be found now; `read` gives the settings of these runs.
+
+    `values` are the run's own, by dotted key.
+    """
+    found: dict[str, Any] = {}
+    source = config.get("init_from")
+    path = None if source is None else place_now(source, config, folder)
+    if config.get("pruning", "none") in AFTER_TRAINING:
+        found[SOURCE_OF_MASKS] = path and _run(path, read)
+        # But for its masks it is as the run that they are learned on; unknown if that is gone.
+        with contextlib.suppress(*UNREADABLE):
+            found["init_from"] = None if path is None else read(Run.open(path)).values["init_from"]
+    else:
+        found["init_from"] = path and _run(path, read)
+    if isinstance(masks := values.get("gates.masks"), str):
+        found["gates.masks"] = _masks(place_now(masks, config, folder), status, read)
+    for start in starts():
+        for key in start.files:
+            if isinstance(file := values.get(key), str):
+                found[key] = Content(file, start.content(place_now(file, config, folder)))
+    return found
+
+
+def _masks(path: Path, status: Mapping[str, Any], read: Callable[[Run], Settings]) -> Content:
+    """Masks that a run was given: those of another run, drawn ones, or a file."""
+    if (path.parent / "config.yaml").exists():
+        return _run(path.parent, read)
+    record = status.get("draw") or draw_of(path)
+    return Content(str(path), status.get("masks_fingerprint")) if record is None else drawn_content(record)
+
+
+def _run(folder: Path, read: Callable[[Run], Settings]) -> Content:
+    """What the run in a folder is, whatever its name and seed; of a run that is gone its place."""
+    try:
+        source = read(Run.open(folder))
+    except UNREADABLE:
+        return Content(f"{folder}, {GONE}")
+    made = [(key, source.values[key]) for key in sorted(source.set_keys) if not within(key, MEASURING)]
+    words = [f"{key}={_text(value)}" for key, value in made if not within(key, ("corpus", "encoder"))]
+    digest = digest_of((source.tasks, [(key, repr(value)) for key, value in made]))
+    return Content(" ".join(["+".join(source.tasks), *words]), digest)
+
+
+def _text(value: Any) -> str:
+    return value.place if isinstance(value, Content) else str(value)

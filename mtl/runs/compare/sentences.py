@@ -1,0 +1,55 @@
+"""The sentences that each task of a run is trained and scored on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mtl.config.effective import reference
+from mtl.config.schema import Files
+from mtl.runs.folder.content import Content
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.variants import tasks_of
+
+_SPLITS = ("train", "dev", "test")
+
+
+def sentences_of(
+    config: Mapping[str, Any], tasks: Sequence[str], status: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The sentences of each task, by key.
+
+    Older runs have one fingerprint over the files of all of their tasks. It is that of each task where all
+    read the same files; else it says only whether two runs of the same tasks had the same.
+    """
+    read = [name for name in tasks_of(tasks) if TASKS[name].layers] or list(tasks_of(tasks))
+    sources = {name: _source_of(config, name) for name in read}
+    digests, whole = status.get("corpus_fingerprints"), status.get("corpus_fingerprint")
+    together = len({place for place, _, _ in sources.values()}) == 1
+    values: dict[str, Any] = {}
+    for name, (place, options, exact) in sources.items():
+        digest = (digests or {}).get(name) or (whole if together and exact else None)
+        values[f"corpus.{name}"] = Content(place, digest and f"{digest}{options}")
+    if whole and any(content.digest is None for content in values.values()):
+        places = ", ".join(dict.fromkeys(place for place, _, _ in sources.values()))
+        values[f"corpus.{'+'.join(tasks)}"] = Content(places, whole)
+    return values
+
+
+def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
+    """Where a task's sentences come from, how they are read, and whether that is exact.
+
+    It is not where `corpus.files` and a folder are given: then the format decides, which is not looked at.
+    """
+    corpus = config.get("corpus") or {}
+    files = corpus.get(task) or corpus.get("files")
+    folder = corpus.get("path", reference().corpus.path)
+    if not isinstance(files, Mapping):
+        return str(files or folder), "", True
+    plain = dataclasses.asdict(Files())
+    options = {key: value for key, value in files.items() if value != plain.get(key) and key not in _SPLITS}
+    named = {split: files[split] for split in _SPLITS if files.get(split) is not None}
+    place = ", ".join(f"{key}={value}" for key, value in (named | options).items())
+    exact = bool(corpus.get(task)) or folder is None
+    return place if exact else f"{place} or {folder}", repr(sorted(options.items())) if options else "", exact

@@ -1,0 +1,127 @@
+"""The heads that all tasks keep, by name, with what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from mtl.probes.measures.table import BY_NAME
+from mtl.probes.report.number_format import number
+from mtl.probes.sites import KEYS
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.tables.label_scores import POSITIONAL, label_scores
+
+CLEAR = 0.2
+"""How far above chance a head must be in what the page says that it does."""
+CLEAR_ALONE = 0.5
+"""How often a head must do what has no chance level."""
+SHOWN = 12
+"""Heads that are listed; the others are folded away."""
+_REGIMES = ("stl", "joint", "static")
+"""Whose probes say what a head does: claims are of single-task runs."""
+_PLACES = {"0": "the word itself", "+1": "the next word", "-1": "the previous word"}
+_RELATIONS = {"to dependent": "from a word to its {}", "to head": "from a word’s {} to the word"}
+_IN_WORDS = {
+    "nsubj": "subject", "nsubj:pass": "passive subject", "obj": "object", "iobj": "indirect object",
+    "det": "determiner", "amod": "adjective", "advmod": "adverb", "aux": "auxiliary", "case": "case marker",
+    "compound": "compound part", "conj": "conjunct", "cc": "conjunction", "cop": "copula", "mark": "marker",
+    "nmod:poss": "possessor", "nummod": "number",
+}  # fmt: skip
+"""Relations of Universal Dependencies as people call them."""
+_LOOKS = ("syntactic", "attention", POSITIONAL, "rare_words")
+"""Where a head looks is said before what its output tells apart."""
+_ROLES = (*_LOOKS, "clustering")
+
+
+@dataclass(frozen=True)
+class KeptHead:
+    """A head that all tasks claim."""
+
+    cell: int
+    """Its number over sites and heads."""
+    learned: int
+    """How many tasks learned to keep it, without the force of a target."""
+    does: str
+    """Such as `looks at the next word in 80 %`; empty if no probe is clearly above chance."""
+
+
+@dataclass(frozen=True)
+class KeptHeads:
+    """The first screen's list."""
+
+    heads: Sequence[KeptHead]
+    tasks: int
+    regime: str
+    """Whose probes say what heads do; empty without probes."""
+
+
+def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads | None:
+    """The heads that every task claims, those first that most tasks learned; `None` without two tasks.
+
+    `heads` has the columns of heads.parquet of all runs, with `regime`, `run` and `seed`.
+    """
+    if claimed is None or len(claimed.tasks) < 2:
+        return None
+    common = np.all(claimed.claimed(), axis=0, keepdims=True)[0]
+    learned = (claimed.claimed() & claimed.learned_claims()).sum(0)
+    present = set() if heads is None else set(heads["regime"])
+    regime = next((name for name in _REGIMES if name in present), "")
+    roles = {} if heads is None or not regime else head_roles(heads.filter(regime=regime))
+    found = []
+    for place, site in enumerate(claimed.sites):
+        for head in range(common.shape[1]):
+            if common[place, head]:
+                does = roles.get((*site, head), "")
+                found.append(KeptHead(place * common.shape[1] + head, int(learned[place, head]), does))
+    return KeptHeads(sorted(found, key=lambda head: -head.learned), len(claimed.tasks), regime)
+
+
+def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], str]:
+    """In words, by attention, layer and head, what a head is farthest above chance in: mean over runs.
+
+    Labels that do not count (`label_scores`) are left out, and so are labels of punctuation. Positions have
+    no chance level. Heads that do nothing clearly (`CLEAR`, `CLEAR_ALONE`) are not in it.
+    """
+    chances = {name: BY_NAME[name].chance or "" for name in _ROLES}
+    scores = label_scores(heads, {name: level for name, level in chances.items() if level}).filter("counted")
+    plain = pl.col("measure").is_in([name for name, level in chances.items() if not level])
+    others = heads.filter(plain).with_columns(above="value", chance=pl.lit(None, pl.Float64))
+    columns = ("measure", "task", "label", *KEYS, "value", "chance", "above")
+    best = (
+        pl.concat([table.select(columns) for table in (scores, others)])
+        .drop_nulls("above")
+        .group_by("measure", "task", "label", *KEYS, maintain_order=True)
+        .agg(pl.col("value", "chance", "above").mean())
+        .filter(pl.col("above") >= pl.when(pl.col("chance").is_null()).then(CLEAR_ALONE).otherwise(CLEAR))
+        .filter(pl.col("label").str.contains(r"\w") | (pl.col("label") == ""))
+        .sort(pl.col("measure").is_in(_LOOKS), "above", descending=True, maintain_order=True)
+        .group_by(KEYS, maintain_order=True)
+        .first()
+    )
+    return {(row["attention"], row["layer"], row["head"]): _words(row) for row in best.iter_rows(named=True)}
+
+
+def _words(row: dict[str, float | str]) -> str:
+    label = str(row["label"])
+    match row["measure"]:
+        case "positional":
+            words = f"looks at {_PLACES.get(label) or _far(int(label))}"
+        case "rare_words":
+            words = "looks at the rarest word of the sentence"
+        case "syntactic":
+            relation, _, direction = label.partition(" ")
+            called = f"{_IN_WORDS[relation]} ({relation})" if relation in _IN_WORDS else relation
+            words = f"looks {_RELATIONS.get(direction, direction + ' {}').format(called)}"
+        case "attention":
+            words = f"finds the other end of {label} ({row['task']})"
+        case _:
+            words = f"tells {label} from other labels ({row['task']})"
+    chance = "" if row["chance"] is None else f", chance {number(float(row['chance']), 0, 100)} %"
+    return f"{words} in {number(float(row['value']), 0, 100)} %{chance}"
+
+
+def _far(offset: int) -> str:
+    return f"the word {abs(offset)} {'ahead' if offset > 0 else 'back'}"
