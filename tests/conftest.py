@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import jaxtyping
@@ -48,6 +48,19 @@ def as_installed() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, object], None]]:
+    """Makes a default one that was changed, by its key and the value of before."""
+    from mtl.config import effective
+
+    def change(key: str, value: object) -> None:
+        monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
+        effective.reference.cache_clear()
+
+    yield change
+    effective.reference.cache_clear()
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from mtl.probes.statistics.rank_correlation import (
 
 TOP = 0.1
 """The share of heads, the costliest to close, that a measure should find."""
-RankedLosses = dict[tuple[bytes, bytes, bytes], Float[np.ndarray, "draw_and_one head"]]
-"""Centred ranks of losses in all draws, by losses, known heads and strata."""
+RankedLosses = dict[tuple[bytes, bytes, bytes], np.ndarray]
+"""Centred ranks of losses, [draw head], by losses, known heads (whose number differs) and strata."""
 SCHEMA = pl.Schema(
     {
         "task": pl.String,

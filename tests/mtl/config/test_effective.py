@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtl.config import effective
 from mtl.config.effective import (
     counting_settings,
     different_keys,
@@ -47,12 +46,6 @@ def without(config: dict, key: str) -> dict:
         for name, value in config.items()
         if rest or name != first
     }
-
-
-@pytest.fixture
-def changed(monkeypatch):
-    """Make a default one that was changed."""
-    return lambda key, value: monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
 
 
 BERT = EncoderConfig(name="bert-base-cased")

@@ -293,8 +293,8 @@ def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path
     ("text", "reason"),
     [
         ("{", "it is not JSON"),
-        ("[]", "it holds no figures by split and task"),
-        ('{"test": {"dep": 1}}', "it holds no figures by split and task"),
+        ("[]", "it holds no scores by split and task"),
+        ('{"test": {"dep": 1}}', "it holds no scores by split and task"),
         ('{"test": {"dep": {"las": "<script>"}}}', "the las of dep is not a number"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import polars as pl
@@ -154,7 +155,10 @@ def test_bad_input_is_one_line(
     message = refused(*words[:2], f"--label=[{unused}]", words[3], "--output=predicted", "--sentences=3")
     assert f"label={unused}: none of the 3 sentences has it" in message
 
-    # An activation that no rule knows.
+    # An activation that no rule knows, in a model that does not know what its files were.
+    record = run / "model" / "model.json"
+    described = json.loads(record.read_text())
+    record.write_text(json.dumps({key: value for key, value in described.items() if key != "files"}))
     config = run / "model" / "config.json"
     config.write_text(config.read_text().replace('"hidden_act": "gelu"', '"hidden_act": "sigmoid"'))
     assert "no rule for torch.sigmoid in model type 'bert'" in refused(str(run))

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.config import effective
 from mtl.config.parse import configured
 from mtl.config.part import meters
 from mtl.config.schema import TrainConfig
@@ -111,10 +110,10 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
     assert changes_of(plan) == []
 
 
-def test_a_default_that_was_changed_repeats_what_used_the_old_one(world, monkeypatch):
+def test_a_default_that_was_changed_repeats_what_used_the_old_one(world, changed):
     world.finish(world.plan())
-    monkeypatch.setitem(effective.CHANGED_DEFAULTS, "optimizer.warmup", 0.06)
-    monkeypatch.setitem(effective.CHANGED_DEFAULTS, "gates.init_mean", 0.0)  # of no run here
+    changed("optimizer.warmup", 0.06)
+    changed("gates.init_mean", 0.0)  # of no run here
     assert len(changes_of(world.plan())) == 2
     assert changes_of(world.plan("--train.optimizer.warmup=0.06")) == []
 
