@@ -67,8 +67,6 @@ def collaborate(
 
     check_new_folder(out)
     encoder, joint, source = open_target(model, revision)
-    if source is not None:
-        source.status()  # which the new run takes over: a damaged one is known before the work
     if joint is None:
         encoder.to(device_of(accelerator))
     else:

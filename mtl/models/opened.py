@@ -35,6 +35,8 @@ def open_target(target: str, revision: str | None = None) -> Opened:
     is_joint = (folder / "config.yaml").exists() or is_model_folder(folder)
     if is_joint or (is_hub_name(target) and holds_model(target, revision)):
         found = find_model(target, revision)
+        if found.run is not None:
+            found.run.status()  # a damaged one is known before the weights are read
         model = JointModel.from_pretrained(found.model)
         return Opened(model.encoder, model, found.run)
     if (folder / "encoder.json").is_file():

@@ -33,6 +33,7 @@ from mtl.training import evaluation
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining
 from mtl.training.train import train
+from tests.mtl.unrecorded import forget_files
 
 BAD = (math.nan, math.inf, -math.inf)
 WORDS = (
@@ -134,7 +135,7 @@ def broken_run(toy, tiny_encoder, tmp_path_factory) -> Path:
     name = next(iter(weights))
     weights[name].flatten()[0] = math.nan
     save_file(weights, file)
-    return run.folder
+    return forget_files(run.folder)
 
 
 @pytest.mark.parametrize(

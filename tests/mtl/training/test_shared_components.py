@@ -25,6 +25,7 @@ from mtl.runs.folder.run import Run
 from mtl.training.check import check_settings
 from mtl.training.train import train
 from tests.mtl import digits
+from tests.mtl.unrecorded import forget_files
 
 SHARED = Seq2SeqConfig("marian", 1, None, 2, 16, 16, 0.0, 300, components=6)
 QUIET = Console(quiet=True)
@@ -84,7 +85,7 @@ def test_another_run_starts_from_it(run, tmp_path):
 
 def test_components_of_a_run_from_before_there_were_any_are_not_ignored(tmp_path):
     run = train(digits.config(tmp_path), console=QUIET)
-    path = run.folder / "config.yaml"
+    path = forget_files(run.folder) / "config.yaml"
     config = yaml.safe_load(path.read_text())
     del config["seq2seq"]["components"]
     path.write_text(yaml.safe_dump(config))

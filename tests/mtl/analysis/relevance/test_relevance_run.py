@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import polars as pl
@@ -25,6 +24,7 @@ from mtl.probes.measures.table import BY_NAME, MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table
 from mtl.tasks.catalogue import TASKS
 from tests.mtl import tiny
+from tests.mtl.unrecorded import forget_files
 
 MEASURES = ("relevance", "relevance_signed")
 
@@ -156,10 +156,7 @@ def test_bad_input_is_one_line(
     assert f"label={unused}: none of the 3 sentences has it" in message
 
     # An activation that no rule knows, in a model that does not know what its files were.
-    record = run / "model" / "model.json"
-    described = json.loads(record.read_text())
-    record.write_text(json.dumps({key: value for key, value in described.items() if key != "files"}))
-    config = run / "model" / "config.json"
+    config = forget_files(run) / "model" / "config.json"
     config.write_text(config.read_text().replace('"hidden_act": "gelu"', '"hidden_act": "sigmoid"'))
     assert "no rule for torch.sigmoid in model type 'bert'" in refused(str(run))
 
