@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from mtl.config.effective import different_keys, is_place
+from mtl.config.effective import counting_settings, different_keys, is_place
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
@@ -304,26 +304,14 @@ def _metadata(path: Path) -> dict[str, str]:
 
 
 def _content(path: Path) -> str:
-    """What a file of a run holds, as a short number; of a configuration what is no place.
+    """What a file of a run holds, as a short number; of a configuration only what makes the run what it is.
 
     Raises `InputError` for a configuration that cannot be read.
     """
     if path.name != "config.yaml":
         return checksum(path)
-    settings = mapping_of(path, "YAML", lambda text: yaml.load(text, Loader=_LOADER))
-    counting = sorted(_settings(settings).items())
+    counting = sorted(counting_settings(mapping_of(path, "YAML", _yaml)).items())
     return f"{zlib.crc32(json.dumps(counting, default=str).encode()):08x}"
-
-
-def _settings(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The settings by dotted key, without those that are places."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found |= _settings(value, f"{prefix}{name}.")
-        elif not is_place(f"{prefix}{name}"):
-            found[f"{prefix}{name}"] = value
-    return found
 
 
 def derivation_in(status: Mapping[str, Any]) -> str:

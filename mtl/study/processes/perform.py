@@ -11,9 +11,7 @@ from functools import partial
 import torch
 
 from mtl.config.effective import plain
-from mtl.config.yaml_file import dump
 from mtl.errors import InputError
-from mtl.files import write_text
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
@@ -120,9 +118,10 @@ def _check_code(job: Job, before: Progress, measured: Collection[str]) -> None:
 
 def update_paths(study: StudyFolder, job: Job) -> None:
     """Update the paths in a resumed run's config.yaml; the study or its corpus may have moved."""
-    path = study.run(job.name) / "config.yaml"
-    if not path.exists():
+    folder = study.run(job.name)
+    if not (folder / "config.yaml").exists():
         return
     config = plain(dataclasses.asdict(with_settings_of_source(job.config)))  # as training recorded it
-    if Run.open(path.parent).config() != config:
-        write_text(path, dump(config))
+    run = Run.open(folder)
+    if run.config() != config:
+        run.create(config)
