@@ -1,4 +1,4 @@
-"""What tasks score less jointly than alone, with intervals over seeds."""
+"""What tasks score less jointly than alone, with intervals over runs."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
         return CANNOT_TELL, f"{why}; tasks score {mean} jointly than alone, on average"
     certain = known.filter(pl.col("p_holm") <= level)
     words = [
-        f"{row['task']} scores {SCORED.of(row['loss'])} jointly than alone ({1 - level:.0%} interval "
+        f"{row['task']} scores {SCORED.of(row['loss'])} than alone ({1 - level:.0%} interval "
         f"{SCORED.interval(row['low'], row['high'])})"
         for row in certain.sort("loss", descending=True).iter_rows(named=True)
     ]
@@ -155,10 +155,12 @@ def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
         )
     if wide:
         words.append(f"for {_list(wide)}, no loss and a loss of {MARGIN:g} point are both possible")
+    word: Word = CANNOT_TELL if wide else NO
     if certain.filter(pl.col("loss") > 0).height:
-        few = [f"no task loses {MARGIN:g} point"] if known.filter(pl.col("high") >= MARGIN).is_empty() else []
-        return YES, "; ".join(words + few)
-    return (CANNOT_TELL if wide else NO), "; ".join(words)
+        word = YES
+        if known.filter(pl.col("high") >= MARGIN).is_empty():
+            words.append(f"no task loses {MARGIN:g} point")
+    return word, f"trained jointly, {'; '.join(words)}"
 
 
 def _list(names: list[str]) -> str:

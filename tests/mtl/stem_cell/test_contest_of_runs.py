@@ -122,7 +122,7 @@ def test_the_first_screen_answers_in_order(planted, capsys):
     assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 2)
     assert "No masks of a control task" in left
     # Made-up scores: 1 point less with all three than alone, of whatever seed.
-    assert "scores 1.00 points less jointly than alone (95% interval 0." in told
+    assert "scores 1.00 points less than alone (95% interval 0." in told
     places = [html.index(f'id="{name}"') for name in ("seeds", "cost", "kept", "answers", "scores", "open")]
     assert places == sorted(places)
     lines = " ".join(capsys.readouterr().out.split())

@@ -234,7 +234,7 @@ def test_a_noisy_task_does_not_hide_the_loss_of_another():
     table = table.with_columns(score=pl.col("score") + noise * (pl.col("task") == "pos"))
     found = sharing(table, GROUPS)
     assert found.word == "yes"
-    assert found.reason.startswith("dep scores ")
+    assert found.reason.startswith("trained jointly, dep scores ")
     assert found.reason.endswith("for pos, no loss and a loss of 1 point are both possible")
 
 
