@@ -34,9 +34,9 @@ class EpochBatches:
         )
 
     def updates(self, epochs: int, accumulate: int) -> int:
-        """The updates of so many epochs, of up to `accumulate` batches each.
+        """The number of updates in `epochs` epochs; an update takes up to `accumulate` batches.
 
-        Lengths are what decides how many batches an epoch has, so that no batch is made.
+        Sentence lengths alone decide how many batches an epoch has, so no batch is made.
         """
         together = [self.tasks] if self.config.mode == "aligned" else [(name,) for name in self.tasks]
         lengths = [annotated_lengths(self.corpus, tasks)[1] for tasks in together]

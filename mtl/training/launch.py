@@ -130,7 +130,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
                 del os.environ[name]
 
     def _cause(self, wait: float = 0.0) -> str | None:
-        """What the rank that failed first died of; `None` if none has failed within so many seconds."""
+        """Why the first rank to fail died; `None` if none fails within `wait` seconds."""
         until = time.monotonic() + wait
         while True:
             for rank, process in enumerate(self.procs, 1):

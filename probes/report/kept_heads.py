@@ -32,7 +32,7 @@ _IN_WORDS = {
 }  # fmt: skip
 """Relations of Universal Dependencies as people call them."""
 _LOOKS = ("syntactic", "attention", POSITIONAL, "rare_words")
-"""Where a head looks is said before what its output tells apart."""
+"""Measures of where a head looks; they come before what its output distinguishes."""
 _ROLES = (*_LOOKS, "clustering")
 
 

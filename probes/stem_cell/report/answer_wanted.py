@@ -40,5 +40,5 @@ def wanted_answer(page: PageData) -> Answer:
 
 
 def _command(tasks: int) -> str:
-    """The line of a study's grid that answers the question for so many tasks."""
+    """The line of a study's grid that answers the question for this number of tasks."""
     return COMMAND.format(", ".join(map(str, range(1, draws_needed(tasks) + 1))))

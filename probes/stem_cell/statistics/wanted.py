@@ -96,7 +96,7 @@ def exchange_test(
 
 
 def draws_needed(tasks: int) -> int:
-    """The fewest draws of random labels with which `exchange_test` of so many tasks can reach `LEVEL`."""
+    """The fewest draws of random labels with which `exchange_test` can reach `LEVEL` for `tasks` tasks."""
     return next(draws for draws in itertools.count(1) if 2 / math.comb(tasks + draws, tasks) <= LEVEL)
 
 

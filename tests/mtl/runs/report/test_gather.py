@@ -610,9 +610,9 @@ def test_sixty_runs_are_small_and_fast(tmp_path):
     study = Study(tmp_path / "sixty", 12, 12, labels=None)
     folder = study.sixty()
     assert len(list((folder / "runs").iterdir())) == 60
-    start = time.process_time()
+    start = time.perf_counter()
     page_of(folder)
-    assert time.process_time() - start < 60
+    assert time.perf_counter() - start < 60
     assert (folder / "report.html").stat().st_size < 3_000_000
 
 

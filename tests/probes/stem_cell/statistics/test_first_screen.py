@@ -215,7 +215,7 @@ def test_intervals_of_losses_cover_with_and_without_pairs():
         covered += [row["low"] <= 1.0 <= row["high"], row["paired_low"] <= 1.0 <= row["paired_high"]]
         words.append(sharing(scores(rng, 0.0, 0.5), GROUPS).word)
     assert min(covered) >= binom.ppf(0.001, DRAWS, 0.95)
-    assert words.count("yes") <= binom.ppf(0.999, DRAWS, 0.05)
+    assert words.count("yes") <= binom.ppf(0.999, DRAWS, 0.025)
 
 
 @pytest.mark.parametrize(("loss", "word"), [(3.0, "yes"), (0.5, "yes"), (0.0, "no"), (-2.0, "no")])
