@@ -15,7 +15,8 @@ from scipy import stats
 
 from mtl.probes.statistics.resampling import t_interval
 
-Runs = Float[np.ndarray, " run"]
+Runs = Float[np.ndarray, " _"]
+"""A score per run; setups may have different numbers of runs."""
 LOOK = 0.2
 """The p of an F test at which the setups compared count as spreading more than the rest. With it intervals of
 95 % cover 0.91 to 0.97 where spreads differ up to fourfold, and 0.96 where they are equal (simulated in
