@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from mtl.registries import entry, names
 from mtl.tasks.classify import Classify
 from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
+from mtl.tasks.instance import instance
 from mtl.tasks.ner import Ner
 from mtl.tasks.pos import Pos
 from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import Sentence, annotation_of
 from mtl.tasks.sentence_task import SentenceTask
 from mtl.tasks.srl import Srl
+from mtl.tasks.tags import Tags
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 
@@ -27,9 +31,25 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
 _ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("tasks"))
 """Those of packages beside the core (`mtl.registries`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
-TASKS: Mapping[str, type[Task]] = {task.name: task for task in _ALL}
+KINDS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (Tags, Ner, Dep, Con, Srl, Classify, Regress)}
+"""What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task by name; a task whose `layers` are empty reads the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
+_BY_ANNOTATION = {kind.annotation: kind for kind in KINDS.values()}
+
+
+def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
+    """A task for each layer of the sentences that no task of the program learns, by the name of the layer."""
+    found: dict[str, Any] = {}
+    for sentence in sentences:
+        for name in sentence.layers:
+            if name not in LAYERS:
+                found[name] = found.get(name) or sentence.layer(name)
+    kinds = {name: _BY_ANNOTATION[annotation_of(found[name])] for name in sorted(found)}
+    return {name: instance(name, kind, name) for name, kind in kinds.items()}
+
+
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
 """All layers of a sentence that some task reads."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Classify(SentenceTask):
     """One class for a sentence or a pair, from a user's own files."""
 
+    kind: ClassVar[str] = "class"
+    annotation: ClassVar[str] = "a class"
     name: ClassVar[str] = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
     score: ClassVar[str] = "accuracy"
@@ -49,8 +51,8 @@ class Classify(SentenceTask):
         from mtl.tasks.metrics.classes import Classes
 
         if not self.inventory:
-            return Accuracy(self.name)
-        return Classes(self.name, self.inventory, self.scores, self.score)
+            return Accuracy(self.layer)
+        return Classes(self.layer, self.inventory, self.scores, self.score)
 
     @classmethod
     def fault(cls, value: Any) -> str | None:
@@ -62,7 +64,7 @@ class Classify(SentenceTask):
         return None
 
     def _value(self, sentence: Sentence) -> str:
-        value = sentence.layer(self.name)
+        value = sentence.layer(self.layer)
         if not isinstance(value, str):
             raise ValueError(f"sentence '{sentence.id}' has no class of {self.name}: ask annotated() first")
         return value

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Con(Task):
     """Constituency parsing; an annotation is a sentence's constituents in pre-order, without the root."""
 
+    kind: ClassVar[str] = "constituents"
+    annotation: ClassVar[str] = "a tree of constituents"
     name: ClassVar[str] = "con"
     layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
     layer: ClassVar[str] = "tree"
@@ -62,7 +64,7 @@ class Con(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.evalb import BracketScores
 
-        return BracketScores()
+        return BracketScores(self.layer)
 
     def annotate(self, sentence: Sentence, annotation: tuple[Span, ...]) -> Sentence:
         tags = sentence.tags or ("XX",) * len(sentence)

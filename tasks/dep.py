@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Dep(Task):
     """Dependency parsing."""
 
+    kind: ClassVar[str] = "tree"
+    annotation: ClassVar[str] = "a dependency tree"
     name: ClassVar[str] = "dep"
     layers: ClassVar[tuple[str, ...]] = ("arcs",)
     layer: ClassVar[str] = "arcs"
@@ -59,7 +61,7 @@ class Dep(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.attachment import AttachmentScores
 
-        return AttachmentScores()
+        return AttachmentScores(self.layer)
 
     def annotate(self, sentence: Sentence, annotation: Arcs) -> Sentence:
         return replace(sentence, arcs=annotation)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Ner(Task):
     """Named-entity recognition."""
 
+    kind: ClassVar[str] = "spans"
+    annotation: ClassVar[str] = "labelled spans"
     name: ClassVar[str] = "ner"
     layers: ClassVar[tuple[str, ...]] = ("entities",)
     layer: ClassVar[str] = "entities"
@@ -63,7 +65,7 @@ class Ner(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.span_scores import SpanScores
 
-        return SpanScores()
+        return SpanScores(self.layer)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
         entities = sentence.entities or ()

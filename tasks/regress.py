@@ -22,6 +22,8 @@ LARGEST = 1e15
 class Regress(SentenceTask):
     """One number for a sentence or a pair, from a user's own files."""
 
+    kind: ClassVar[str] = "number"
+    annotation: ClassVar[str] = "a number"
     name: ClassVar[str] = "regress"
     layers: ClassVar[tuple[str, ...]] = ("regress",)
     score: ClassVar[str] = "pearson"
@@ -35,7 +37,7 @@ class Regress(SentenceTask):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.regressor import number_targets
 
-        value = sentence.layer(self.name)
+        value = sentence.layer(self.layer)
         if value is None:
             raise ValueError(f"sentence '{sentence.id}' has no number of {self.name}: ask annotated() first")
         return number_targets(float(value))
@@ -53,7 +55,7 @@ class Regress(SentenceTask):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.correlation import Correlation
 
-        return Correlation(self.name)
+        return Correlation(self.layer)
 
     @classmethod
     def fault(cls, value: Any) -> str | None:

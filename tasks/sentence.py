@@ -41,6 +41,13 @@ class Label(NamedTuple):
     value: str | float
 
 
+class Layer(NamedTuple):
+    """A layer on words under a name of its own; its value is one that a field could have."""
+
+    name: str
+    value: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """Words and their annotations. A layer of annotation that is `None` is *not annotated*, not empty.
@@ -57,6 +64,8 @@ class Sentence:
     frames: tuple[Frame, ...] | None = None
     labels: tuple[Label, ...] | None = None
     """One per task that labels the sentence, sorted by the name of the task."""
+    named: tuple[Layer, ...] | None = None
+    """Further layers on words, sorted by their names."""
     second: int | None = None
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str = ""
@@ -71,20 +80,54 @@ class Sentence:
         return len(self.words)
 
     def layer(self, name: str) -> Any:
-        """The field of that name or, without such a field, the label in that task; `None`: not annotated."""
-        if name in _FIELDS:
+        """The layer of that name: a field, a label, or a named layer; `None`: not annotated."""
+        if name in FIELDS:
             return getattr(self, name)
-        return next((label.value for label in self.labels or () if label.task == name), None)
+        return next((value for other, value in self._others if other == name), None)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the layers that are annotated."""
+        on_words = (name for name in ON_WORDS if getattr(self, name) is not None)
+        return *on_words, *(name for name, _ in self._others)
+
+    @property
+    def _others(self) -> tuple[Label | Layer, ...]:
+        return *(self.labels or ()), *(self.named or ())
 
     def with_layers(self, layers: Mapping[str, Any]) -> Sentence:
-        """The sentence with these layers replaced, named as in `layer`; `None` removes a layer."""
-        changed = {name: value for name, value in layers.items() if name in _FIELDS}
-        labels = {name: value for name, value in layers.items() if name not in _FIELDS}
-        if labels and (self.labels is not None or any(value is not None for value in labels.values())):
-            by_task = {**dict(self.labels or ()), **labels}
-            present = [Label(task, by_task[task]) for task in sorted(by_task) if by_task[task] is not None]
-            changed["labels"] = tuple(present) or None
+        """The sentence with these layers replaced, named as in `layer`; `None` removes a layer.
+
+        A text or number under a name that is no field is a label of the sentence.
+        """
+        changed = {name: value for name, value in layers.items() if name in ON_WORDS}
+        others = {name: value for name, value in layers.items() if name not in ON_WORDS}
+        if others and (self.labels or self.named or any(value is not None for value in others.values())):
+            by_name = sorted({**dict(self._others), **others}.items())
+            present = [(name, value) for name, value in by_name if value is not None]
+            labels = [Label(*item) for item in present if isinstance(item[1], str | int | float)]
+            named = [Layer(*item) for item in present if not isinstance(item[1], str | int | float)]
+            changed |= {"labels": tuple(labels) or None, "named": tuple(named) or None}
         return replace(self, **changed) if changed else self
 
 
-_FIELDS = frozenset(field.name for field in fields(Sentence))
+def annotation_of(value: Any) -> str:
+    """What a layer of this value holds, in words."""
+    if isinstance(value, str):
+        return "a class"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, Arcs):
+        return "a dependency tree"
+    if isinstance(value, Tree):
+        return "a tree of constituents"
+    first = value[0] if value else None
+    if isinstance(first, Frame):
+        return "predicates with arguments"
+    return "a label per word" if isinstance(first, str) else "labelled spans"
+
+
+ON_WORDS = ("upos", "tags", "entities", "arcs", "tree", "frames")
+"""The fields of a sentence that are layers on its words."""
+FIELDS = frozenset(field.name for field in fields(Sentence))
+"""All its fields, whose names no other layer can have."""

@@ -34,7 +34,7 @@ class SentenceTask(Task):
         return {"labels": 1}
 
     def annotate(self, sentence: Sentence, annotation: str | float) -> Sentence:
-        return sentence.with_layers({self.name: annotation})
+        return sentence.with_layers({self.layer: annotation})
 
     @classmethod
     @abstractmethod

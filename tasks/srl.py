@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class Srl(Task):
     """Semantic role labelling."""
 
+    kind: ClassVar[str] = "frames"
+    annotation: ClassVar[str] = "predicates with arguments"
     name: ClassVar[str] = "srl"
     layers: ClassVar[tuple[str, ...]] = ("frames",)
     layer: ClassVar[str] = "frames"
@@ -63,7 +65,7 @@ class Srl(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.arguments import ArgumentScores
 
-        return ArgumentScores()
+        return ArgumentScores(self.layer)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
         return dropped(sentence, labels)

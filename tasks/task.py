@@ -43,6 +43,12 @@ class Labels:
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
 
+    kind: ClassVar[str]
+    """What a configuration calls tasks of this sort; all of them have its decoder, loss and metric."""
+    annotation: ClassVar[str] = ""
+    """What it predicts of a sentence, as `annotation_of` calls it."""
+    standard: ClassVar[str | None] = None
+    """Of tasks with names of a user's own: the layer in which files of most formats have what they learn."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -63,6 +69,12 @@ class Task(ABC):
     @abstractmethod
     def layer(self) -> str:
         """The layer of `Sentence` that the task annotates."""
+
+    def seen(self, sentence: Sentence) -> Sentence:
+        """The sentence with the task's layer where tasks of its kind look for it."""
+        if self.standard is None or self.standard == self.layer:
+            return sentence
+        return sentence.with_layers({self.standard: sentence.layer(self.layer)})
 
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""

@@ -27,6 +27,7 @@ class Translate(Task):
     the model's tokenizer makes, so that the task has no inventory of labels.
     """
 
+    kind: ClassVar[str] = "translation"
     name: ClassVar[str] = "translate"
     layers: ClassVar[tuple[str, ...]] = ("translate",)
     loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"

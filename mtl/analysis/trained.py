@@ -45,7 +45,7 @@ class TrainedRun:
 
     def fingerprint(self) -> str:
         """A fingerprint of the files that the sentences are read from."""
-        return corpus_fingerprint(self.source, tuple(self.tasks), (self.split,))
+        return corpus_fingerprint(self.source, self.tasks, (self.split,))
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
         """Write rows into `table` instead of the `replaced` measures; `settings` join their provenance."""
@@ -103,10 +103,10 @@ def open_trained(
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
     if sentences is not None and sentences < 1:
         raise InputError(f"sentences={sentences}: use at least 1")
-    gold = (inputs or InputCache()).split(source, tuple(model.tasks if tasks is None else tasks), split)
+    chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
+    gold = (inputs or InputCache()).split(source, chosen, split)
     if sentences is not None and sentences < len(gold):
         gold = [gold[number * len(gold) // sentences] for number in range(sentences)]
-    chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
     annotated = {name: task for name, task in chosen.items() if any(map(task.annotated, gold))}
     require_layers(gold, chosen if tasks is not None or not annotated else annotated, split)
     require_limit(gold, config.batch.max_words, split)

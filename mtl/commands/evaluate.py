@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,10 +14,10 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.found import find_model, is_hub_name, is_model_folder
-from mtl.tasks.catalogue import LAYERS
 
 if TYPE_CHECKING:
     from mtl.tasks.sentence import Sentence
+    from mtl.tasks.task import Task
 
 
 def evaluate(
@@ -63,11 +63,11 @@ def evaluate(
     config = None if found.run is None else read_configuration(TrainConfig, found.run.folder / "config.yaml")
     max_words = BatchConfig.max_words if config is None else config.batch.max_words
     if corpus is not None:
-        source = corpus_at(corpus, tuple(model.tasks))
+        source = corpus_at(corpus, model.tasks)
     else:
         assert config is not None
         source = config.corpus
-    gold = load_split(source, tuple(model.tasks), split)
+    gold = load_split(source, model.tasks, split)
     annotated = {name: task for name, task in model.tasks.items() if any(map(task.annotated, gold))}
     if not annotated:
         raise InputError(
@@ -81,7 +81,7 @@ def evaluate(
     for line in notes_on(Look({split: gold}, annotated, model.labels)):
         print(line)
     if corpus is not None or split != "train":
-        for line in _in_train(config, tuple(model.tasks), split, gold):
+        for line in _in_train(config, model.tasks, split, gold):
             print(line)
     require_limit(gold, max_words, split)
     corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
@@ -100,7 +100,7 @@ def evaluate(
         write_json(json_out, {split: scores, **signatures})
     if export is not None:
         tasks = model.tasks.values()
-        without_gold = {task.layer: None for task in tasks if task.layer in LAYERS}
+        without_gold = {task.layer: None for task in tasks if task.layers}
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, max_words), export, tasks)
         for path in exported.paths:
@@ -112,7 +112,7 @@ def evaluate(
 
 
 def _in_train(
-    config: TrainConfig | None, tasks: tuple[str, ...], split: str, gold: Sequence[Sentence]
+    config: TrainConfig | None, tasks: Mapping[str, Task], split: str, gold: Sequence[Sentence]
 ) -> Iterator[str]:
     """A line with the number of sentences that the model was trained on; one, too, if that is not known."""
     from mtl.corpora.checks import shared_sentences

@@ -58,8 +58,8 @@ def dev_examples(run: Run, model: JointModel, tasks: Sequence[str]) -> list[Exam
     from mtl.models.limits import require_limit
 
     config = read_configuration(TrainConfig, run.folder / "config.yaml")
-    gold = load_split(config.corpus, tuple(tasks), "dev")
     chosen = {name: model.tasks[name] for name in tasks}
+    gold = load_split(config.corpus, chosen, "dev")
     require_layers(gold, chosen, "dev")
     require_limit(gold, config.batch.max_words, "dev")
     return examples(gold, model.encoder.tokenizer, chosen, model.labels)

@@ -11,7 +11,6 @@ from mtl.commands.heads_given import heads_given
 from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
-from mtl.config.schema import TaskName
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +25,7 @@ def prune(
     *,
     out: Path,
     heads: str | None = None,
-    task: TaskName | None = None,
+    task: str | None = None,
     mask: Path | None = None,
     keep_shape: bool = False,
     accelerator: Literal["auto", "cpu", "gpu"] = "auto",
@@ -74,7 +73,7 @@ def _prune_model(
     name: str,
     out: Path,
     heads: str | None,
-    task: TaskName | None,
+    task: str | None,
     mask: Path | None,
     keep_shape: bool,
     accelerator: Literal["auto", "cpu", "gpu"],
@@ -122,7 +121,7 @@ def _prune_encoder(
     name: str,
     out: Path,
     heads: str | None,
-    task: TaskName | None,
+    task: str | None,
     mask: Path | None,
     keep_shape: bool,
 ) -> None:

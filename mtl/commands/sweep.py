@@ -176,9 +176,8 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     from mtl.sweep.check import example_configs
 
     configs = example_configs(definition, base)
-    sources = {(config.corpus, tuple(config.chosen())) for config in configs}
-    corpora = {corpus_fingerprint(corpus, tasks) for corpus, tasks in sources}
-    readers = {module for corpus, _ in sources for module in reader_modules(asdict(corpus))}
+    corpora = {corpus_fingerprint(config.corpus, config.chosen()) for config in configs}
+    readers = {module for config in configs for module in reader_modules(asdict(config.corpus))}
     unused = frozenset.intersection(*(unused_modules(asdict(config)) for config in configs))
     entries = sorted({module for config in configs for module in used_modules(asdict(config))})
     code = code_fingerprint(*entries, *sorted(readers), unused=unused)

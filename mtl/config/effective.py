@@ -11,13 +11,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+from mtl.config.instances import Instance
 from mtl.config.marks import Joint, Place, Used, Volatile, Was, marked
 from mtl.config.part import parts
-from mtl.config.schema import TASK_NAMES, BalancerConfig, Files, TrainConfig, default_rates
+from mtl.config.schema import TASK_NAMES, BalancerConfig, CorpusConfig, Files, TrainConfig, default_rates
 from mtl.tasks.variants import tasks_of
+
+T = TypeVar("T")
 
 CHANGED_DEFAULTS: dict[str, Any] = {key: was.value for key, was in marked(TrainConfig, Was)}
 """Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
@@ -63,11 +66,16 @@ def only_used(config: TrainConfig) -> TrainConfig:
             values[group] = dataclasses.replace(inner, **{name: getattr(getattr(default, group), name)})
     of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
     values["corpus"] = dataclasses.replace(config.corpus, **dict.fromkeys(of_corpus))
-    used = (*config.tasks, *tasks_of(config.tasks))
+    used = {*config.tasks, *tasks_of(config.tasks)}
     balancer: BalancerConfig = values.get("balancer", config.balancer)
-    weights = {task: weight for task, weight in balancer.weights.items() if task in used}
-    values["balancer"] = dataclasses.replace(balancer, weights=weights)
-    return dataclasses.replace(config, **values)
+    values["balancer"] = dataclasses.replace(balancer, weights=_within(balancer.weights, used))
+    corpus: CorpusConfig = values["corpus"]
+    values["corpus"] = dataclasses.replace(corpus, instances=_within(corpus.instances, used))
+    return dataclasses.replace(config, **values, instances=_within(config.instances, used))
+
+
+def _within(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: value for name, value in values.items() if name in names}
 
 
 def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     A key that one of them lacks (it was made before there was such a key) has its neutral value there. What
     gates cost is no difference between runs without masks.
     """
-    neutral = neutral_values()
+    neutral = neutral_values(old, new)
     unmasked = all(config.get("pruning") == "none" for config in (old, new))
     first, second = (dict(_leaves(with_rates(config), neutral)) for config in (old, new))
     return [
@@ -154,7 +162,7 @@ def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     These are the keys whose value is not neutral; those of gates count in runs with masks only. Places of the
     corpus and of the run that training starts from are left out: what lies there is fingerprinted by itself.
     """
-    neutral = neutral_values()
+    neutral = neutral_values(config)
     unmasked = config.get("pruning") == "none"
     return {
         key: value
@@ -198,12 +206,24 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def neutral_values() -> dict[str, Any]:
-    """The values that count for nothing, by dotted key; with those of keys that exist no more."""
+def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that count for nothing, by dotted key; with those of keys that exist no more.
+
+    Settings of tasks with names of their own are those of the tasks in `configs`.
+    """
     files = dataclasses.asdict(Files())
-    slots = ("files", *TASK_NAMES)
+    named = dict.fromkeys(name for config in configs for name in config.get("instances") or ())
+    slots = ("files", *TASK_NAMES, *(f"instances.{name}" for name in named))
     in_files = {f"corpus.{slot}.{key}": value for slot in slots for key, value in files.items()}
-    return {**CHANGED_DEFAULTS, **in_files, **dict(_leaves(dataclasses.asdict(reference()), {}))}
+    settings = {
+        f"instances.{name}.{field.name}": None for name in named for field in dataclasses.fields(Instance)
+    }
+    defaults = dict(_leaves(dataclasses.asdict(reference()), {}))
+    return {**CHANGED_DEFAULTS, **in_files, **settings, **defaults}
+
+
+_BY_NAME = ("instances", "corpus.instances")
+"""Mappings from names of tasks, of which each setting counts for itself."""
 
 
 def _leaves(
@@ -212,7 +232,8 @@ def _leaves(
     """Dotted keys and values; a mapping is one value where the neutral value is a mapping, too."""
     for key, value in config.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and not isinstance(neutral.get(dotted), Mapping):
+        whole = isinstance(neutral.get(dotted), Mapping) and dotted not in _BY_NAME
+        if isinstance(value, Mapping) and value and not whole:
             yield from _leaves(value, neutral, f"{dotted}.")
         else:
             yield dotted, plain(value)
@@ -224,4 +245,6 @@ def _is_volatile(key: str) -> bool:
 
 def is_place(key: str) -> bool:
     """Whether a key's value is a path."""
+    if key.startswith("corpus.instances."):
+        key = f"corpus.files.{key.rpartition('.')[2]}"
     return key in _PLACES

@@ -18,6 +18,14 @@ def remembered(function: F) -> F:
     return cast(F, lru_cache(function))
 
 
+class KeyFault(InputError):
+    """A refused value, and its dotted key."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 @remembered
 def hints_of(kind: Any) -> dict[str, Any]:
     """The types of a dataclass's fields, without what annotates them; none for other types."""

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 from mtl.config.effective import plain, with_older_defaults
+from mtl.config.instances import in_place, listed
 from mtl.config.keys import (
+    KeyFault,
     choices_of,
     hint_of,
     hints_of,
@@ -33,14 +35,6 @@ from mtl.errors import InputError, did_you_mean
 T = TypeVar("T")
 
 _PRINT = "--print_config"
-
-
-class _Fault(InputError):
-    """A refused value, and its dotted key."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
 
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
@@ -80,27 +74,60 @@ def _read(
             continue
         if not word.startswith("-") or word.startswith("--config="):
             path = text if word.startswith("-") else word
-            given, lines = read_located(Path(path), program.removeprefix("mtl "))
+            given, located = _file(kind, Path(path), program.removeprefix("mtl "))
             values = _over(values, given, kind)
-            places |= {key: f"{Path(path)}: line {line}: " for key, line in lines.items()}
+            places |= located
             continue
-        key = ALIASES.get(key, key)
+        key = in_place(ALIASES.get(key, key))
         hint = hint_of(kind, key, others)
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
-        values = _with(values, key.split("."), spelt(text, hint), hint)
+        values = _listed(kind, _with(values, key.split("."), spelt(text, hint), hint), {})
         places = {other: place for other, place in places.items() if not f"{other}.".startswith(f"{key}.")}
         places[key] = ""
     return values, places
 
 
+def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values in a YAML file, and by dotted key the file and line of each."""
+    given, lines = read_located(path, command)
+    places = {key: f"{path}: line {line}: " for key, line in lines.items()}
+    return _listed(kind, given, places), places
+
+
+def _listed(kind: type, values: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+    """The values with tasks as a list of names, in a training's configuration and in one inside of another.
+
+    The places of the short form's keys are added under the keys that they are moved to.
+    """
+    sections = {f"{name}.": values.get(name) for name, hint in hints_of(kind).items() if hint is TrainConfig}
+    for prefix, section in ({"": values} if kind is TrainConfig else sections).items():
+        if not isinstance(section, Mapping):
+            continue
+        try:
+            made, moved = listed(section)
+        except KeyFault as fault:
+            raise InputError(f"{_place(f'{prefix}{fault.key}', places)}{fault}") from fault
+        values = {**values, prefix[:-1]: made} if prefix else made
+        for old, new in moved.items():
+            before, after = f"{prefix}{old}", f"{prefix}{new}"
+            under = [key for key in places if f"{key}.".startswith(f"{before}.")]
+            places.update({after + key.removeprefix(before): places[key] for key in under})
+    return values
+
+
 def _over(old: Any, new: Any, hint: Any) -> Any:
     """A value over the one that is there; a group of keys keeps those that the new one lacks."""
     group, _ = without_null(hint)
-    if not (is_dataclass(group) and isinstance(old, Mapping) and isinstance(new, Mapping)):
+    named = mapping_of(group)
+    inner = None if named is None or not is_dataclass(named[1]) else named[1]
+    if not ((inner or is_dataclass(group)) and isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
     hints = hints_of(group)
-    return {**old, **{name: _over(old.get(name), value, hints.get(name)) for name, value in new.items()}}
+    return {
+        **old,
+        **{name: _over(old.get(name), value, inner or hints.get(name)) for name, value in new.items()},
+    }
 
 
 def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
@@ -127,8 +154,8 @@ def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]
 
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
-    values, lines = read_located(path)
-    places = {"": f"{path}: "} | {key: f"{path}: line {line}: " for key, line in lines.items()}
+    values, places = _file(kind, path)
+    places = {"": f"{path}: "} | places
     return _made(kind, with_older_defaults(values) if kind is TrainConfig else values, places)
 
 
@@ -185,29 +212,33 @@ def _unquoted(value: Any) -> Any:
     return value_of(value) if isinstance(value, str) and value.strip() else value
 
 
-def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> _Fault:
+def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> KeyFault:
     """What is wrong with a value, from the first of pydantic's errors."""
     key, hint = "", kind
     for part in error["loc"]:
         group, _ = without_null(hint)
         item = item_of(group)
-        if is_dataclass(group):
+        named = mapping_of(group)
+        if named is not None and is_dataclass(named[1]):
+            key, hint = f"{key}.{part}", named[1]
+        elif is_dataclass(group):
             known = [f"{key}.{name}".lstrip(".") for name in known_keys_of(group)]
             key = f"{key}.{part}".lstrip(".")
             if part not in hints_of(group):
-                return _Fault(key, f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
+                return KeyFault(key, f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
             hint = hints_of(group)[part]
         elif is_dataclass(item):
             key, hint = f"{key}[{part}]", item
         else:
             break
         if error["type"] == "missing" and part == error["loc"][-1]:
-            return _Fault(key, f"{key} is missing")
+            return KeyFault(key, f"{key} is missing")
         value = value[part]
     if error["type"] == "value_error":  # of a dataclass that checks its own values
         cause = error["ctx"]["error"]
-        return _Fault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
-    return _Fault(key, refusal(key, hint, value))
+        key = f"{key}.{cause.key}".lstrip(".") if isinstance(cause, KeyFault) else key
+        return KeyFault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
+    return KeyFault(key, refusal(key, hint, value))
 
 
 def refusal(key: str, kind: Any, value: Any) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from mtl.config.instances import Instance, fault_of
+from mtl.config.keys import KeyFault
 from mtl.config.marks import FilePath, Forbidden, Joint, Used, Volatile, Was
 from mtl.config.part import parts
 from mtl.config.task_slots import Slot, slot_per_task, with_slots
+from mtl.errors import did_you_mean
 from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.ranges import Count, CountOrNone, Dropout, Range, Seed, Share, Size
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
@@ -22,11 +26,8 @@ DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
 _VARIANTS = {task.name: variants_of(task.name) for task in STRUCTURED}
 NAMES = tuple(name for task in TASK_NAMES for name in (task, *_VARIANTS.get(task, ())))
-"""What can be trained: the tasks, and the variants of those on words (`mtl.tasks.variants`), in order."""
-if TYPE_CHECKING:
-    TaskName = str
-else:
-    TaskName = Literal[NAMES]
+"""What can be trained without a kind: the tasks, and the variants of those on words (`mtl.tasks.variants`),
+in order."""
 PruningRegime = Literal["none", "dynamic", "static", "gates_only", "fixed"]
 GateScope = Literal["shared", "per_task"]
 Kind = Literal["self", "encoder", "decoder", "cross"]
@@ -72,10 +73,14 @@ class Files:
     test: FilePath | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
-    """jsonl, conllu, conll2012, conll2003, uner, brackets, conll2005, glue or parallel (whose paths are
-    SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md has all)."""
+    """jsonl, conllu, conll2012, conll2003, columns, uner, brackets, conll2005, glue or parallel (whose paths
+    are SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md has all)."""
     columns: dict[str, int] = field(default_factory=dict)
-    """For conll2003 and its variants: the column of each role (word, entity, tag), counted from 1."""
+    """For conll2003, its variants and columns: the column of each role (word, entity, tag; label), counted
+    from 1."""
+    layer: str | None = None
+    """Of files of one task: the layer that it learns. `null`: in JSON lines the one with the name of the
+    task's layer, in other formats the one that tasks of its kind read."""
     roots: Literal["refuse", "attach"] = "refuse"
     """For conllu: refuse sentences with several roots, or attach all but the first to it."""
     entities: str | None = None
@@ -104,10 +109,12 @@ class CorpusConfig:
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
     files: Annotated[Files | None, _SHARED_FILES] = None
     """Files for all tasks whose layer their format has, instead of the folder's."""
+    instances: dict[str, Files] = field(default_factory=dict, hash=False)
+    """Files of tasks with names of your own (`tasks: {NAME: {kind: KIND, files: …}}`)."""
 
     def files_of(self, task: str) -> Files | None:
         """A task's own files; `None`: it has none, and is read from `files` or the folder."""
-        files: Files | None = getattr(self, task_of(task))
+        files: Files | None = self.instances.get(task, getattr(self, task_of(task), None))
         return files
 
 
@@ -181,10 +188,10 @@ class BalancerConfig:
 
     name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
     """The method that weights the tasks' losses against each other."""
-    weights: Annotated[dict[TaskName, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
+    weights: Annotated[dict[str, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
         default_factory=dict
     )
-    """For `fixed`: a weight per task, which its variants have, too; 1 if none is given."""
+    """For `fixed`: a weight per task (TASK: WEIGHT), which its variants have, too; 1 if none is given."""
     window: Annotated[Count, _by_balancer("moving_average")] = 5
     """For `moving_average`: the number of recent losses averaged per task."""
     alpha: Annotated[float, Range(0, 1_000), _by_balancer("gradnorm")] = 1.5
@@ -440,9 +447,11 @@ class TrainConfig:
     run is moved to `.replaced/` beside it and deleted when the new one has finished."""
     seed: Seed = 1
     """Seed of initialisation, batches and dropout."""
-    tasks: tuple[TaskName, ...] = DEFAULT_TASKS
+    tasks: tuple[str, ...] = DEFAULT_TASKS
     """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
-    trained on a part of its sentences."""
+    trained on a part of its sentences. A mapping names tasks of your own: {NAME: {kind: KIND, …}}."""
+    instances: dict[str, Instance] = field(default_factory=dict)
+    """Kinds and settings of tasks with names of your own, which a mapping of `tasks` has, too."""
     max_epochs: Count = 30
     """Passes over the training data."""
     patience: Count | None = None
@@ -487,6 +496,16 @@ class TrainConfig:
         ),
     )
 
+    def __post_init__(self) -> None:
+        fault = fault_of(self.instances)
+        if fault is not None:
+            raise fault
+        for name in self.tasks:
+            if task_of(name) not in self.instances and name not in NAMES:
+                known = [*self.instances, *NAMES]
+                choose = f": choose from {', '.join(known)}"
+                raise KeyFault("tasks", f"tasks: unknown '{name}'{did_you_mean(name, known, choose)}")
+
     def translates(self) -> bool:
         """Whether a model of translation is trained."""
         return Translate.name in self.tasks
@@ -497,13 +516,20 @@ class TrainConfig:
         known = {key: rate for key, rate in given.items() if rate is not None}
         return default_rates(self.encoder.name, self.seq2seq.architecture) | known
 
+    def task(self, name: str) -> Task:
+        """The task of a name, with its settings."""
+        if name in self.instances:
+            return self.instances[name].task(name)
+        task: Task = getattr(self, task_of(name))
+        return task
+
     def chosen(self) -> dict[str, Task]:
-        """The chosen tasks by name, in the catalogue's order."""
-        return {name: getattr(self, task_of(name)) for name in NAMES if name in self.tasks}
+        """The chosen tasks by name, in the order in which everything lists them."""
+        return {name: self.task(name) for name in in_order_of_catalogue(self.tasks)}
 
     def main_scores(self) -> dict[str, str]:
         """By name of everything that can be trained: the score that stands for it (`Task.score`)."""
-        return {name: getattr(self, task_of(name)).score for name in NAMES}
+        return {name: self.task(name).score for name in (*self.instances, *NAMES)}
 
     def run_name(self) -> str:
         """The folder's name: as given, else tasks, regime and seed."""

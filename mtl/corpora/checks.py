@@ -18,8 +18,8 @@ from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 
-_ITEMS = {"tags": "tag", "upos": "tag", "entities": "entity", "arcs": "arc", "tree": "constituent"}
-_ITEMS["frames"] = "frame"
+_ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "constituents": "constituent", "frames": "frame"}
+"""What the annotations of a kind are called."""
 _SHOWN = 5
 
 
@@ -125,7 +125,7 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {_ITEMS[task.layer]} in {len(annotated):,} annotated sentences of train, "
+                    f"{name}: no {_ITEMS[task.kind]} in {len(annotated):,} annotated sentences of train, "
                     f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
                 )
 
@@ -136,7 +136,7 @@ def _empty_layer(look: Look) -> Iterator[str]:
             annotated = _annotated(task, sentences)
             if annotated and not any(_has_items(task, sentence) for sentence in annotated):
                 number = counted(len(annotated), "annotated sentence")
-                yield f"{split}: {name}: no {_ITEMS[task.layer]} in {number}"
+                yield f"{split}: {name}: no {_ITEMS[task.kind]} in {number}"
 
 
 def _reader_notes(look: Look) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
     """Words whose label is `_`, which in most formats says that there is none."""
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
-            if task.layer not in ("tags", "upos", "arcs"):
+            if task.kind not in ("tags", "tree"):
                 continue
             labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
             if labels["_"]:
@@ -243,7 +243,7 @@ CHECKS = (
 
 def _annotated(task: Task, sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences that the task's layer is looked at in: only layers on words can be empty."""
-    if task.layer not in _ITEMS or not task.layers:
+    if task.kind not in _ITEMS or not task.layers:
         return []
     return [sentence for sentence in sentences if task.annotated(sentence)]
 
@@ -254,21 +254,20 @@ def _has_items(task: Task, sentence: Sentence) -> bool:
 
 def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
     """The labels of a sentence in a task's layer, one for each item; none of numbers and of translations."""
-    layer = task.layer if task.layers else ""
-    value = sentence.layer(layer) if layer else None
+    value = sentence.layer(task.layer) if task.layers else None
     if value is None:
         return
-    if layer in ("tags", "upos"):
+    if task.kind == "tags":
         yield from value
-    elif layer == "entities":
+    elif task.kind == "spans":
         yield from (label for _, _, label in value)
-    elif layer == "arcs":
+    elif task.kind == "tree":
         yield from value.relations
-    elif layer == "tree":
+    elif task.kind == "constituents":
         yield from (label for _, _, label in constituents(value))
-    elif layer == "frames":
+    elif task.kind == "frames":
         yield from (label for frame in value for _, _, label in without_verb(frame.arguments))
-    elif isinstance(value, str) and task.loss_unit == "sentence":
+    elif task.kind == "class":
         yield value
 
 

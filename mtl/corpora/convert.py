@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
 from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
 from mtl.errors import InputError
-from mtl.tasks.catalogue import TASKS
+from mtl.tasks.catalogue import TASKS, named_in
 
 
 class Source(NamedTuple):
@@ -77,7 +78,7 @@ def convert(
         repeated = len(identified) - len(set(identified) - ids)
         ids.update(identified)
         joined[split] = Joined(counts, len(converted[split]), repeated)
-    tasks = {name: kind() for name, kind in TASKS.items()}
+    tasks = {name: kind() for name, kind in (TASKS | named_in(chain(*converted.values()))).items()}
     notes = notes_on(Look(converted, tasks, trained=False))
     write_splits(out, converted)
     return Converted(joined, notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, iterate, no_sentence, read
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from mtl.tasks.catalogue import LAYERS, TASKS
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.instance import misfit
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import task_of, tasks_of
+from mtl.tasks.variants import task_of
 
 SPLITS = ("train", "dev", "test")
 
 
-def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
+def corpus_at(place: str | Path, tasks: Collection[str]) -> CorpusConfig:
     """The corpus that a command is given: a folder of JSON lines, or SOURCE:TARGET for translations.
 
     SOURCE:TARGET is all three splits: train, dev and test are the same two files.
@@ -37,26 +38,73 @@ def corpus_at(place: str | Path, tasks: Sequence[str]) -> CorpusConfig:
     return replace(CorpusConfig(None), **files)
 
 
+Tasks = Collection[str] | Mapping[str, Task]
+"""Tasks by name, or names of tasks that come with the program."""
+
+
+def kinds_of(tasks: Tasks) -> dict[str, type[Task]]:
+    """The class of each task by its name; variants (`mtl.tasks.variants`) read what their task does."""
+    given = tasks if isinstance(tasks, Mapping) else {}
+    return {task_of(name): type(given[name]) if name in given else TASKS[task_of(name)] for name in tasks}
+
+
 @dataclass(frozen=True)
 class Source:
     """Files, the tasks that read them, and the key of the configuration that names them."""
 
     files: Files
-    tasks: tuple[str, ...]
+    kinds: Mapping[str, type[Task]]
     key: str
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks."""
+        return tuple(self.kinds)
 
     @property
     def format(self) -> str:
         """The format with its columns and options; `glue` under a task's name has that task's labels."""
-        name = f"glue-{self.tasks[0]}" if self._names_its_task else self.files.format
-        return described(name, self.files.columns, self.files.roots, self.files.entities)
+        files, name, own = self.files, self.files.format, self._own
+        if name == "glue" and own is not None:
+            name = f"glue-{own.standard or own.name}"
+        columns = dict(files.columns)
+        if "label" in columns and own is not None and name.startswith("conll2003"):
+            columns[_ROLES.get(own.kind, "label")] = columns.pop("label")
+        return described(name, columns, files.roots, files.entities)
 
     @property
-    def _names_its_task(self) -> bool:
-        return self.files.format == "glue" and self.key == f"corpus.{self.tasks[0]}"
+    def _own(self) -> type[Task] | None:
+        """The only task of files that are named for it."""
+        return next(iter(self.kinds.values())) if self.key.rpartition(".")[2] in self.kinds else None
+
+    def chosen(self, sentence: Sentence) -> Sentence:
+        """The sentence with only the layers that the tasks read, under the names by which they read them.
+
+        Raises `InputError` for a layer of a named task that holds what its kind does not learn.
+        """
+        own = self._own
+        layer = None if own is None else self.files.layer or _layer_in(own, self.files.format)
+        if own is not None and layer is not None:
+            value = sentence.layer(layer)
+            bare = sentence.with_layers(dict.fromkeys(sentence.layers))
+            sentence = bare.with_layers({own.layers[0]: value})
+        for name, kind in self.kinds.items():
+            value = sentence.layer(kind.layers[0]) if kind.standard else None
+            if value is not None and (wrong := misfit(value, kind)) is not None:
+                raise InputError(f"{sentence.place or sentence.id}: {name}: its layer {wrong}")
+        return only(sentence, self.kinds)
 
 
-def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
+_ROLES = {"spans": "entity", "tags": "tag"}
+"""What CoNLL-2003 calls the column with the labels of a kind."""
+
+
+def _layer_in(kind: type[Task], format: str) -> str | None:
+    """The layer of files that a named task learns; `None`: the one with the name of its own layer."""
+    return None if format == "jsonl" else kind.standard
+
+
+def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
 
     A task reads its own files if it has any, else `corpus.files` if their format has its layer, else the
@@ -64,21 +112,24 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     read what their task reads. A task that reads words alone takes the sentences of those beside
     it.
     """
-    tasks = tasks_of(tasks)
-    tasks = tuple(name for name in tasks if TASKS[name].layers) or tasks
-    of_tasks = {name: files for name in tasks if (files := config.files_of(name)) is not None}
-    rest = tuple(name for name in tasks if name not in of_tasks)
-    listed = [Source(files, (name,), f"corpus.{name}") for name, files in of_tasks.items()]
+    kinds = kinds_of(tasks)
+    kinds = {name: kind for name, kind in kinds.items() if kind.layers} or kinds
+    own = {name: files for name in kinds if (files := config.files_of(name)) is not None}
+    rest = {name: kind for name, kind in kinds.items() if name not in own}
+    listed = [Source(files, {name: kinds[name]}, _key(config, name)) for name, files in own.items()]
+    for source in listed:
+        _check_layer(source)
     if config.files is not None:
-        layers = _layers_of(Source(config.files, (), "corpus.files"), config.path is None)
-        shared = tuple(name for name in rest if set(TASKS[name].layers[:1]) <= set(layers))
-        rest = tuple(name for name in rest if name not in shared)
+        layers = _layers_of(Source(config.files, {}, "corpus.files"), config.path is None)
+        shared = {name: kind for name, kind in rest.items() if set(kind.layers[:1]) <= set(layers)}
+        rest = {name: kind for name, kind in rest.items() if name not in shared}
         if shared:
             listed.insert(0, Source(config.files, shared, "corpus.files"))
     if rest:
         if config.path is None:
+            first = next(iter(rest))
             raise InputError(
-                f"no files for {rest[0]}: use corpus.path or corpus.{rest[0]}.train, .dev and .test"
+                f"no files for {first}: use corpus.path or {_key(config, first)}.train, .dev and .test"
             )
         folder = Path(config.path)
         if folder.is_file():
@@ -98,6 +149,23 @@ def sources(config: CorpusConfig, tasks: Sequence[str]) -> list[Source]:
     return listed
 
 
+def _key(config: CorpusConfig, name: str) -> str:
+    """The dotted key of a task's own files."""
+    return f"corpus.{name}" if hasattr(config, name) else f"corpus.instances.{name}"
+
+
+def _check_layer(source: Source) -> None:
+    """Raise `InputError` where the files of a named task are in a format that has nothing for its kind."""
+    [(name, kind)] = source.kinds.items()
+    layers = _layers_of(source, alone=True)
+    files = source.files
+    if kind.standard and files.format != "jsonl" and (files.layer or kind.standard) not in layers:
+        raise InputError(
+            f"{source.key}.format={files.format}: {name}, of kind {kind.kind}, learns {kind.annotation} "
+            f"({files.layer or kind.standard}), and these files have {', '.join(layers) or 'no layer'}"
+        )
+
+
 def _layers_of(source: Source, alone: bool) -> tuple[str, ...]:
     """The layers that files have; `alone`, without a folder beside them, also those of few files."""
     form = format_of(source.format)
@@ -106,7 +174,7 @@ def _layers_of(source: Source, alone: bool) -> tuple[str, ...]:
 
 def load_split(
     config: CorpusConfig,
-    tasks: Sequence[str],
+    tasks: Tasks,
     split: str,
     reader: Callable[[Path, str], list[Sentence]] = read,
 ) -> list[Sentence]:
@@ -115,13 +183,13 @@ def load_split(
     `reader` takes a path and a format and gives the sentences.
     """
     parts = [
-        [only(sentence, source.tasks) for sentence in reader(_path_of(source, split), source.format)]
+        [source.chosen(sentence) for sentence in reader(_path_of(source, split), source.format)]
         for source in sources(config, tasks)
     ]
     return parts[0] if len(parts) == 1 else merge(parts)
 
 
-def refuse_shared(config: CorpusConfig, tasks: Sequence[str]) -> None:
+def refuse_shared(config: CorpusConfig, tasks: Tasks) -> None:
     """Raise `InputError` where a folder or pattern of one split holds a file of another split."""
     for source in sources(config, tasks):
         refuse_shared_files(
@@ -140,30 +208,35 @@ def _path_of(source: Source, split: str) -> Path:
     return Path(path)
 
 
-def corpus_fingerprint(config: CorpusConfig, tasks: Sequence[str], splits: Sequence[str] = SPLITS) -> str:
+def corpus_fingerprint(config: CorpusConfig, tasks: Tasks, splits: Sequence[str] = SPLITS) -> str:
     """One hash over the content of all files of the splits; folders and globs count by what they hold."""
+    return _fingerprint(sources(config, tasks), splits)
+
+
+def _fingerprint(of_sources: Sequence[Source], splits: Sequence[str]) -> str:
     return fingerprint(
         file
-        for source in sources(config, tasks)
+        for source in of_sources
         for split in splits
         if (path := getattr(source.files, split)) is not None
         for file in files(Path(path), source.format)
     )
 
 
-def corpus_fingerprints(config: CorpusConfig, tasks: Sequence[str]) -> dict[str, str]:
+def corpus_fingerprints(config: CorpusConfig, tasks: Tasks) -> dict[str, str]:
     """The `corpus_fingerprint` of each task's own files, whatever is trained beside it."""
     found: dict[str, str] = {}
     for source in sources(config, tasks):
-        digest = corpus_fingerprint(config, source.tasks)
+        digest = _fingerprint([source], SPLITS)
         found |= dict.fromkeys(source.tasks, digest)
     return found
 
 
-def only(sentence: Sentence, tasks: Sequence[str]) -> Sentence:
+def only(sentence: Sentence, tasks: Collection[str] | Mapping[str, type[Task]]) -> Sentence:
     """The sentence with only the layers that `tasks` read."""
-    read = {layer for name in tasks_of(tasks) for layer in TASKS[name].layers}
-    return sentence.with_layers({layer: None for layer in LAYERS if layer not in read})
+    kinds = tasks if isinstance(tasks, Mapping) else kinds_of(tasks)
+    read = {layer for kind in kinds.values() for layer in kind.layers}
+    return sentence.with_layers({layer: None for layer in sentence.layers if layer not in read})
 
 
 def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], split: str) -> None:
@@ -180,10 +253,10 @@ def require_first_sentence(
 
     In JSONL nothing behind that sentence is read, so that faults there are not found.
     """
-    [source] = sources(config, (name,))
+    [source] = sources(config, {name: task})
     path, count = _path_of(source, split), 0
     for sentence in iterate(path, source.format):
-        if not annotated or task.annotated(only(sentence, (name,))):
+        if not annotated or task.annotated(source.chosen(sentence)):
             return
         count += 1
     raise _not_annotated(name, split, count) if count else no_sentence(path, source.format)

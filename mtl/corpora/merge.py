@@ -9,8 +9,8 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from mtl.corpora.formats.treebank import plain_word, with_words
-from mtl.tasks.catalogue import LAYERS
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.tree import Tree
 
 MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
 """What stands for words in files without their text."""
@@ -90,18 +90,19 @@ def _is_masked(sentence: Sentence) -> bool:
 def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
     layers = {
         layer: value
-        for layer in LAYERS
+        for layer in second.layers
         if first.layer(layer) is None and (value := second.layer(layer)) is not None
     }
-    if "tree" in layers and first.words != second.words:
-        layers["tree"] = with_words(layers["tree"], first.words)
+    if first.words != second.words:
+        trees = {name: value for name, value in layers.items() if isinstance(value, Tree)}
+        layers |= {name: with_words(tree, first.words) for name, tree in trees.items()}
     notes = (*first.notes, *second.notes, *notes, *_lost(first, second))
     return replace(first.with_layers(layers), notes=notes)
 
 
 def _lost(first: Sentence, second: Sentence) -> Iterator[str]:
     """A note on each layer that two sources have, and not alike: that of the first is kept."""
-    for layer in LAYERS:
+    for layer in second.layers:
         value = second.layer(layer)
         if value is not None and first.layer(layer) not in (None, value) and first.words == second.words:
             yield f"sentence whose '{layer}' of a later source is left out, since an earlier one has another"

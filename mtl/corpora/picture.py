@@ -6,12 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from mtl.tasks.catalogue import LAYERS
 from mtl.tasks.sentence import Arcs, Frame, Sentence
 from mtl.tasks.tree import Tree
 
@@ -41,13 +41,26 @@ def picture(sentence: Sentence) -> str:
     if sentence.frames is not None:
         frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
-    for layer in LAYERS:
-        label = sentence.layer(layer)
-        if isinstance(label, str):
-            parts.append(f"{layer}: {_visible(label)}")
-        elif isinstance(label, int | float):
-            parts.append(f"{layer}: {label:.2f}")
+    for layer, value in sentence.named or ():
+        parts.append(f"{layer}: {_named(words, value)}")
+    for layer, label in sentence.labels or ():
+        parts.append(f"{layer}: {_visible(label) if isinstance(label, str) else f'{label:.2f}'}")
     return "\n".join(parts) + "\n"
+
+
+def _named(words: Sequence[str], value: Any) -> str:
+    """A layer with a name of its own, in a line or as a tree."""
+    if isinstance(value, Arcs):
+        return _drawn(_arcs(words, value))
+    if isinstance(value, Tree):
+        return _drawn(_constituents(value))
+    if not value:
+        return "none"
+    if isinstance(value[0], Frame):
+        return "\n".join(["", *(_frame(words, frame) for frame in value)])
+    if isinstance(value[0], str):
+        return " ".join(map(_visible, value))
+    return "  ".join(f"[{_visible(label)} {' '.join(words[start:end])}]" for start, end, label in value)
 
 
 def _visible(text: str) -> str:

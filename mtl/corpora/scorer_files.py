@@ -50,8 +50,9 @@ def export(
         raise InputError(
             f"export: {len(gold)} gold sentences but {len(predicted)} predicted ones; pass the same"
         )
+    layers = {task.name: task.standard or task.layer for task in tasks}
     for task in tasks:
-        if not _files_of(task.layer):
+        if not _files_of(layers[task.name]):
             raise InputError(
                 f"export: no official scorer reads {task.layer} ({task.name}); there are formats for "
                 f"{', '.join(_FORMATS)}"
@@ -59,25 +60,27 @@ def export(
     paths: list[Path] = []
     left_out: Counter[str] = Counter()
     for task in tasks:
-        pairs = [pair for pair in zip(gold, predicted, strict=True) if task.annotated(pair[0])]
+        layer = layers[task.name]
+        annotated = (pair for pair in zip(gold, predicted, strict=True) if task.annotated(pair[0]))
+        pairs = [(task.seen(true), task.seen(guess)) for true, guess in annotated]
         for pair in pairs:
-            _check(*pair, task.layer)
-        files = _files_of(task.layer)
+            _check(*pair, layer)
+        files = _files_of(layer)
         texts: dict[str, list[str]] = {suffix: [] for suffix in files}
         beyond: list[str] = []
         for true, guess in pairs:
             pair = (
-                _writable(true, task.layer, "gold", left_out),
-                _writable(guess, task.layer, "prediction", left_out),
+                _writable(true, layer, "gold", left_out),
+                _writable(guess, layer, "prediction", left_out),
             )
             written = [write(*pair) for write in files.values()]
-            if task.layer in LIMITS and LIMITS[task.layer].exceeded(pair, written):
+            if layer in LIMITS and LIMITS[layer].exceeded(pair, written):
                 beyond.append(true.id)
                 continue
             for of_file, text in zip(texts.values(), written, strict=True):
                 of_file.append(text)
         if beyond:
-            left_out[f"{LIMITS[task.layer].name}; the first is '{beyond[0]}'"] = len(beyond)
+            left_out[f"{LIMITS[layer].name}; the first is '{beyond[0]}'"] = len(beyond)
         for suffix, of_file in texts.items():
             path = folder / f"{task.name}.{suffix}"
             if of_file:

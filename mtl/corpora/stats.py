@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mtl.corpora.readers import read
 from mtl.corpora.splits import split_files
-from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.catalogue import STRUCTURED, TASKS, named_in
 from mtl.tasks.sentence import Sentence
 
 Numbers = dict[str, int | dict[str, int]]
@@ -35,7 +35,7 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
     Tasks on whole sentences are left out where no sentence is annotated for them.
     """
     numbers: Numbers = {"sentences": len(sentences), "words": sum(map(len, sentences))}
-    for name, kind in TASKS.items():
+    for name, kind in (TASKS | named_in(sentences)).items():
         if not kind.layers:
             continue  # reads the words alone
         task = kind()

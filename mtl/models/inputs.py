@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
-from mtl.corpora.load import load_split
+from mtl.corpora.load import Tasks, load_split
 from mtl.corpora.readers import files, read
 from mtl.tasks.sentence import Sentence
 
@@ -59,7 +59,7 @@ class InputCache:
         default_factory=dict, repr=False
     )
 
-    def split(self, config: CorpusConfig, tasks: Sequence[str], split: str) -> list[Sentence]:
+    def split(self, config: CorpusConfig, tasks: Tasks, split: str) -> list[Sentence]:
         """The sentences of one split, with the layers of the chosen tasks; see `load_split`."""
         return load_split(config, tasks, split, self._read)
 

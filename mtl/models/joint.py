@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from mtl.config.instances import kind_of
 from mtl.errors import InputError
 from mtl.files import checksum, write_json, write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, shown, whole_number
@@ -35,13 +36,11 @@ from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_o
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
 from mtl.models.translations import translations
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.translator import Translator
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import task_of
 
 _WEIGHTS = "decoders.safetensors"
 _WRITTEN = (
@@ -188,7 +187,7 @@ class JointModel(nn.Module):
             decoder = self.decoder(name)
             with_gold = None
             if given:
-                gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
+                gold = [self.tasks[name].seen(batch.sentences[row]) for row in batch.rows[name].tolist()]
                 with_gold = decoder.decode_given(output.scores, output.mask, gold)
             decoded[name] = Decoded(decoder.decode(output.scores, output.mask), with_gold)
         return decoded
@@ -356,6 +355,11 @@ class JointModel(nn.Module):
             "tasks": {name: dataclasses.asdict(task) for name, task in self.tasks.items()},
             "gates": None if self.gates is None else self.gates.configuration(),
         }
+        named = {name: task for name, task in self.tasks.items() if task.standard}
+        if named:
+            description["instances"] = {
+                name: {"kind": task.kind, "layer": task.layer} for name, task in named.items()
+            }
         if self.owners is not None:
             description["owners"] = owners_as_rows(self.owners)
         weights = {
@@ -408,7 +412,10 @@ class JointModel(nn.Module):
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())
             names = json.loads((folder / "labels.json").read_text())
-            tasks = {name: TASKS[task_of(name)](**fields) for name, fields in description["tasks"].items()}
+            instances = description.get("instances")
+            tasks = {
+                name: kind_of(name, instances)(**fields) for name, fields in description["tasks"].items()
+            }
             labels = {name: Labels(names[name]) for name in tasks}
             gates = None if description["gates"] is None else gates_from(description["gates"])
             owners = owners_from_rows(description["owners"]) if "owners" in description else None

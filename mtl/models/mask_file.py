@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.config.schema import NAMES, GateScope
-from mtl.errors import InputError, did_you_mean
+from mtl.config.schema import GateScope
+from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.models.known_encoders import encoder_shape
 
@@ -27,14 +27,11 @@ def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
 def check_masks(path: Path, scope: GateScope, tasks: Sequence[str]) -> pl.DataFrame:
     """The masks of a file for these tasks, the run's, as `read_masks` gives them.
 
-    Raises `InputError` if the file has no mask for one of the tasks, has one for a task that is not in the
-    catalogue or, in the scope `shared`, has different masks for these tasks.
+    Raises `InputError` if the file has no mask for one of the tasks or, in the scope `shared`, has different
+    masks for these tasks.
     """
     masks = read_masks(path)
     there = masks["task"].unique(maintain_order=True).to_list()
-    for task in there:
-        if task not in NAMES:
-            raise InputError(f"{path} has a mask for an unknown task: '{task}'{did_you_mean(task, NAMES)}")
     absent = [task for task in tasks if task not in there]
     if absent:
         raise InputError(

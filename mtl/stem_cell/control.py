@@ -26,6 +26,7 @@ class Control(Task):
     too, and 1 / `classes` of them are right by chance, so that the accuracy cannot reach 100.
     """
 
+    kind: ClassVar[str] = "control"
     name: ClassVar[str] = "control"
     layers: ClassVar[tuple[str, ...]] = ()
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"

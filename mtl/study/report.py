@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 import polars as pl
 from rich.console import Console
 
-from mtl.config.schema import DEFAULT_TASKS
+from mtl.config.instances import kind_of, on_words
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
@@ -77,7 +77,8 @@ def _figures(
             if job.config.gates.scope == "per_task":
                 per_task.add(job.grid_cell)
         if job.probes is not None:
-            for task in (name for name in tasks or DEFAULT_TASKS if name in DEFAULT_TASKS):
+            kinds = {name: kind_of(name, job.config.instances) for name in tasks or job.config.tasks}
+            for task in (name for name, kind in kinds.items() if on_words([kind])):
                 probed.setdefault(task, []).append(study.run(job.name))
     for (cell, tasks), folders in masked.items():
         title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")

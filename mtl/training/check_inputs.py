@@ -45,14 +45,14 @@ def check_inputs(
             if key in seen:
                 continue
             seen.add(key)
-            refuse_shared(config.corpus, (name,))
+            refuse_shared(config.corpus, {name: task})
             splits = {}
             for split in SPLITS:
                 annotated = split != "test"  # test may be without gold annotation
                 if inputs is None:
                     require_first_sentence(config.corpus, name, task, split, annotated)
                     continue
-                splits[split] = inputs.split(config.corpus, (name,), split)
+                splits[split] = inputs.split(config.corpus, {name: task}, split)
                 if annotated:
                     require_layers(splits[split], {name: task}, split)
             refuse(Look(splits, {name: task}))

@@ -23,7 +23,6 @@ from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
 from mtl.runs.folder.run import Run, mapping_of
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
@@ -43,19 +42,23 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
     if config.init_from is None:
         return config
     default = TrainConfig()
-    inherited: dict[str, Any] = {}
+    inherited: dict[str, Any] = {"instances": dict(config.instances)}
     for name, settings in _inherited_sections(config).items():
-        section = plain(dataclasses.asdict(getattr(config, name)))
-        defaults = plain(dataclasses.asdict(getattr(default, name)))
+        section = _section(config, name)
+        if name in _GROUPS:
+            defaults = _section(default, name)
+        else:
+            defaults = plain(dataclasses.asdict(type(config.task(name))()))
         _refuse_others(
             config, name, {key: section[key] for key in settings if section[key] != defaults[key]}, settings
         )
         values = dict(settings)
         if name == "encoder" and _same_encoder(config.encoder.name, values.get("name")):
             values["name"] = config.encoder.name
-        inherited[name] = (
-            TASKS[name](**values) if name in TASKS else dataclasses.replace(getattr(config, name), **values)
-        )
+        if name in config.instances:
+            inherited["instances"][name] = dataclasses.replace(config.instances[name], **values)
+        else:
+            inherited[name] = dataclasses.replace(getattr(config, name), **values)
     return dataclasses.replace(config, **inherited)
 
 
@@ -69,8 +72,20 @@ def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
     if config.init_from is None:
         return
     for name, settings in _inherited_sections(config).items():
-        section, keys = plain(dataclasses.asdict(getattr(config, name))), given.get(name) or {}
+        keys = (given.get("instances") or {}).get(name) if name in config.instances else given.get(name)
+        section, keys = _section(config, name), keys or {}
         _refuse_others(config, name, {key: section[key] for key in settings if key in keys}, settings)
+
+
+_GROUPS = ("encoder", "seq2seq")
+"""Sections of a configuration that come with a run to start from, beside those of its tasks."""
+
+
+def _section(config: TrainConfig, name: str) -> dict[str, Any]:
+    """The settings of a section, or of a task, as plain values."""
+    section = getattr(config, name) if name in _GROUPS else config.task(name)
+    values: dict[str, Any] = plain(dataclasses.asdict(section))
+    return values
 
 
 def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:

@@ -131,7 +131,7 @@ def _train(
     config = with_settings_of_source(config)
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
-    corpus = corpus_fingerprint(config.corpus, tuple(tasks))
+    corpus = corpus_fingerprint(config.corpus, tasks)
     masks = _masks_fingerprint(config, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
@@ -148,8 +148,8 @@ def _train(
     if not trained:  # before any corpus is read, so that a model that does not fit is refused at once
         pl.seed_everything(config.seed, verbose=False)
         start = load_start(config, tasks, inputs, console)
-    refuse_shared(config.corpus, tuple(tasks))
-    splits = {split: inputs.split(config.corpus, tuple(tasks), split) for split in ("train", "dev", "test")}
+    refuse_shared(config.corpus, tasks)
+    splits = {split: inputs.split(config.corpus, tasks, split) for split in ("train", "dev", "test")}
     longest = config.batch.max_words
     for split in ("dev", "test"):
         require_limit(splits[split], longest, split)
@@ -329,7 +329,7 @@ def _provenance(config: TrainConfig, corpus: str, masks: str | None, encoder: st
         "versions": versions(),
         "git": git_revision(),
         "corpus_fingerprint": corpus,
-        "corpus_fingerprints": corpus_fingerprints(config.corpus, tuple(config.tasks)),
+        "corpus_fingerprints": corpus_fingerprints(config.corpus, config.chosen()),
         "origins": recorded_origins(plain(dataclasses.asdict(config))),
         **({} if (draw := _draw(config)) is None else {"draw": draw}),
         **({} if masks is None else {"masks_fingerprint": masks}),

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mtl.probes.measures import chance
-from mtl.probes.measures.corpus import ProbeSettings, tasks_probed_by
-from mtl.probes.measures.items import PROBE_TARGETS, Items, Placed
+from mtl.probes.measures.corpus import ProbeSettings
+from mtl.probes.measures.items import Items, Placed
 from mtl.probes.measures.probe import Probe
 from mtl.probes.measures.record import HeadRecords, ragged
 from mtl.probes.tables import heads_table as table
@@ -90,13 +90,13 @@ class AttentionProbe(Probe):
 
 def probes(settings: ProbeSettings) -> Iterator[Probe]:
     """A probe for each task that is probed by attention."""
-    for task in tasks_probed_by("attention", settings.tasks):
+    for task in settings.corpus.probed_by("attention", settings.tasks):
         yield AttentionProbe(
             task,
             settings.corpus.items[task],
             settings.layers,
             settings.heads,
-            root=PROBE_TARGETS[task].root,
+            root=settings.corpus.targets[task].root,
             final=settings.final_special,
             causal=settings.causal,
         )

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from mtl.probes.measures import chance
 from mtl.probes.measures.attention import shares, summed
-from mtl.probes.measures.corpus import ProbeSettings, tasks_probed_by
+from mtl.probes.measures.corpus import ProbeSettings
 from mtl.probes.measures.items import Items, Placed
 from mtl.probes.measures.probe import FittedProbe, Probe
 from mtl.probes.measures.record import HeadRecords, ragged
@@ -133,7 +133,7 @@ class ClusteringProbe(FittedProbe):
 def probes(settings: ProbeSettings) -> Iterator[Probe]:
     """A probe for each task that is probed by clustering."""
     corpus = settings.corpus
-    for task in tasks_probed_by("clustering", settings.tasks):
+    for task in corpus.probed_by("clustering", settings.tasks):
         yield ClusteringProbe(
             task,
             corpus.items[task],

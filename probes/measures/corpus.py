@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mtl.probes.measures.items import PROBE_TARGETS, Items, index
+from mtl.probes.measures.items import PROBE_TARGETS, Items, ProbeTarget, index
 from mtl.tasks.sentence import Sentence
 
 FREQUENT = 500
@@ -29,6 +29,8 @@ class ProbeCorpus:
     fitted: Mapping[str, Items]
     choice: str
     """Where centroids and word frequencies come from: `self` or `train`."""
+    targets: Mapping[str, ProbeTarget]
+    """By task what its items are."""
 
     @classmethod
     def index(
@@ -36,20 +38,21 @@ class ProbeCorpus:
         sentences: Sequence[Sentence],
         fitted_sentences: Sequence[Sentence] | None = None,
         choice: str = "self",
+        targets: Mapping[str, ProbeTarget] = PROBE_TARGETS,
     ) -> ProbeCorpus:
-        """Index all tasks that have something to probe for.
+        """Index all tasks that have something to probe for; `targets` are the items of each.
 
         Raises `ValueError` if none has, or if a task has no item among `fitted_sentences`.
         """
-        items = {name: index(sentences, target.items) for name, target in PROBE_TARGETS.items()}
+        items = {name: index(sentences, target.items) for name, target in targets.items()}
         items = {name: indexed for name, indexed in items.items() if len(indexed)}
         if not items:
             raise ValueError(f"none of {len(sentences)} sentences has an annotation to probe for")
         if fitted_sentences is None:
-            return cls(sentences, items, None, items, choice)
+            return cls(sentences, items, None, items, choice, targets)
         fitted: dict[str, Items] = {}
-        for name in tasks_probed_by("clustering", items):
-            items_of = PROBE_TARGETS[name].items
+        for name in (name for name in items if targets[name].by == "clustering"):
+            items_of = targets[name].items
             labels = {*items[name].names, *index(fitted_sentences, items_of).names}
             items[name] = index(sentences, items_of, labels)
             fitted[name] = index(fitted_sentences, items_of, labels)
@@ -57,7 +60,11 @@ class ProbeCorpus:
                 raise ValueError(
                     f"no sentence to take centroids from is annotated for {name}: use --centroids=self"
                 )
-        return cls(sentences, items, fitted_sentences, fitted, choice)
+        return cls(sentences, items, fitted_sentences, fitted, choice, targets)
+
+    def probed_by(self, way: Literal["attention", "clustering"], tasks: Sequence[str]) -> list[str]:
+        """The tasks that are probed by attention, or by clustering."""
+        return [name for name in tasks if self.targets[name].by == way]
 
     def rarest(self) -> Tensor:
         """The place of the rarest word of each sentence; see `rarest_words`."""
@@ -86,13 +93,6 @@ class ProbeSettings:
     """Whether heads see no later words."""
     draws: int = 0
     """Random projections of each layer's input in the records."""
-
-
-def tasks_probed_by(
-    way: Literal["attention", "clustering"], tasks: Sequence[str] | Mapping[str, object]
-) -> list[str]:
-    """The tasks that are probed by attention, or by clustering."""
-    return [name for name in tasks if PROBE_TARGETS[name].by == way]
 
 
 def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:

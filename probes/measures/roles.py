@@ -159,6 +159,6 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
     yield ConfidenceProbe(mask, layers, heads)
     yield PositionalProbe(mask, layers, heads)
     yield RareWordProbe(mask, corpus.rarest(), layers, heads, choice=corpus.choice, causal=causal)
-    if "dep" in settings.tasks:
-        items = corpus.items["dep"]
-        yield SyntacticProbe("dep", items, layers, heads, final=settings.final_special, causal=causal)
+    for task in (task for task in settings.tasks if corpus.targets[task].root):
+        items = corpus.items[task]
+        yield SyntacticProbe(task, items, layers, heads, final=settings.final_special, causal=causal)

@@ -25,8 +25,9 @@ class ArgumentScores(TaskMetric):
     counts: Tensor
     given: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, layer: str = "frames") -> None:
         super().__init__()
+        self.layer = layer
         # Rows: end to end, predicates, predicates given; columns: correct, predicted, gold.
         self.add_state("counts", torch.zeros(3, 3, dtype=torch.long), dist_reduce_fx="sum")
         self.add_state("given", torch.tensor(0), dist_reduce_fx="sum")
@@ -40,8 +41,9 @@ class ArgumentScores(TaskMetric):
         counts = np.zeros((3, 3), dtype=np.int64)
         counts[:2] = self.sentence_counts(predicted, gold).sum(0).reshape(2, 3)
         for index, sentence in enumerate(gold):
-            if given is not None and sentence.frames is not None:
-                counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(sentence.frames))
+            frames = sentence.layer(self.layer)
+            if given is not None and frames is not None:
+                counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(frames))
         self.counts += torch.from_numpy(counts).to(self.counts.device)
         self.given += given is not None
 
@@ -57,9 +59,10 @@ class ArgumentScores(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 6), dtype=np.int64)
         for row, frames, sentence in zip(counts, predicted, gold, strict=True):
-            if sentence.frames is None:
+            of_gold = sentence.layer(self.layer)
+            if of_gold is None:
                 continue
-            guess, true = _by_predicate(frames), _by_predicate(sentence.frames)
+            guess, true = _by_predicate(frames), _by_predicate(of_gold)
             row[:] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
         return counts
 

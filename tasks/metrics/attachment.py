@@ -24,8 +24,9 @@ class AttachmentScores(TaskMetric):
     las: Tensor
     las_subtypes: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, layer: str = "arcs") -> None:
         super().__init__()
+        self.layer = layer
         for name in ("words", "uas", "las", "las_subtypes"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
@@ -47,9 +48,9 @@ class AttachmentScores(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 4), dtype=np.int64)
         for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            if sentence.arcs is None:
+            arcs = sentence.layer(self.layer)
+            if arcs is None:
                 continue
-            arcs = sentence.arcs
             attached = labelled = labelled_fully = 0
             for head, relation, gold_head, gold_relation in zip(
                 guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True

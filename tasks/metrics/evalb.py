@@ -45,8 +45,9 @@ class BracketScores(TaskMetric):
     exact: Tensor
     sentences: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, layer: str = "tree") -> None:
         super().__init__()
+        self.layer = layer
         for name in ("matched", "predicted", "gold", "exact", "sentences"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
@@ -77,14 +78,15 @@ class BracketScores(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 5), dtype=np.int64)
         for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            if sentence.tree is None:
+            tree = sentence.layer(self.layer)
+            if tree is None:
                 continue
-            scored = (leaf.label not in DELETED for leaf in sentence.tree.leaves())
+            scored = (leaf.label not in DELETED for leaf in tree.leaves())
             scored_before = list(accumulate(scored, initial=0))
             if scored_before[-1] == 0:
                 continue  # EVALB skips sentences of nothing but deleted words
             guessed = scored_brackets(guess, scored_before)
-            true = scored_brackets(constituents(sentence.tree), scored_before)
+            true = scored_brackets(constituents(tree), scored_before)
             row[:] = (guessed & true).total(), guessed.total(), true.total(), guessed == true, 1
         return counts
 

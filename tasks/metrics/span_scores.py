@@ -22,8 +22,9 @@ class SpanScores(TaskMetric):
     gold: Tensor
     records: list[Tensor]
 
-    def __init__(self) -> None:
+    def __init__(self, layer: str = "entities") -> None:
         super().__init__()
+        self.layer = layer
         for name in ("correct", "predicted", "gold"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
         # Ranks may meet different types, so the counts of a type are sent with its name (`_spell`).
@@ -37,9 +38,10 @@ class SpanScores(TaskMetric):
     ) -> None:
         counts: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
         for guess, sentence in zip(predicted, gold, strict=True):
-            if sentence.entities is None or not (guess or sentence.entities):
+            of_gold = sentence.layer(self.layer)
+            if of_gold is None or not (guess or of_gold):
                 continue
-            guessed, true = set(guess), set(sentence.entities)
+            guessed, true = set(guess), set(of_gold)
             for counter, spans in zip(counts, (guessed & true, guessed, true), strict=True):
                 counter.update([span.label for span in spans])
         for total, counter in zip((self.correct, self.predicted, self.gold), counts, strict=True):
@@ -60,8 +62,8 @@ class SpanScores(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 3), dtype=np.int64)
         for row, spans, sentence in zip(counts, predicted, gold, strict=True):
-            if sentence.entities is not None:
-                guessed, true = set(spans), set(sentence.entities)
+            if (of_gold := sentence.layer(self.layer)) is not None:
+                guessed, true = set(spans), set(of_gold)
                 row[:] = len(guessed & true), len(guessed), len(true)
         return counts
 

@@ -52,5 +52,5 @@ class Start:
 
 def sentences_key(trained: TrainedRun, task: str) -> list[object]:
     """Values that identify the sentences that a task is measured on."""
-    files = corpus_fingerprint(trained.source, (task,), (trained.split,))
+    files = corpus_fingerprint(trained.source, {task: trained.tasks[task]}, (trained.split,))
     return [files, trained.split, len(trained.corpus)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from mtl.models.head_scales import Mask
 from mtl.models.tapped import WordReader
 from mtl.probes.measures import passes
 from mtl.probes.measures.corpus import ProbeCorpus, ProbeSettings
+from mtl.probes.measures.items import PROBE_TARGETS, ProbeTarget
 from mtl.probes.measures.probe import FittedProbe
 from mtl.probes.measures.projection import DRAWS, random_projections
 from mtl.probes.measures.record import HeadRecords
@@ -24,10 +25,12 @@ def index_corpus(
     sentences: Sequence[Sentence],
     fitted_sentences: Sequence[Sentence] | None = None,
     choice: str = "self",
+    targets: Mapping[str, ProbeTarget] = PROBE_TARGETS,
 ) -> ProbeCorpus:
-    """A corpus indexed for probing; raises `InputError` if there is nothing to probe for."""
+    """A corpus indexed for probing (`ProbeCorpus.index`); raises `InputError` without anything to
+    probe for."""
     with as_input_error():
-        return ProbeCorpus.index(sentences, fitted_sentences, choice)
+        return ProbeCorpus.index(sentences, fitted_sentences, choice, targets)
 
 
 def probe(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import polars as pl
 
 from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.config.instances import Instance
 from mtl.config.parse import read_configuration
 from mtl.config.random_labels import DRAWN
 from mtl.config.schema import CorpusConfig, TrainConfig
@@ -25,12 +26,13 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import open_target
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.tapped import WordReader
-from mtl.probes.measures.items import PROBE_TARGETS
+from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, target_of
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.run import git_revision, versions
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 from mtl.tasks.variants import task_of
 
 Split = Literal["train", "dev", "test"]
@@ -64,6 +66,7 @@ def probe_run(
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
     revision: str | None = None,
+    instances: Mapping[str, Instance] | None = None,
     material: InputCache | None = None,
     progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
 ) -> ProbeResult:
@@ -84,6 +87,7 @@ def probe_run(
         accelerator: Device.
         precision: Precision of the transformer's computations.
         revision: A branch, tag or commit of a model or an encoder on the hub.
+        instances: Tasks with names of your own (`TrainConfig.instances`); `None`: those of the run's model.
         material: Reads corpora.
         progress: Receives the number of sentences to observe, and gives a function that receives how many
             more are done.
@@ -97,8 +101,6 @@ def probe_run(
         raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
     if tasks is not None and not is_iterable(tasks):
         raise InputError(f"tasks={shown(tasks)}: use a list of tasks")
-    for name in () if tasks is None else tasks:
-        one_of(name, "tasks", PROBE_TARGETS)
     for value, what, kind in (
         (split, "split", Split), (centroids, "centroids", Centroids),
         (accelerator, "accelerator", Accelerator), (precision, "precision", Precision),
@@ -110,23 +112,33 @@ def probe_run(
         check_place((out or Path(target)) / "heads.parquet")
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
+    named = {name: made.task(name) for name, made in (instances or {}).items()}
+    named |= {} if model is None else {name: task for name, task in model.tasks.items() if task.standard}
+    named = {name: task for name, task in named.items() if task.kind in BY_KIND}
+    targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+    for name in () if tasks is None else tasks:
+        one_of(name, "tasks", targets)
     left_out: list[str] = []
     notes: list[str] = []
     if encoder.without:
         kinds = " and ".join(encoder.without)
         left_out.append(f"heads of {kinds} attention: words of the annotated source do not attend by them")
     elif model is not None:
-        left_out += [_without_target(name) for name in model.tasks if task_of(name) not in PROBE_TARGETS]
-    tasks = [name for name in _tasks_with_files(source) if tasks is None or name in tasks]
+        probed = [task_of(name) in targets for name in model.tasks]
+        left_out += [
+            _without_target(task) for task, has in zip(model.tasks.values(), probed, strict=True) if not has
+        ]
+    tasks = [name for name in _tasks_with_files(source, named) if tasks is None or name in tasks]
     if not tasks:
         raise InputError(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
-            f"({', '.join(PROBE_TARGETS)}); use --corpus=FOLDER with annotated sentences"
+            f"({', '.join(targets)}); use --corpus=FOLDER with annotated sentences"
         )
-    sentences = _single(material.split(source, tasks, split))
+    read_for = {name: named.get(name) or TASKS[name]() for name in tasks}
+    sentences = _single(material.split(source, read_for, split))
     fitted = None
     if centroids == "train" and split != "train":
-        fitted = _single(material.split(source, tasks, "train"))
+        fitted = _single(material.split(source, read_for, "train"))
     if encoder.without:
         read = [_readable(encoder.tokenizer, sentences, split)]
         if fitted is not None:
@@ -135,7 +147,7 @@ def probe_run(
         sentences = read[0].sentences
         left_out += [line for part in read for line in part.left_out]
         notes += [line for part in read for line in part.notes]
-    corpus = index_corpus(sentences, fitted, centroids)
+    corpus = index_corpus(sentences, fitted, centroids, targets)
     annotated = tuple(corpus.items)
     chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
@@ -156,7 +168,7 @@ def probe_run(
         "target": target,
         "split": split,
         "sentences": str(len(sentences)),
-        "corpus": corpus_fingerprint(source, tasks, (split,) if fitted is None else (split, "train")),
+        "corpus": corpus_fingerprint(source, read_for, (split,) if fitted is None else (split, "train")),
         "masks": str(masks and model is not None and model.gates is not None).lower(),
         "centroids": centroids,
         "final_special": str(final_special).lower(),
@@ -169,13 +181,13 @@ def probe_run(
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 
 
-def _without_target(name: str) -> str:
+def _without_target(task: Task) -> str:
     """Why heads cannot be probed for a task."""
-    if task_of(name) in DRAWN:
-        return f"{name}: its labels are random: no head is probed for them"
-    if TASKS[task_of(name)].loss_unit == "word":
-        return f"{name}: no probe is for its labels"
-    return f"{name}: it labels no words, which is what heads are probed for"
+    if task.name in DRAWN:
+        return f"{task.name}: its labels are random: no head is probed for them"
+    if task.loss_unit == "word":
+        return f"{task.name}: no probe is for its labels"
+    return f"{task.name}: it labels no words, which is what heads are probed for"
 
 
 def _opened(
@@ -223,10 +235,12 @@ def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: 
     return _Readable(readable, left_out, notes)
 
 
-def _tasks_with_files(source: CorpusConfig) -> tuple[str, ...]:
+def _tasks_with_files(source: CorpusConfig, named: Iterable[str]) -> tuple[str, ...]:
     """The tasks that a corpus may have annotations for."""
     return tuple(
-        name for name in PROBE_TARGETS if source.path is not None or getattr(source, name) is not None
+        name
+        for name in (*PROBE_TARGETS, *named)
+        if source.path is not None or source.files_of(name) is not None
     )
 
 

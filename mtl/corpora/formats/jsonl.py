@@ -15,12 +15,12 @@ from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
 from mtl.files import write_text
-from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
+from mtl.tasks.sentence import FIELDS, ON_WORDS, Arcs, Frame, Label, Layer, Sentence, Span
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
-_KEYS = ("id", "text", "words", "upos", "tags", "entities", "arcs", "tree", "frames", "labels", "second")
+_KEYS = ("id", "text", "words", *ON_WORDS, "labels", "layers", "second")
 _SKIPPED = "skipped"
 """Why `mtl predict` did not annotate a line; its record may be without words, and is no sentence then."""
 SKIPPED = "sentence that 'mtl predict' skipped"
@@ -83,27 +83,62 @@ def to_line(sentence: Sentence, skipped: str | None = None) -> str:
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
     """A sentence as the object of its line."""
-    arcs, frames = sentence.arcs, sentence.frames
     return {
         "id": sentence.id,
         # Only where it is known, as in text that was split into words by this program.
         **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
-        "upos": sentence.upos,
-        "tags": sentence.tags,
-        "entities": sentence.entities,
-        "arcs": None if arcs is None else {"heads": arcs.heads, "relations": arcs.relations},
-        "tree": None if sentence.tree is None else to_brackets(sentence.tree),
-        "frames": None
-        if frames is None
-        else [
-            {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
-            for frame in frames
-        ],
+        **{layer: layer_to_json(getattr(sentence, layer)) for layer in ON_WORDS},
         # Not as null: files without labels stay as they were before there were any.
         **({} if sentence.labels is None else {"labels": dict(sentence.labels)}),
+        **(
+            {}
+            if sentence.named is None
+            else {"layers": {name: layer_to_json(value) for name, value in sentence.named}}
+        ),
         **({} if sentence.second is None else {"second": sentence.second}),
     }
+
+
+def layer_to_json(value: Any) -> Any:
+    """A layer as JSON, whose shape says what it is."""
+    if isinstance(value, Arcs):
+        return {"heads": value.heads, "relations": value.relations}
+    if isinstance(value, Tree):
+        return to_brackets(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Frame):
+        return [
+            {"predicate": frame.predicate, "sense": frame.sense, "arguments": frame.arguments}
+            for frame in value
+        ]
+    return value
+
+
+def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
+    """Layers with names of their own; the shape of each says what it holds."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError("'layers' must be an object with a layer of annotation per name")
+    layers = []
+    for name, of_name in sorted(value.items()):
+        if name in FIELDS or not name:
+            raise ValueError(f"'layers' has '{name}', which is a key of its own; use another name")
+        if of_name is not None:
+            layers.append(Layer(name, _layer(name, of_name, words)))
+    return tuple(layers) or None
+
+
+def _layer(name: str, value: Any, words: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return tree_from(value, words)
+    if isinstance(value, dict):
+        return _arcs(value, words)
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return _strings({name: value}, name, words)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return frames_from(value, words)
+    return _spans(value, name, words)
 
 
 def from_json(record: Any, place: str = "") -> Sentence:
@@ -132,11 +167,12 @@ def from_json(record: Any, place: str = "") -> Sentence:
         tree=None if record.get("tree") is None else tree_from(record["tree"], words),
         frames=None if record.get("frames") is None else frames_from(record["frames"], words),
         labels=labels,
+        named=_named(record.get("layers"), words),
         second=_second(record.get("second"), words),
         id=name,
         text=text,
         place=place,
-        notes=(SKIPPED,) if _SKIPPED in record else (),
+        notes=((SKIPPED,) if _SKIPPED in record else ()) + _misspelt(labels),
     )
     problem = fault(sentence)
     if problem is not None:
@@ -249,14 +285,17 @@ def _labels(value: Any) -> tuple[Label, ...] | None:
         return None
     if not isinstance(value, dict) or not value:
         raise ValueError("'labels' must be an object with a class or a number per task")
-    known = (*SENTENCE_TASKS, Translate.name)
     for task in value:
-        if task not in known:
-            raise ValueError(
-                f"'labels' names {task!r}, which is no task on sentences"
-                f"{did_you_mean(task, known, '')} ({', '.join(known)})"
-            )
+        if task in FIELDS or not task:
+            raise ValueError(f"'labels' names {task!r}, which is a key of its own; use another name")
     return tuple(Label(task, value[task]) for task in sorted(value))
+
+
+def _misspelt(labels: tuple[Label, ...] | None) -> tuple[str, ...]:
+    """A note on each label whose task has nearly the name of one that comes with the program."""
+    unknown = [label.task for label in labels or () if label.task not in TASKS]
+    meant = {name: did_you_mean(name, SENTENCE_TASKS, "") for name in unknown}
+    return tuple(f"sentence with a label of '{name}'{hint}" for name, hint in meant.items() if hint)
 
 
 def _second(value: Any, words: tuple[str, ...]) -> int | None:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.classify import Classify
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import ON_WORDS, Arcs, Frame, Label, Sentence, Span
 from mtl.tasks.translate import Translate
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-_WORD_LAYERS = ("tags", "upos", "entities", "arcs", "tree", "frames")
 
 
 class Fault(NamedTuple):
@@ -67,10 +67,11 @@ def fault(sentence: Sentence) -> Fault | None:
         if message is not None:
             return Fault(None, f"the label of {label_of_all.task}: {message}")
     if sentence.second is not None:
-        for layer in _WORD_LAYERS:
-            if getattr(sentence, layer) is not None:
+        for layer in (*ON_WORDS, *(layer.name for layer in sentence.named or ())):
+            if sentence.layer(layer) is not None:
                 return Fault(None, f"a pair of sentences has labels only: take '{layer}' or 'second' out")
-    return None if sentence.arcs is None else _arcs_fault(sentence.arcs.heads)
+    trees = [arcs for layer in sentence.layers if isinstance(arcs := sentence.layer(layer), Arcs)]
+    return next(filter(None, (_arcs_fault(arcs.heads) for arcs in trees)), None)
 
 
 def _sentence_label_fault(label: Label) -> str | None:
@@ -79,7 +80,8 @@ def _sentence_label_fault(label: Label) -> str | None:
             return f"{label.value!r} is no text; write it in quotes"
         control = CONTROL.search(label.value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
-    message = SENTENCE_TASKS[label.task].fault(label.value)
+    kind = SENTENCE_TASKS.get(label.task, Classify if isinstance(label.value, str) else Regress)
+    message = kind.fault(label.value)
     if message is not None:
         return message
     return _label_fault(label.value) if isinstance(label.value, str) else None
@@ -87,23 +89,26 @@ def _sentence_label_fault(label: Label) -> str | None:
 
 def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every layer with one label per word, by its key in JSON."""
-    if sentence.tags is not None:
-        yield "tags", sentence.tags
-    if sentence.upos is not None:
-        yield "upos", sentence.upos
-    if sentence.arcs is not None:
-        yield "relations", sentence.arcs.relations
+    for name in sentence.layers:
+        value = sentence.layer(name)
+        if isinstance(value, Arcs):
+            yield "relations" if name == "arcs" else name, value.relations
+        elif isinstance(value, tuple) and value and isinstance(value[0], str):
+            yield name, value
 
 
 def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
-    """Every label of entities and frames with its key in JSON and its first word."""
-    for start, _, label in sentence.entities or ():
-        yield "entities", start, label
-    for frame in sentence.frames or ():
-        if frame.sense is not None:
-            yield "sense", frame.predicate, frame.sense
-        for start, _, label in frame.arguments:
-            yield "arguments", start, label
+    """Every label of spans and frames with its key in JSON and its first word."""
+    for name in sentence.layers:
+        value = sentence.layer(name)
+        for item in value if isinstance(value, tuple) else ():
+            if isinstance(item, Span):
+                yield name, item.start, item.label
+            elif isinstance(item, Frame):
+                if item.sense is not None:
+                    yield "sense", item.predicate, item.sense
+                for start, _, label in item.arguments:
+                    yield "arguments", start, label
 
 
 @lru_cache(maxsize=100_000)

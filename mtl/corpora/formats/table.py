@@ -14,6 +14,8 @@ from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.jsonl import iterate_jsonl
+from mtl.corpora.formats.label_columns import ROLES as LABEL_ROLES
+from mtl.corpora.formats.label_columns import read_label_columns
 from mtl.corpora.formats.parallel import read_parallel
 from mtl.errors import InputError, did_you_mean
 from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
@@ -69,6 +71,7 @@ FORMATS = {
     "uner": Format(
         partial(read_conll2003, scheme="IOB2", columns={"word": 2, "entity": 3}), ("*.iob2",), ("entities",)
     ),
+    "columns": Format(read_label_columns, _COLUMNS, ("tags",), LABEL_ROLES),
     "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),
     "brackets-verbatim": Format(partial(read_brackets, clean=False), _BRACKETS, ("tags", "tree")),
     "conll2005": Format(read_conll2005, ("*.props",), ("frames",)),
@@ -76,9 +79,9 @@ FORMATS = {
     "glue": Format(unnamed_task, _GLUE, ()),
     **{f"glue-{name}": Format(partial(read_glue, task=name), _GLUE, (name,)) for name in SENTENCE_TASKS},
 }
-"""`-upos`: universal tags as tags; `-iob1` and its like: the scheme declared, not detected; `-lenient`: tags
-that break it repaired; `-verbatim`: with traces and function tags; `glue-TASK`: labels of that task (`glue`
-under `corpus.TASK`)."""
+"""`columns`: a label of any sort per word; `-upos`: universal tags as tags; `-iob1` and its like: the scheme
+declared, not detected; `-lenient`: tags that break it repaired; `-verbatim`: with traces and function tags;
+`glue-TASK`: labels of that task (`glue` under `corpus.TASK`)."""
 
 
 def format_of(name: str) -> Format:

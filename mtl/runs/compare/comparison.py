@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from mtl.config.instances import kind_of
 from mtl.errors import InputError, counted
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
@@ -18,8 +19,6 @@ from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
-from mtl.tasks.catalogue import TASKS
-from mtl.tasks.variants import task_of
 
 _INTERVALS = ("sentences", "seeds", "both")
 SCHEMA = pl.Schema(
@@ -83,7 +82,8 @@ def compare_runs(
             for where, side in zip(("before", "after"), chosen, strict=True)
             if len(names := _setups(side)) > 1
         ]
-        task = TASKS[task_of(name)]
+        config = next(iter(sides[0].values()))
+        task = kind_of(name, config.get("instances"))
         result = compare(counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed)
         rows.append(
             {

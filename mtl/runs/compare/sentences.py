@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mtl.config.effective import reference
+from mtl.config.instances import kind_of
 from mtl.config.schema import Files
 from mtl.runs.folder.content import Content
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.variants import tasks_of
 
 _SPLITS = ("train", "dev", "test")
@@ -23,7 +23,8 @@ def sentences_of(
     Older runs have one fingerprint over the files of all of their tasks. It is that of each task where all
     read the same files; else it says only whether two runs of the same tasks had the same.
     """
-    read = [name for name in tasks_of(tasks) if TASKS[name].layers] or list(tasks_of(tasks))
+    instances = config.get("instances")
+    read = [name for name in tasks_of(tasks) if kind_of(name, instances).layers] or list(tasks_of(tasks))
     sources = {name: _source_of(config, name) for name in read}
     digests, whole = status.get("corpus_fingerprints"), status.get("corpus_fingerprint")
     together = len({place for place, _, _ in sources.values()}) == 1
@@ -43,7 +44,8 @@ def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
     It is not where `corpus.files` and a folder are given: then the format decides, which is not looked at.
     """
     corpus = config.get("corpus") or {}
-    files = corpus.get(task) or corpus.get("files")
+    own = corpus.get(task) or (corpus.get("instances") or {}).get(task)
+    files = own or corpus.get("files")
     folder = corpus.get("path", reference().corpus.path)
     if not isinstance(files, Mapping):
         return str(files or folder), "", True
@@ -51,5 +53,5 @@ def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
     options = {key: value for key, value in files.items() if value != plain.get(key) and key not in _SPLITS}
     named = {split: files[split] for split in _SPLITS if files.get(split) is not None}
     place = ", ".join(f"{key}={value}" for key, value in (named | options).items())
-    exact = bool(corpus.get(task)) or folder is None
+    exact = bool(own) or folder is None
     return place if exact else f"{place} or {folder}", repr(sorted(options.items())) if options else "", exact

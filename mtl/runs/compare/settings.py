@@ -115,8 +115,9 @@ def settings_of(
     pruning = str(config.get("pruning", "none"))
     typed = settings_in(config)
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
+    others |= {f"instances.{name}" for name in config.get("instances") or () if name not in tasks}
     unused = unused_keys(typed)
-    neutral = _neutral()
+    neutral = neutral_values(config)
     given = {**neutral, **dict(_leaves(config, neutral))}
     values: dict[str, Any] = {
         key: UNUSED if within(key, unused) else value
@@ -196,7 +197,7 @@ def _leaves(config: Mapping[str, Any], neutral: Mapping[str, Any], prefix: str =
     for key, value in config.items():
         dotted = f"{prefix}{key}"
         # A number of heads for each kind of attention is one value.
-        one_value = dotted in neutral
+        one_value = dotted in neutral and dotted != "instances"
         if isinstance(value, Mapping) and value and not one_value:
             rows += _leaves(value, neutral, f"{dotted}.")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mtl.config.instances import named_scores
 from mtl.config.schema import TrainConfig
 from mtl.probes.figures.heads_kept import heads_kept
 from mtl.probes.figures.pruning_curves import (
@@ -18,8 +19,8 @@ from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 def against_open_heads(request: FigureRequest) -> FigureWithTables:
     """The score of each run against the heads that its masks keep open."""
-    score = TrainConfig().main_scores()
     runs, left_out = request.runs()
+    score = {**named_scores(run.config() for run in runs), **TrainConfig().main_scores()}
     kept, notes = heads_kept_of(runs, request.split, score, request.tasks)
     notes = (*left_out, *notes)
     return FigureWithTables(heads_kept(kept.table, kept.heads, score), notes, {"": kept.table})

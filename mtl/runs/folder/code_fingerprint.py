@@ -10,10 +10,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from mtl.config.instances import kinds_in
 from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
 from mtl.registries import module_of, names
-from mtl.tasks.catalogue import TASKS
+from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.translate import Translate
 from mtl.tasks.variants import module_of_variant, tasks_of
 
@@ -81,7 +82,8 @@ def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
     if not config.get("tasks"):
         return frozenset()
     names = tasks_of(config["tasks"])
-    tasks = {kind.__module__ for kind in TASKS.values()} - {TASKS[name].__module__ for name in names}
+    used = {base.__module__ for kind in kinds_in(config).values() for base in kind.__mro__}
+    tasks = {kind.__module__ for kind in (*TASKS.values(), *KINDS.values())} - used
     balancer = (config.get("balancer") or {}).get("name", BalancerConfig().name)
     room = "mtl.training.balancers"
     balancers = {f"{room}.{name}" for name in get_args(get_type_hints(BalancerConfig)["name"])}

@@ -13,7 +13,7 @@ from typing import Literal
 
 import polars as pl
 
-from mtl.config.schema import DEFAULT_TASKS
+from mtl.config.instances import kinds_in, named_scores, on_words
 from mtl.errors import InputError
 from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from mtl.probes.report.sweep import SweepEvidence
@@ -36,7 +36,6 @@ from mtl.runs.compare.scores import history_of, scores_of
 from mtl.runs.compare.trained_masks import choices_of, masks_of
 from mtl.runs.compare.worth import WORTH, measured
 from mtl.runs.evidence import evidence
-from mtl.tasks.variants import task_of
 
 Split = Literal["dev", "test"]
 FACTS = (
@@ -81,6 +80,7 @@ def gather(
         raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
     notes: list[str] = []
     runs = runs_in(folder, list(score), sweep, notes)
+    score = {**named_scores(run.config for run in runs), **score}
     bare = folders_with(folder, "heads.parquet", outside=[run.run.folder for run in runs])
     bare = [path for path in bare if not (path / "config.yaml").exists()]
     if not runs and not bare:
@@ -89,7 +89,7 @@ def gather(
             f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
         )
     encoder, same = of_one_encoder(runs, bare, notes)
-    unlabelled = {run.run.folder for run in same if not _labels_words(run.config["tasks"])}
+    unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}
     gates = masks_of(same, notes)
     heads, probes = probes_of(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)
@@ -120,13 +120,8 @@ def gather(
         choices=choices_of(same),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
-        on_words=not runs or any(_labels_words(run.config["tasks"]) for run in runs),
+        on_words=not runs or any(on_words(kinds_in(run.config).values()) for run in runs),
     )
-
-
-def _labels_words(tasks: Sequence[str]) -> bool:
-    """Whether some of the tasks label words, which is what heads are probed for."""
-    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
 
 
 def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mtl.config.effective import different_keys, only_used, plain
 from mtl.config.parse import changed
 from mtl.config.random_labels import DRAWN
-from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TaskName, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig, draws_key
 from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
@@ -48,7 +48,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
         if block.label is not None:
             plain_name(block.label, "a block's label")
     check_sets(study)
-    if probes_the_encoder(study) and not on_words(study.train.tasks):
+    if probes_the_encoder(study) and not on_words(map(type, study.train.chosen().values())):
         raise InputError(
             f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
@@ -119,9 +119,7 @@ def _check_draws(study: StudyConfig, block: Block) -> None:
             )
 
 
-def _drawn(
-    sets: Sequence[tuple[TaskName, ...]], block: Block
-) -> Iterator[tuple[tuple[TaskName, ...], dict[str, int]]]:
+def _drawn(sets: Sequence[tuple[str, ...]], block: Block) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
     """The sets of tasks, each once for every draw of its tasks' labels, with the draws by task."""
     for tasks in sets:
         given = {task: draws for task, draws in _draws_of(block).items() if task in tasks_of(tasks)}
@@ -181,7 +179,7 @@ def _check_masks_of(block: Block) -> None:
 
 
 def _mask_source(
-    study: StudyConfig, block: Block, masks: Masks, tasks: tuple[TaskName, ...]
+    study: StudyConfig, block: Block, masks: Masks, tasks: tuple[str, ...]
 ) -> tuple[str, Block, Masks]:
     """The setup, block and kind of masks of the runs that learn a block's fixed masks (`masks_of`)."""
     per_task = KINDS[masks].per_task
@@ -271,7 +269,7 @@ def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
     return probes
 
 
-def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[TaskName, ...]) -> tuple[str, Block]:
+def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[str, ...]) -> tuple[str, Block]:
     """The setup and block of the run without masks that static masks start from.
 
     It is the run of the grid with this block's label, else the one without a label, else the only one. If the
@@ -302,7 +300,7 @@ class _Cell:
     study: StudyConfig
     folder: Path
     setup: str
-    tasks: tuple[TaskName, ...]
+    tasks: tuple[str, ...]
     seed: int
     probes: ProbesConfig
     draws: Mapping[str, int]
@@ -343,7 +341,7 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        measures = measurable(self.tasks, self.probes) if masks in self.probes.masks else ()
+        measures = measurable(config, self.probes) if masks in self.probes.masks else ()
         probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
         return Job(name, " ".join(kind), only_used(config), needs, probes, label)
 

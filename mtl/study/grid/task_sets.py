@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
 
-from mtl.config.schema import DEFAULT_TASKS, NAMES, TASK_NAMES, TaskName
+from mtl.config.instances import on_words
+from mtl.config.schema import NAMES, TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.registries import entry, names
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.variants import task_of
 
 STATIC = "static"
@@ -19,14 +20,9 @@ SETUPS = (STATIC, *NAMED, "all")
 """The setups that every study knows."""
 
 
-def on_words(tasks: Sequence[str]) -> bool:
-    """Whether some of the tasks label words, which is what heads are probed for."""
-    return any(task_of(name) in DEFAULT_TASKS for name in tasks)
-
-
-def measurable(tasks: Sequence[str], probes: ProbesConfig) -> tuple[str, ...]:
-    """The measures that a run of these tasks has; probing needs labels of words, of a task or a `corpus`."""
-    labelled = on_words(tasks) or probes.corpus is not None
+def measurable(config: TrainConfig, probes: ProbesConfig) -> tuple[str, ...]:
+    """The measures that a run has; probing needs labels of words, of one of its tasks or of a `corpus`."""
+    labelled = on_words(map(type, config.chosen().values())) or probes.corpus is not None
     return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
@@ -34,7 +30,7 @@ def check_sets(study: StudyConfig) -> None:
     """Raise `InputError` for a name in `sets` that is taken, and for sets of no tasks or of unknown ones."""
     for name, tasks in study.sets.items():
         plain_name(name, "a name in sets")
-        if name in SETUPS or name in NAMES:
+        if name in SETUPS or name in (*NAMES, *study.train.instances):
             kind = "setup" if name in SETUPS else "task"
             raise InputError(f"sets: '{name}' is the name of a {kind} already: give the set another name")
         if not tasks:
@@ -42,7 +38,7 @@ def check_sets(study: StudyConfig) -> None:
         task_sets(name, study)
 
 
-def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
+def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
     """The sets of tasks of a setup, in the catalogue's order; `static`, which trains nothing, has none.
 
     Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not allow.
@@ -51,18 +47,19 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
     if setup == STATIC:
         return []
     if setup == "single":
-        return [(task,) for task in _known(tasks)]
+        return [(task,) for task in tasks]
     if setup == "pairs":
         if len(tasks) < 2:
             raise InputError(f"setup 'pairs' needs two tasks, but train.tasks is {', '.join(tasks)}")
-        return list(itertools.combinations(_known(tasks), 2))
+        return list(itertools.combinations(tasks, 2))
     if setup in names("setups"):
-        sets: list[tuple[TaskName, ...]] = entry("setups", setup)(_known(tasks))
+        sets: list[tuple[str, ...]] = entry("setups", setup)(tasks)
         return sets
     if setup == "all":
-        return [_known(tasks)]
+        return [tasks]
     given = study.sets.get(setup, setup.split("+"))
     beside = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
+    beside += [name for name in study.train.instances if name not in tasks]
     beside += [name for name in TASK_NAMES if not TASKS[name].layers]
     for name in given:
         if name not in tasks and name not in beside:
@@ -72,10 +69,4 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[TaskName, ...]]:
             kind = "setup" if is_setup else f"task in setup '{setup}'"
             outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
-    return [_known(given)]
-
-
-def _known(names: Iterable[str]) -> tuple[TaskName, ...]:
-    """The names as the configuration types them, in the catalogue's order."""
-    chosen = set(names)
-    return tuple(name for name in NAMES if name in chosen)
+    return [in_order_of_catalogue(given)]

@@ -98,6 +98,7 @@ class Job:
         config, name = self.settings, self.config.encoder.name
         return settings | {
             "target": name, "tasks": config["tasks"], "source": config["corpus"], "out": str(run),
+            **({"instances": config["instances"]} if config["instances"] else {}),
         }  # fmt: skip
 
     def measures(self) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import SPLITS, corpus_at, sources
+from mtl.corpora.load import SPLITS, Tasks, corpus_at, sources
 from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -31,6 +31,7 @@ from mtl.study.grid.task_sets import STATIC
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, code_part
 from mtl.study.made_masks import MadeMasks, made_masks
+from mtl.tasks.task import Task
 from mtl.training.check import check_settings
 from mtl.training.check_inputs import check_inputs
 
@@ -84,11 +85,11 @@ def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
     measured: dict[str, dict[str, Any]] = {}
     if job.probes is not None:
         for name in job.measures():
-            used = probe_settings(job.probes, name), contents.probed(job.probes, name, config.tasks)
+            used = probe_settings(job.probes, name), contents.probed(job.probes, name, config.chosen())
             measured[name] = used[0] | used[1]
     made_of = {
         "configuration": digest(settings if job.trained else settings | measured["probes"]),
-        "corpus": contents.corpus(config.corpus, config.tasks),
+        "corpus": contents.corpus(config.corpus, config.chosen()),
         "code": codes["code"],
         **contents.encoder(config.encoder.name),
     }
@@ -161,9 +162,7 @@ class _Contents:
         self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
-    def corpus(
-        self, config: CorpusConfig, tasks: Sequence[str], splits: Sequence[str] = tuple(SPLITS)
-    ) -> str:
+    def corpus(self, config: CorpusConfig, tasks: Tasks, splits: Sequence[str] = tuple(SPLITS)) -> str:
         """One fingerprint of all corpus files that a run reads; their paths do not count."""
         return digest(
             [
@@ -174,7 +173,7 @@ class _Contents:
             ]
         )
 
-    def probed(self, probes: ProbesConfig, measure: str, tasks: Sequence[str]) -> dict[str, str]:
+    def probed(self, probes: ProbesConfig, measure: str, tasks: Mapping[str, Task]) -> dict[str, str]:
         """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
         group = GROUPS[measure]
         place = getattr(probes, group.corpus) if group.corpus else None

@@ -16,6 +16,7 @@ from mtl.analysis.curves.start import Start
 from mtl.analysis.measuring import make, settings_of
 from mtl.analysis.probing.run import probe_run
 from mtl.analysis.trained import TrainedRun, open_trained
+from mtl.config.instances import Instance
 from mtl.config.keys import hints_of
 from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
@@ -24,7 +25,7 @@ from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
 
-PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out")
+PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out", "instances")
 """Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
 CHOOSING = "dev"
 """The split for importance, relevance and orders of curves, which choose heads; others judge the choice."""
@@ -74,6 +75,9 @@ def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
     if "source" in arguments:
         arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
         arguments["out"] = Path(arguments["out"])
+    if "instances" in arguments:
+        made = arguments["instances"].items()
+        arguments["instances"] = {name: configuration_from(Instance, values) for name, values in made}
     if settings.get("corpus") is not None:
         arguments["source"] = CorpusConfig(settings["corpus"])
     result = probe_run(**arguments, material=inputs)

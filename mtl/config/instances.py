@@ -1,0 +1,187 @@
+"""Tasks that a configuration names itself, each of a kind: `tasks: {slots: {kind: spans, files: …}}`.
+
+A mapping of tasks is a short form. It is read as the list of its names (`tasks`), the kind and settings of
+each task (`instances`), its files (`corpus.instances`) and its weight (`balancer.weights`). Tasks that come
+with the program need no kind: their settings and files have keys of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
+
+from mtl.config.keys import KeyFault
+from mtl.config.task_slots import Slot, with_slots
+from mtl.errors import did_you_mean
+from mtl.tasks.catalogue import KINDS, TASKS
+from mtl.tasks.instance import instance
+from mtl.tasks.sentence import FIELDS, ON_WORDS
+from mtl.tasks.task import Task
+from mtl.tasks.variants import task_of
+
+if TYPE_CHECKING:
+    KindName = str
+else:
+    KindName = Literal[tuple(KINDS)]
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_TAKEN = frozenset({"shared", "static", "single", "pairs", "all", "joint"})
+"""Words that name masks and setups."""
+
+
+def _settings() -> dict[str, Slot]:
+    """A slot for each setting of any kind; without a value the kind's own default holds."""
+    slots: dict[str, Slot] = {}
+    for kind in KINDS.values():
+        hints = get_type_hints(kind, include_extras=True)
+        for field in fields(kind):
+            slots[field.name] = Slot(hints[field.name] | None, None, f"As in a task of kind {kind.kind}.")
+    return slots
+
+
+@dataclass(frozen=True)
+@with_slots(_settings())
+class Instance:
+    """A task of a kind, with the settings of its kind; `null`: the kind's default."""
+
+    kind: KindName
+    """What the task predicts: a label per word, spans, a tree, …, or a class or number of the sentence."""
+    layer: str | None = None
+    """The layer of annotation that it learns and predicts; `null`: the one with the task's name."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that have a value."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            key: value for key, value in given.items() if value is not None and key not in ("kind", "layer")
+        }
+
+    def task(self, name: str) -> Task:
+        """The task of this name."""
+        return instance(name, KINDS[self.kind], self.layer or name)(**self.settings())
+
+
+def kind_of(name: str, instances: Mapping[str, Any] | None) -> type[Task]:
+    """The class of the task of a name; `instances` are its configuration's, also as plain values."""
+    base = task_of(name)
+    made = (instances or {}).get(base)
+    if made is None:
+        return TASKS[base]
+    kind, layer = (made["kind"], made.get("layer")) if isinstance(made, Mapping) else (made.kind, made.layer)
+    return instance(base, KINDS[kind], layer or base)
+
+
+def kinds_in(config: Mapping[str, Any]) -> dict[str, type[Task]]:
+    """The class of each task of a configuration of plain values, by its name."""
+    return {name: kind_of(name, config.get("instances")) for name in config["tasks"]}
+
+
+def on_words(kinds: Iterable[type[Task]]) -> bool:
+    """Whether some of the tasks label words, which is what heads are probed for."""
+    return any(kind.layers and kind.loss_unit == "word" for kind in kinds)
+
+
+def named_scores(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The score that stands for each task with a name of its own in configurations of plain values."""
+    kinds = {name: kind for config in configs for name, kind in kinds_in(config).items() if kind.standard}
+    return {name: kinds[name].score for name in sorted(kinds)}
+
+
+def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
+    """The first thing that is wrong with the tasks that a configuration names; `None`: nothing is."""
+    for name, made in instances.items():
+        key = f"instances.{name}"
+        if not _NAME.fullmatch(name) or name in _TAKEN or name in FIELDS.difference(ON_WORDS):
+            return KeyFault(
+                key, f"{key}: '{name}' cannot be the name of a task: use another, of letters and digits"
+            )
+        if name in TASKS:
+            return KeyFault(
+                f"{key}.kind", f"{key}: {name} comes with mtl: leave kind and layer out, or use another name"
+            )
+        known = {field.name for field in fields(KINDS[made.kind])}
+        odd = next((setting for setting in made.settings() if setting not in known), None)
+        if odd is not None:
+            has = ", ".join(sorted({"kind", "layer", *known}))
+            return KeyFault(
+                f"{key}.{odd}", f"{key}.{odd}: a task of kind {made.kind} has no such setting ({has})"
+            )
+        if made.layer is not None and (not made.layer or made.layer in FIELDS.difference(ON_WORDS)):
+            return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
+    return None
+
+
+class Short(NamedTuple):
+    """Values in which tasks are listed by name, and where the keys of the short form went to."""
+
+    values: dict[str, Any]
+    moved: dict[str, str]
+
+
+def listed(values: Mapping[str, Any]) -> Short:
+    """The values of a configuration (`TrainConfig`) without the short form of `tasks`.
+
+    Raises `InputError` for what is no mapping of settings.
+    """
+    tasks = values.get("tasks")
+    if not isinstance(tasks, Mapping):
+        return Short(dict(values), {})
+    made: dict[str, Any] = {**values, "tasks": list(tasks)}
+    moved: dict[str, str] = {}
+    for name, given in tasks.items():
+        if given is not None and not isinstance(given, Mapping):
+            raise KeyFault(f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{given}'")
+        for key, path, value in _places(str(name), dict(given or {})):
+            _put(made, path, value)
+            moved[f"tasks.{name}.{key}"] = ".".join(path)
+        moved[f"tasks.{name}"] = f"instances.{name}"
+    return Short(made, moved)
+
+
+def in_place(key: str) -> str:
+    """The dotted key that a key of the short form, `tasks.NAME.KEY`, stands for; any other key as it is."""
+    first, *rest = key.split(".")
+    if first != "tasks" or len(rest) < 2:
+        return key
+    name, setting, *below = rest
+    given = {setting: None} if name in TASKS else {"kind": None, setting: None}
+    path = next(path for key, path, _ in _places(name, given) if key == setting)
+    return ".".join((*path, *below))
+
+
+def _places(name: str, given: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+    """Each key of a task in the short form with its place in the configuration, and its value."""
+    named = name not in TASKS or "kind" in given
+    if named and "kind" not in given:
+        known = [*TASKS, *(f"{name}: {{kind: {kind}}}" for kind in KINDS)]
+        raise KeyFault(
+            f"tasks.{name}",
+            f"tasks.{name} has no kind: add kind: {' or '.join(KINDS)}{did_you_mean(name, known, '')}",
+        )
+    settings = ("instances", name) if named else (name,)
+    files = ("corpus", "instances", name) if named else ("corpus", name)
+    for key, value in given.items():
+        if key == "files":
+            yield key, files, value
+        elif key == "columns" or (key == "layer" and "files" in given):
+            yield key, (*files, key), value
+        elif key == "weight":
+            yield key, ("balancer", "weights", name), value
+        else:
+            yield key, (*settings, key), value
+    if "weight" in given:
+        yield "weight", ("balancer", "name"), "fixed"
+
+
+def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set the value at a path, on top of a mapping that is there; what the file says of a balancer stays."""
+    *above, last = path
+    for name in above:
+        inner = values.get(name)
+        values[name] = dict(inner) if isinstance(inner, Mapping) else {}
+        values = values[name]
+    if isinstance(value, Mapping) and isinstance(values.get(last), Mapping):
+        value = {**values[last], **value}
+    if path[0] != "balancer" or last not in values:
+        values[last] = value

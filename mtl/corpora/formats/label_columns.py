@@ -1,0 +1,46 @@
+"""Columns of words and of one label for each, whatever the labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mtl.corpora.formats.columns import Line, Syntax, checked, read_blocks, refuse_restarts, sentence_id
+from mtl.corpora.formats.lines import malformed
+from mtl.tasks.sentence import Sentence
+
+ROLES = ("word", "label")
+
+
+def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> list[Sentence]:
+    """Sentences with a label per word (`Sentence.tags`).
+
+    `columns` says, counted from 1, where the `word` is (1 if not named) and where its `label` (the last). A
+    line that begins with `# ` and has not the rows' number of columns is a comment, and stands before the
+    first row of its sentence. Raises `InputError`, with the line, for a row without these columns.
+    """
+    at = {"word": 1, "label": 0, **(columns or {})}
+    blocks = list(read_blocks(path, Syntax(comment=_is_comment)))
+    needed = max(2, *at.values())
+    for row in (row for block in blocks for row in block.rows):
+        if len(row.fields) < needed:
+            what = f"{len(row.fields)} column(s), where {needed} are expected; name word and label"
+            raise malformed(path, row.line, what)
+    if at["word"] > 1:
+        refuse_restarts(path, blocks, 0)
+    return [
+        checked(
+            path,
+            block,
+            Sentence(
+                words=tuple(block.column(at["word"] - 1)),
+                tags=tuple(block.column(at["label"] - 1)),
+                id=sentence_id(path, block) or f"{path.stem}-{number:04d}",
+            ),
+        )
+        for number, block in enumerate(blocks, start=1)
+    ]
+
+
+def _is_comment(line: Line, fields: list[str], tabs: bool, width: int) -> bool:
+    return line.text.startswith("# ") and len(fields) != width

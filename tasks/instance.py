@@ -1,0 +1,62 @@
+"""Tasks under names of a user's own: what a kind does, on a layer of any name.
+
+`instance("slots", Spans, "slots")` is a class like those of the tasks that come with the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, ClassVar
+
+from mtl.tasks.sentence import ON_WORDS, Sentence, annotation_of
+from mtl.tasks.task import Labels, Task
+
+
+class _OnNamedLayer(Task):
+    """A task whose kind looks for annotations in a field of the sentence, and finds its own layer there."""
+
+    standard: ClassVar[str]
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return super().items(self.seen(sentence))
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return super().labels(map(self.seen, sentences))
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        return super().targets(self.seen(sentence), labels)
+
+    def dropped(self, sentence: Sentence, labels: Labels) -> int:
+        return super().dropped(self.seen(sentence), labels)
+
+    def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
+        made = super().annotate(self.seen(sentence), annotation).layer(self.standard)
+        return sentence.with_layers({self.layer: made})
+
+
+@cache
+def instance(name: str, kind: type[Task], layer: str) -> type[Task]:
+    """The class of a kind's tasks under a name, on a layer of a name; the same for the same arguments."""
+    standard, *others = kind.layers
+    made = {"name": name, "layer": layer, "layers": (layer, *others), "standard": standard}
+    reads_field = standard in ON_WORDS and kind.kind != "tags"
+
+    def reduced(task: Any) -> tuple[Callable[..., Task], tuple[Any, ...]]:
+        return _made, (name, kind, layer, {each.name: getattr(task, each.name) for each in fields(task)})
+
+    bases = (_OnNamedLayer, kind) if reads_field else (kind,)
+    return type(f"{kind.__name__}_{name}", bases, made | {"__doc__": kind.__doc__, "__reduce__": reduced})
+
+
+def misfit(value: Any, kind: type[Task]) -> str | None:
+    """What is wrong with a layer as that of a task of a kind; `None`: it is what such a task learns."""
+    found = annotation_of(value)
+    if found == kind.annotation or (value == () and kind.kind in ("spans", "frames")):
+        return None
+    return f"holds {found}, and a task of kind {kind.kind} learns {kind.annotation}"
+
+
+def _made(name: str, kind: type[Task], layer: str, settings: Mapping[str, Any]) -> Task:
+    return instance(name, kind, layer)(**settings)

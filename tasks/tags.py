@@ -1,0 +1,67 @@
+"""A label per word: a linear classifier over word vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mtl.tasks.ranges import Dropout
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Labels, Task
+
+if TYPE_CHECKING:
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Tags(Task):
+    """A label per word."""
+
+    kind: ClassVar[str] = "tags"
+    annotation: ClassVar[str] = "a label per word"
+    layers: ClassVar[tuple[str, ...]] = ("tags",)
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
+    score: ClassVar[str] = "accuracy"
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    dropout: Dropout = field(default=0.33, kw_only=True)
+    """Share of the word vectors' features dropped in training."""
+
+    @property
+    def layer(self) -> str:
+        """The treebank's own tags."""
+        return "tags"
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"tags": len(sentence)}
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        return Labels(sorted({tag for sentence in sentences for tag in sentence.layer(self.layer) or ()}))
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from mtl.tasks.decoders.classifier import label_targets
+
+        tags = sentence.layer(self.layer)
+        if tags is None:
+            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
+        return label_targets(tags, labels)
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from mtl.tasks.decoders.classifier import collate_words
+
+        return collate_words(targets, width)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from mtl.tasks.decoders.classifier import WordClassifier
+
+        return WordClassifier(hidden, labels, self.dropout)
+
+    def metric(self) -> TaskMetric:
+        from mtl.tasks.metrics.accuracy import Accuracy
+
+        return Accuracy(self.layer)
+
+    def annotate(self, sentence: Sentence, annotation: tuple[str, ...]) -> Sentence:
+        return sentence.with_layers({self.layer: annotation})
