@@ -15,6 +15,8 @@ NAMES = (
 
 
 _DRAW = " draw "
+_OF_ALL = ("", "shared")
+"""What stands for all tasks, and comes before each."""
 
 
 def of_draw(task: str, draw: int) -> str:
@@ -23,7 +25,7 @@ def of_draw(task: str, draw: int) -> str:
 
 
 def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order in which everything lists tasks; unknown ones first.
+    """The names, each once, in the order in which everything lists tasks: those of a user's own last.
 
     A variant stands where its task does, a mask that tasks share (`pos+dep`) where the first of them does,
     draws of random labels (`of_draw`) by their number.
@@ -33,6 +35,11 @@ def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
     def place(name: str) -> tuple[int, str, int, str]:
         base, _, draw = name.partition(_DRAW)
         known = [places[task] for task in map(task_of, base.split("+")) if task in places]
-        return min(known, default=-1), base, int(draw) if draw.isdecimal() else 0, name
+        return (
+            min(known, default=-1 if base in _OF_ALL else len(NAMES)),
+            base,
+            int(draw) if draw.isdecimal() else 0,
+            name,
+        )
 
     return tuple(sorted(set(names), key=place))

@@ -271,7 +271,7 @@ class JointModel(nn.Module):
             share = [corpus[index] for index in indices]
             batch = unlabelled(share, tokenizer, self.tasks).to(device)
             decoded = self.decoded(batch) if batch.rows else {}
-            for name, task in self.tasks.items():
+            for name, task in self._in_order_of_need():
                 if name not in decoded:
                     continue
                 rows = batch.rows[name].tolist()
@@ -279,6 +279,15 @@ class JointModel(nn.Module):
                     index = indices[position]
                     annotated[index] = task.annotate(annotated[index], annotation)
         return annotated
+
+    def _in_order_of_need(self) -> list[tuple[str, Task]]:
+        """The tasks; one whose annotation takes in another's layer comes after it (CON: tags)."""
+        made = {task.layer for task in self.tasks.values()}
+
+        def waits(item: tuple[str, Task]) -> bool:
+            return any(layer in made for layer in item[1].layers[1:] if layer != item[1].layer)
+
+        return sorted(self.tasks.items(), key=waits)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.

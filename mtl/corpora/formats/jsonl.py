@@ -125,11 +125,12 @@ def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
         if name in FIELDS or not name:
             raise ValueError(f"'layers' has '{name}', which is a key of its own; use another name")
         if of_name is not None:
-            layers.append(Layer(name, _layer(name, of_name, words)))
+            layers.append(Layer(name, layer_from_json(name, of_name, words)))
     return tuple(layers) or None
 
 
-def _layer(name: str, value: Any, words: tuple[str, ...]) -> Any:
+def layer_from_json(name: str, value: Any, words: tuple[str, ...]) -> Any:
+    """The layer that `layer_to_json` made this value of; raises `ValueError` for what fits no words."""
     if isinstance(value, str):
         return tree_from(value, words)
     if isinstance(value, dict):

@@ -6,8 +6,11 @@ Everything counts words from 1, as the file does, and a span has its first and i
     # frames = [{"word": 2, "sense": "eat.01", "arguments": [[1, 1, "ARG0"]]}]
     # classify = order          (a label of the whole sentence, by its task)
     # second = 3                (the word at which a pair's second sentence begins)
+    # label intent = order      (a label under a name of its own)
+    # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
 
-MISC has `NER=B-PER` and `SpaceAfter=No`.
+Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
+exclusive. MISC has `NER=B-PER` and `SpaceAfter=No`.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ from typing import Any
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Line, cell
 from mtl.corpora.formats.iob import TagError, to_bio
-from mtl.corpora.formats.jsonl import SKIPPED, frames_from, letters, tree_from
+from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, layer_to_json, letters, tree_from
 from mtl.corpora.formats.lines import number_of
 from mtl.errors import InputError
-from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
+from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import Frame, Label, Sentence
+from mtl.tasks.sentence import Frame, Label, Layer, Sentence
+from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
+_NAMED = re.compile(r"#\s*(label|layer)\s+([^\s=]+)\s*=[ \t]?(.*)")
+_TASKS = (*SENTENCE_TASKS, Translate.name)
 _WITH_COLUMN = ("tags", "upos")
 _BAR = {"\\": "\\\\", "|": "\\p"}
 """How MISC writes a bar, which separates its items, and what escapes it (as UD's SpacesAfter)."""
@@ -55,10 +61,10 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
             for frame in sentence.frames
         ]
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
-    for layer in LAYERS:
-        label = sentence.layer(layer)
-        if isinstance(label, str | int | float):
-            yield f"# {layer} = {cell(str(label))}"
+    for task, label in sentence.labels or ():
+        yield f"# {task if task in _TASKS else f'label {task}'} = {cell(str(label))}"
+    for name, value in sentence.named or ():
+        yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
         yield f"# second = {sentence.second + 1}"
 
@@ -116,6 +122,18 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
     found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
     changes: dict[str, Any] = {}
     labels: list[Label] = []
+    named: list[Layer] = []
+    for line, comment in comments:
+        if match := _NAMED.match(comment):
+            try:
+                if match[1] == "label":
+                    labels.append(Label(match[2], _number_or_text(match[3])))
+                else:
+                    value = layer_from_json(match[2], json.loads(match[3]), sentence.words)
+                    named.append(Layer(match[2], value))
+            except (ValueError, TypeError, RecursionError) as error:
+                what = f"the comment '# {match[1]} {match[2]}' is not as mtl writes it ({error}): fix it"
+                return sentence, (line, what)
     for name, (line, value) in found.items():
         try:
             if name in SENTENCE_TASKS:
@@ -125,7 +143,9 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
         except ValueError as error:
             what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
             return sentence, (line, what)
-    return replace(sentence, **changes, labels=tuple(sorted(labels)) or None), None
+    labels.sort()
+    named.sort(key=lambda layer: layer.name)
+    return replace(sentence, **changes, labels=tuple(labels) or None, named=tuple(named) or None), None
 
 
 def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
@@ -172,6 +192,11 @@ def _second(text: str, words: int) -> int:
     if not text.isascii() or not text.isdigit() or not 1 < int(text) <= words:
         raise ValueError(f"the second sentence of a pair begins at word 2 to {words}, not {text!r}")
     return int(text) - 1
+
+
+def _number_or_text(text: str) -> str | float:
+    number = number_of(text)
+    return text if number is None else number
 
 
 def _label(task: str, text: str) -> Label:
