@@ -18,21 +18,22 @@ class _OnNamedLayer(Task):
     """A task whose kind looks for annotations in a field of the sentence, and finds its own layer there."""
 
     standard: ClassVar[str]
+    of_kind: ClassVar[type[Task]]
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        return super().items(self.seen(sentence))
+        return self.of_kind.items(self, self.seen(sentence))
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        return super().labels(map(self.seen, sentences))
+        return self.of_kind.labels(self, map(self.seen, sentences))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
-        return super().targets(self.seen(sentence), labels)
+        return self.of_kind.targets(self, self.seen(sentence), labels)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
-        return super().dropped(self.seen(sentence), labels)
+        return self.of_kind.dropped(self, self.seen(sentence), labels)
 
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
-        made = super().annotate(self.seen(sentence), annotation).layer(self.standard)
+        made = self.of_kind.annotate(self, self.seen(sentence), annotation).layer(self.standard)
         return sentence.with_layers({self.layer: made})
 
 
@@ -40,7 +41,7 @@ class _OnNamedLayer(Task):
 def instance(name: str, kind: type[Task], layer: str) -> type[Task]:
     """The class of a kind's tasks under a name, on a layer of a name; the same for the same arguments."""
     standard, *others = kind.layers
-    made = {"name": name, "layer": layer, "layers": (layer, *others), "standard": standard}
+    made = {"name": name, "layer": layer, "layers": (layer, *others), "standard": standard, "of_kind": kind}
     reads_field = standard in ON_WORDS and kind.kind != "tags"
 
     def reduced(task: Any) -> tuple[Callable[..., Task], tuple[Any, ...]]:

@@ -65,7 +65,8 @@ def only_used(config: TrainConfig) -> TrainConfig:
             inner = values.get(group, getattr(config, group))
             values[group] = dataclasses.replace(inner, **{name: getattr(getattr(default, group), name)})
     of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
-    values["corpus"] = dataclasses.replace(config.corpus, **dict.fromkeys(of_corpus))
+    none: dict[str, Any] = dict.fromkeys(of_corpus)
+    values["corpus"] = dataclasses.replace(config.corpus, **none)
     used = {*config.tasks, *tasks_of(config.tasks)}
     balancer: BalancerConfig = values.get("balancer", config.balancer)
     values["balancer"] = dataclasses.replace(balancer, weights=_within(balancer.weights, used))
