@@ -174,7 +174,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(json.loads(record)) + "\n")
     (whole,) = read(path, "jsonl")
-    fields = [each.name for each in dataclasses.fields(whole) if each.name != "second"]  # of pairs only
+    fields = [each.name for each in dataclasses.fields(whole) if each.name not in ("second", "named")]
     assert None not in [getattr(whole, name) for name in fields]
     shown = {}
     for name, text in blocks("own-data.md", "text"):
@@ -185,6 +185,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     layers = {
         "conllu": ("tags", "upos", "arcs", "id"),
         "conll2003": ("entities",),
+        "columns": ("tags",),
         "brackets": ("tags", "tree"),
         "conll2005": ("frames",),
         "conll2012": ("tags", "tree", "entities", "frames"),
@@ -248,8 +249,11 @@ def commands_of(page: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_of_the_pages_are_taken(page: str) -> None:
-    """Names of commands, options and keys, and the values of all that are no files."""
+def test_commands_of_the_pages_are_taken(page: str, tmp_path: Path) -> None:
+    """Names of commands, options and keys, and the values of all that are no files but those of the page."""
+    shown = {name: text for name, text in blocks(page, "yaml") if name}
+    for name, text in shown.items():
+        (tmp_path / name).write_text(text)
     for words in (words for words in commands_of(page) if words != ["--version"]):
         name, rest = _command(words)
         command = COMMANDS[name]
@@ -260,7 +264,8 @@ def test_commands_of_the_pages_are_taken(page: str) -> None:
         if command.takes == "signature":
             arguments_of(f"mtl {name}", function, known)
         elif command.takes == "configuration":
-            file = known[0]
+            file = str(tmp_path / known[0]) if known[0] in shown else known[0]
+            known[0] = file
             ours = not file.isupper() and (not file.endswith(".yaml") or (ROOT / file).is_file())
             configured(f"mtl {name}", get_type_hints(function)["config"], known if ours else known[1:])
 

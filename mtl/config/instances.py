@@ -94,7 +94,7 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
         key = f"instances.{name}"
         if not _NAME.fullmatch(name) or name in _TAKEN or name in FIELDS.difference(ON_WORDS):
             return KeyFault(
-                key, f"{key}: '{name}' cannot be the name of a task: use another, of letters and digits"
+                key, f"{key}: '{name}' cannot name a task: use another name, of letters and digits"
             )
         if name in TASKS:
             return KeyFault(
@@ -136,6 +136,12 @@ def listed(values: Mapping[str, Any]) -> Short:
             _put(made, path, value)
             moved[f"tasks.{name}.{key}"] = ".".join(path)
         moved[f"tasks.{name}"] = f"instances.{name}"
+        if isinstance(given, Mapping) and "weight" in given and made["balancer"].get("name") != "fixed":
+            used = made["balancer"]["name"]
+            raise KeyFault(
+                f"tasks.{name}.weight",
+                f"tasks.{name}.weight is for balancer.name=fixed, and balancer.name={used}: leave one out",
+            )
     return Short(made, moved)
 
 

@@ -243,7 +243,7 @@ def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], spl
     """Raise `InputError` if a task has nothing to learn from or to be scored on."""
     for name, task in tasks.items():
         if not any(task.annotated(sentence) for sentence in sentences):
-            raise _not_annotated(name, split, len(sentences))
+            raise _not_annotated(name, task, split, len(sentences))
 
 
 def require_first_sentence(
@@ -254,16 +254,22 @@ def require_first_sentence(
     In JSONL nothing behind that sentence is read, so that faults there are not found.
     """
     [source] = sources(config, {name: task})
-    path, count = _path_of(source, split), 0
+    path, count, there = _path_of(source, split), 0, dict[str, None]()
     for sentence in iterate(path, source.format):
         if not annotated or task.annotated(source.chosen(sentence)):
             return
         count += 1
-    raise _not_annotated(name, split, count) if count else no_sentence(path, source.format)
+        there.update(dict.fromkeys(sentence.layers))
+    raise _not_annotated(name, task, split, count, there) if count else no_sentence(path, source.format)
 
 
-def _not_annotated(name: str, split: str, sentences: int) -> InputError:
+def _not_annotated(
+    name: str, task: Task, split: str, sentences: int, there: Collection[str] = ()
+) -> InputError:
+    fault = f"no {split} sentence of {sentences} is annotated for {name}"
+    if task.standard:
+        has = f"; the files have {', '.join(there)}" if there else ""
+        return InputError(f"{fault} (layer {task.layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
     return InputError(
-        f"no {split} sentence of {sentences} is annotated for {name}: "
-        f"leave {name} out of tasks, or give it files of its own (corpus.{task_of(name)})"
+        f"{fault}: leave {name} out of tasks, or give it files of its own (corpus.{task_of(name)})"
     )

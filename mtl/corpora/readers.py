@@ -70,7 +70,8 @@ def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:
 
     They belong to the code that a run is made of; the readers of other formats do not.
     """
-    formats = {files["format"] for files in corpus.values() if isinstance(files, Mapping)}
+    of_tasks = (*corpus.values(), *(corpus.get("instances") or {}).values())
+    formats = {files["format"] for files in of_tasks if isinstance(files, Mapping) and "format" in files}
     if corpus.get("path") is not None:
         formats.add("jsonl")
     return tuple(sorted({_function(format_of(name).read).__module__ for name in formats}))

@@ -71,7 +71,8 @@ def _corpus(config: Mapping[str, Any]) -> str:
     corpus = config.get("corpus") or {}
     if corpus.get("path"):
         return Path(corpus["path"]).resolve().name
-    files = {task: (corpus.get(task) or {}).get("train") for task in config["tasks"]}
+    own = {**corpus, **(corpus.get("instances") or {})}
+    files = {task: (own.get(task) or {}).get("train") for task in config["tasks"]}
     names = {
         task: ":".join(Path(part).name for part in str(place).split(":"))
         for task, place in files.items()

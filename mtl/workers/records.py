@@ -47,6 +47,8 @@ def restored(kind: type[T], values: Mapping[str, Any]) -> T:
 def _restored(type_: Any, value: Any) -> Any:
     if isinstance(value, dict):
         group = _group(type_)
+        if group is not None and get_origin(type_) is dict:
+            return {name: restored(group, inner) for name, inner in value.items()}
         return value if group is None else restored(group, value)
     return tuple(value) if isinstance(value, list) and _is_tuple(type_) else value
 

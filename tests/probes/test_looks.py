@@ -107,7 +107,7 @@ def test_panels_and_rows_are_in_the_catalogues_order():
     figure = learning_curves(histories(["STL"]), METRICS)
     assert [axes.get_title() for axes in figure.axes] == ["pos", "dep"]
     assert in_order_of_catalogue(["srl", "pos", "dep", "own", "ner+dep"]) == (
-        "own", "pos", "ner+dep", "dep", "srl",
+        "pos", "ner+dep", "dep", "srl", "own",
     )  # fmt: skip
     table = pl.DataFrame({"task": ["dep", "pos", "dep"], "row": [1, 2, 3]})
     assert by_catalogue(table)["row"].to_list() == [2, 1, 3]

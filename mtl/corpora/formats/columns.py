@@ -14,6 +14,8 @@ from mtl.corpora.formats.soundness import fault
 from mtl.errors import counted
 from mtl.tasks.sentence import Sentence
 
+MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
+"""What stands between documents of CoNLL-2003, and is no word."""
 _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(
     r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.columns import (
+    MARKER,
     Block,
     Line,
     Syntax,
@@ -34,7 +35,6 @@ class OtherColumn(str):
 
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
-_MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
 _COUNTED = re.compile(r"([0-9]+[-._:])?([0-9]{1,9})([.):]?)")
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")
 _CHUNKS = frozenset(
@@ -114,7 +114,7 @@ class _Layout(NamedTuple):
         return len(fields) >= self.needed and _LABELLED.fullmatch(fields[self.entity]) is not None
 
     def is_marker(self, line: Line) -> bool:
-        if not _MARKER.match(line.text):
+        if not MARKER.match(line.text):
             return False
         if self._labelled(re.split(r"[ \t]+", line.text.strip(BLANKS))):
             raise malformed(self.path, line.line, "the marker -DOCSTART- has an entity's tag; write O")

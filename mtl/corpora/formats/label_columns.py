@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Line, Syntax, checked, read_blocks, refuse_restarts, sentence_id
+from mtl.corpora.formats.columns import (
+    MARKER,
+    Line,
+    Syntax,
+    checked,
+    read_blocks,
+    refuse_restarts,
+    sentence_id,
+)
 from mtl.corpora.formats.lines import malformed
 from mtl.tasks.sentence import Sentence
 
@@ -17,10 +25,11 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
 
     `columns` says, counted from 1, where the `word` is (1 if not named) and where its `label` (the last). A
     line that begins with `# ` and has not the rows' number of columns is a comment, and stands before the
-    first row of its sentence. Raises `InputError`, with the line, for a row without these columns.
+    first row of its sentence. Lines of the marker `-DOCSTART-` are no words and end a sentence. Raises
+    `InputError`, with the line, for a row without these columns.
     """
     at = {"word": 1, "label": 0, **(columns or {})}
-    blocks = list(read_blocks(path, Syntax(comment=_is_comment)))
+    blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, _is_comment)))
     needed = max(2, *at.values())
     for row in (row for block in blocks for row in block.rows):
         if len(row.fields) < needed:

@@ -212,6 +212,27 @@ def conll2003(scheme: str, uner: bool = False) -> Callable[[random.Random], Case
     return write
 
 
+def label_columns(rng: random.Random) -> Case:
+    tabs = rng.random() < 0.5
+    text, expected = "", []
+    for number in range(rng.randint(1, 4)):
+        words = words_of(rng, (lambda word: True) if tabs else no_blank)
+        labels = [rng.choice(["NN", "#", "_", "B-X", "O", "1"]) for _ in words]
+        named = rng.random() < 0.4
+        if rng.random() < 0.2:
+            text += "-DOCSTART- -X-\n" + "\n" * rng.randrange(2)
+        if named:
+            text += f"# sent_id = s{number}\n"
+        text += rows([words, labels], rng.choice(["\t", " \t"]) if tabs else rng.choice([" ", "  "])) + "\n"
+        words = [word.strip(" ") for word in words]
+        marks = [-1, *(place for place, word in enumerate(words) if word == "-DOCSTART-"), len(words)]
+        for start, end in [(a + 1, b) for a, b in pairwise(marks) if b > a + 1]:
+            layers = {"id": f"s{number}"} if named and len(marks) == 2 else {}
+            inside = tuple(word.lstrip("\ufeff") for word in words[start:end])
+            expected.append({"words": inside, "tags": tuple(labels[start:end]), **layers})
+    return Case(text, expected)
+
+
 def conll2012(rng: random.Random) -> Case:
     propbank = rng.random() < 0.5
     text, expected = "" if propbank else "#begin document (d); part 000\n", []
@@ -342,6 +363,7 @@ WRITERS: dict[str, tuple[str, Callable[[random.Random], Case]]] = {
     "conll2003-iob2": ("a.conll", conll2003("IOB2")),
     "conll2003-iobes": ("a.conll", conll2003("IOBES")),
     "conll2003-lenient": ("a.conll", conll2003("any")),
+    "columns": ("a.conll", label_columns),
     "uner": ("a.iob2", conll2003("IOB2", uner=True)),
     "brackets": ("a.mrg", brackets),
     "brackets-verbatim": ("a.mrg", brackets),
