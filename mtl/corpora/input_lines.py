@@ -22,7 +22,7 @@ _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _ANNOTATED = {
     "JSON lines": re.compile(rb"\{.*\"(words|tokens|text)\"[ ]*:"),
-    "CoNLL-U": re.compile(rb"# ?(sent_id|newdoc|newpar|global.columns)\b|1\t[^\t]*(\t[^\t]*){8}"),
+    "CoNLL-U": re.compile(rb"# ?(sent_id|newdoc|newpar|global.columns|text =)|1\t[^\t]*(\t[^\t]*){8}"),
     "a table of words": re.compile(rb"-DOCSTART-[ \t]|#begin document "),
     "bracket notation": re.compile(rb"\( ?\([A-Z]|\((TOP|ROOT|S1|S)? ?\([A-Z]+ "),
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from mtl.errors import InputError
 
 _LONGEST = 240
+_UTF32 = "UTF-32: convert it, for instance with iconv -f UTF-32 -t UTF-8"
 _UTF16 = "UTF-16: convert it, for instance with iconv -f UTF-16 -t UTF-8"
 _BEGINNINGS = {
     rb"\x1f\x8b": "compressed by gzip: unpack it",
@@ -20,6 +21,7 @@ _BEGINNINGS = {
     rb"PK\x03\x04": "a zip file: unpack it (of a workbook, save a sheet as text)",
     rb"PAR1[\0-\x1f]": "a Parquet file: write its rows as text",
     rb"%PDF-[0-9]": "a PDF file: use the text itself",
+    rb"\xff\xfe\0\0|\0\0\xfe\xff": _UTF32,
     rb"\xff\xfe|\xfe\xff": _UTF16,
 }
 """What a file is that begins so, which is no text in UTF-8, and what to do."""

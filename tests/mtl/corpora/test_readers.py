@@ -106,7 +106,7 @@ NO_TEXT = {
     "UTF-16": TEXT.encode("utf-16"),
     "UTF-16:": TEXT.encode("utf-16-le"),
     "UTF-16: ": TEXT.encode("utf-16-be"),
-    "UTF-16: c": TEXT.encode("utf-32"),
+    "UTF-32": TEXT.encode("utf-32"),
 }
 
 
