@@ -19,7 +19,7 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
-from mtl.corpora.formats.lines import BLANKS, malformed
+from mtl.corpora.formats.lines import BLANKS, malformed, name_of
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "entity", "tag")
@@ -94,7 +94,7 @@ def read_conll2003(
             words=tuple(block.column(layout.columns["word"] - 1)),
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
-            id=sentence_id(path, block) or f"{path.stem}-{number:04d}",
+            id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
             notes=(REPAIRED,) * repairs,
         )
         sentences.append(checked(path, block, sentence))

@@ -22,7 +22,7 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.lines import malformed, name_of
 from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_values, with_own_layers
 from mtl.errors import InputError, counted
 from mtl.tasks.sentence import Arcs, Sentence, Span
@@ -77,7 +77,7 @@ def read_conllu(
         blocks.append(_Words(path, block, names))
     layers = _entities(path, blocks, entities)
     return [
-        _sentence(path, block, column, roots, layer, f"{path.stem}-{number:04d}")
+        _sentence(path, block, column, roots, layer, f"{name_of(path)}-{number:04d}")
         for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
     ]
 

@@ -45,6 +45,11 @@ def malformed(path: Path, line: int, what: str) -> InputError:
     return InputError(f"{path}:{line}: {what}")
 
 
+def name_of(path: Path, *, suffix: bool = False) -> str:
+    """A file's name, which ids of its sentences begin with; what they may not hold becomes `_`."""
+    return _UNPRINTABLE.sub("_", path.name if suffix else path.stem)
+
+
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Disable Python's cyclic garbage collector: sentences are millions of small objects without cycles.

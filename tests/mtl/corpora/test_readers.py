@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,19 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
     assert read(str(tmp_path / "**" / file), name) == [one, one]
     monkeypatch.chdir(tmp_path)
     assert read(f"x/{file[0]}*", name) == [one]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("odd", ["a\nb\t[1]", os.fsdecode(b"caf\xe9"), "#?%*'\" "])
+def test_odd_names_of_files_are_no_fault_of_what_is_in_them(tmp_path, name, odd):
+    file, text = SAMPLES[name]
+    path = tmp_path / odd / f"{odd}{Path(file).suffix}"
+    path.parent.mkdir()
+    path.write_text(text)
+    for place in (path, path.parent):
+        (one,) = read(place, name)
+        write_jsonl(tmp_path / "out.jsonl", [one])
+        assert read(tmp_path / "out.jsonl", "jsonl")[0].id == one.id
 
 
 def test_declared_variants(tmp_path):

@@ -124,6 +124,18 @@ def test_columns_of_conllu_plus_by_name(tmp_path: Path) -> None:
     assert len(read(path, "conllu")) == 2
 
 
+def test_a_path_that_is_there_is_no_format_and_no_options(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source, name, format in (
+        ("conll2003:x", "conll2003:x", "conllu"),
+        ("conllu:roots=attach:x", "roots=attach:x", None),
+        ("conllu:roots=attach:x", "x", None),
+    ):
+        (tmp_path / name).write_text("1\tGo" + "\t_" * 8 + "\n")
+        convert({"train": [source]}, tmp_path / "out", format, overwrite=True)
+        (tmp_path / name).unlink()
+
+
 def test_options_and_paths_may_hold_colons(tmp_path: Path) -> None:
     path = tmp_path / "a:b.cupt"
     path.write_text("# global.columns = ID FORM PARSEME:NE\n1\tAnn\tB-PER\n")
