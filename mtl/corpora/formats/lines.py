@@ -32,6 +32,8 @@ CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 """Characters that no text may hold: control characters that are no white space, and halves of others."""
 BLANKS = " \t"
 """What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
+CARRIAGE_RETURN = "a carriage return within the line; write line feeds as line ends, and take others out"
+"""What is wrong with a line that other programs take for two."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
 _MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -133,11 +135,7 @@ def is_blank(line: str) -> bool:
 def _line(path: Path, number: int, text: str) -> str:
     text = text.lstrip("\ufeff").rstrip("\r")
     if "\r" in text:
-        raise malformed(
-            path,
-            number,
-            "a carriage return within the line; write line feeds as line ends, and take others out",
-        )
+        raise malformed(path, number, CARRIAGE_RETURN)
     return text
 
 
