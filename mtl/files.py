@@ -177,7 +177,8 @@ def left_beside(path: Path, kind: str = "") -> list[Path]:
 def matching(pattern: Path) -> list[Path]:
     """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
 
-    A part of the path is a pattern only where nothing of that very name exists.
+    A part of the path is a pattern only where nothing of that very name exists. As in a shell, hidden names
+    match only a part that begins with a dot.
     """
     found = [Path(pattern.anchor)]
     for part in pattern.relative_to(pattern.anchor).parts:
@@ -186,10 +187,16 @@ def matching(pattern: Path) -> list[Path]:
                 match
                 for place in found
                 for match in ([place / part] if (place / part).exists() else place.glob(part))
+                if part.startswith(".") or not is_hidden(match, place)
             ]
         except ValueError:  # pathlib refuses `a**` before Python 3.13: it matches nothing
             return []
     return sorted(set(found))
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a name below a folder, of the path or above it, begins with a dot."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def remove_temporary_files(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -20,7 +21,11 @@ Splits = Mapping[str, Sequence[Sentence]]
 
 _ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "constituents": "constituent", "frames": "frame"}
 """What the annotations of a kind are called."""
+_SPANS = ("spans", "constituents", "frames")
+"""Kinds whose items are also found, so that one label is enough."""
 _SHOWN = 5
+_INDEXED = re.compile(r"[0-9]+=.")
+"""A word behind its number, as discontinuous trees have it."""
 
 
 class Look(NamedTuple):
@@ -52,7 +57,10 @@ def notes_on(look: Look) -> list[str]:
 
 
 def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
-    """Raise `InputError` where the words of files, a folder or a pattern are numbers of words, or masked."""
+    """Raise `InputError` where the words of files, a folder or a pattern are no words.
+
+    They are numbers of words, come with something before them, are masked, or are the tags.
+    """
     if any(len(sentence) > 1 for sentence in sentences) and all(counts(words.words) for words in sentences):
         raise InputError(
             f"{path}: the words of every sentence are numbers one after the other, such as "
@@ -69,6 +77,21 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
             f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
             "the text was taken out of these files, for its licence; put it back with their publisher's tool"
         )
+    longer = [sentence for sentence in sentences if len(sentence) > 1]
+    if len(longer) < 2:
+        return
+    example = longer[0].words[0]
+    if all(_INDEXED.match(word) for sentence in longer for word in sentence.words):
+        raise InputError(f"{path}: every word begins with a number, as '{example}': take the numbers off")
+    if all(len(set(sentence.words)) == 1 for sentence in longer):
+        what = f"every sentence repeats one word, such as '{example}'"
+    elif all(sentence.words in (sentence.tags, sentence.upos) for sentence in longer):
+        what = f"every word is its own tag, such as '{example}'"
+    else:
+        return
+    raise InputError(
+        f"{path}: {what}: was the text taken out of these files, or another column read than that of words?"
+    )
 
 
 def _same_prefix(sentences: Sequence[Sentence]) -> str:
@@ -117,7 +140,7 @@ def _no_label(look: Look) -> Iterator[str]:
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
             annotated = _annotated(task, sentences)
-            if not annotated or any(_has_items(task, sentence) for sentence in annotated):
+            if not annotated or any(_is_labelled(task, sentence) for sentence in annotated):
                 continue
             for sentence in annotated:
                 for note in sentence.notes:
@@ -134,7 +157,7 @@ def _empty_layer(look: Look) -> Iterator[str]:
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
             annotated = _annotated(task, sentences)
-            if annotated and not any(_has_items(task, sentence) for sentence in annotated):
+            if annotated and not any(_is_labelled(task, sentence) for sentence in annotated):
                 number = counted(len(annotated), "annotated sentence")
                 yield f"{split}: {name}: no {_ITEMS[task.kind]} in {number}"
 
@@ -168,6 +191,17 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
             if labels["_"]:
                 number = counted(labels.total(), "label")
                 yield f"{split}: {name}: {labels['_']:,} of {number} are '_', taken for a label of that name"
+
+
+def _one_label(look: Look) -> Iterator[str]:
+    """A layer of classes with one class: a task that has nothing to tell apart."""
+    for name, task in look.tasks.items():
+        if task.kind in _SPANS or not look.trained:
+            continue
+        train = look.splits.get("train", ())
+        labels = Counter(label for sentence in train for label in _labels(task, sentence))
+        if len(labels) == 1 < labels.total():
+            yield f"train: {name}: all {labels.total():,} labels are '{min(labels)}': none to tell apart"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
@@ -235,6 +269,7 @@ CHECKS = (
     Check(_empty_layer),
     Check(_masked_words),
     Check(_labels_left_blank),
+    Check(_one_label),
     Check(_split_in_split),
     Check(_unseen_labels),
     Check(_not_represented),
@@ -248,7 +283,10 @@ def _annotated(task: Task, sentences: Sequence[Sentence]) -> list[Sentence]:
     return [sentence for sentence in sentences if task.annotated(sentence)]
 
 
-def _has_items(task: Task, sentence: Sentence) -> bool:
+def _is_labelled(task: Task, sentence: Sentence) -> bool:
+    """Whether a sentence has anything in a layer; tags that are all `_` are none."""
+    if task.kind == "tags":
+        return set(sentence.layer(task.layer)) != {"_"}
     return any(task.items(sentence).values())
 
 

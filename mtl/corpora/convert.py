@@ -50,7 +50,8 @@ def convert(
 ) -> Converted:
     """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
 
-    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. Sentences of several
+    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`; what is there under the
+    longest path is meant. Sentences of several
     sources with the same words become one; a layer that two sources have is that of the first.
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
@@ -86,7 +87,12 @@ def convert(
 
 def _source(text: str, format: str | None) -> Source:
     prefix, colon, path = text.partition(":")
+    if format is not None and Path(text).exists():
+        format_of(format)
+        return Source(text, format)
     if colon and prefix in FORMATS:
+        if Path(path).exists():
+            return Source(path, prefix)
         ends = [end.start() for end in re.finditer(":", path) if _OPTIONS.fullmatch(path[: end.start()])]
         if ends:
             # Options may hold a colon (entities=PARSEME:MWE), and so may paths: the one that is there counts.

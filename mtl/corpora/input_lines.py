@@ -8,8 +8,9 @@ from dataclasses import replace
 from io import BufferedIOBase
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import no_text
+from mtl.corpora.formats.lines import CARRIAGE_RETURN, no_text
 from mtl.corpora.formats.soundness import fault
+from mtl.errors import counted
 from mtl.tasks.sentence import Sentence
 
 _BLOCK = 1 << 16
@@ -22,7 +23,7 @@ _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _ANNOTATED = {
     "JSON lines": re.compile(rb"\{.*\"(words|tokens|text)\"[ ]*:"),
-    "CoNLL-U": re.compile(rb"# ?(sent_id|newdoc|newpar|global.columns)\b|1\t[^\t]*(\t[^\t]*){8}"),
+    "CoNLL-U": re.compile(rb"# ?(sent_id|newdoc|newpar|global.columns|text =)|1\t[^\t]*(\t[^\t]*){8}"),
     "a table of words": re.compile(rb"-DOCSTART-[ \t]|#begin document "),
     "bracket notation": re.compile(rb"\( ?\([A-Z]|\((TOP|ROOT|S1|S)? ?\([A-Z]+ "),
 }
@@ -62,15 +63,22 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
 
 
 def text_of(line: bytes) -> str:
-    """A line as text, without what ends it and without byte order marks; raises `ValueError`."""
+    """A line as text, without what ends it and without byte order marks.
+
+    Raises `ValueError` for what is not UTF-8, and for a carriage return within the line, which ends one for
+    some programs only.
+    """
     if (b"\0" in line or not line.isascii()) and (what := no_text(line)):
         raise ValueError(f"it is not UTF-8 but {what}")
     try:
-        return line.decode("utf-8").rstrip("\r").lstrip("\ufeff")
+        text = line.decode("utf-8").rstrip("\r").lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"not UTF-8 ({error.reason}); convert it, for instance with iconv -f LATIN1 -t UTF-8"
         ) from error
+    if "\r" in text:
+        raise ValueError(CARRIAGE_RETURN)
+    return text
 
 
 def records_of(number: int, line: bytes, split: Splitter, max_words: int, where: str) -> list[Record]:
@@ -124,8 +132,8 @@ def pairs(text: str) -> list[Sentence]:
         return []
     if len(parts) != 2 or not all(parts):
         raise ValueError(
-            f"a pair is two sentences separated by one tab; here are {len(parts) - 1} tabs and "
-            f"{sum(map(bool, parts))} sentences"
+            f"a pair is two sentences separated by one tab; here are {counted(len(parts) - 1, 'tab')} and "
+            f"{counted(sum(map(bool, parts)), 'sentence')}"
         )
     first, second = parts
     return [Sentence((*first, *second), second=len(first))]

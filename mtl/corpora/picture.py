@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
+from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.sentence import Arcs, Frame, Sentence
 from mtl.tasks.tree import Tree
 
@@ -43,7 +44,9 @@ def picture(sentence: Sentence) -> str:
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
     for layer, value in sentence.named or ():
         parts.append(f"{layer}: {_named(words, value)}")
-    for layer, label in sentence.labels or ():
+    labels = dict(sentence.labels or ())
+    for layer in in_order_of_catalogue(labels):
+        label = labels[layer]
         parts.append(f"{layer}: {_visible(label) if isinstance(label, str) else f'{label:.2f}'}")
     return "\n".join(parts) + "\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from mtl.corpora.formats.lines import without_collector
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
-from mtl.files import matching
+from mtl.files import is_hidden, matching
 from mtl.tasks.sentence import Sentence
 
 
@@ -46,23 +46,34 @@ def no_sentence(path: str | Path, format: str) -> InputError:
 
 
 def files(path: str | Path, format: str) -> list[Path]:
-    """The files that `read` takes its sentences from, in order."""
+    """The files that `read` takes its sentences from, in order; each once, whatever links to it.
+
+    Hidden files that are not named are left out, such as copies that editors keep (`.ipynb_checkpoints`).
+    """
     path, patterns = Path(path), format_of(format).patterns
     if not patterns:
         return [*pair_of_files(path)]
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted({file for pattern in patterns for file in path.rglob(pattern) if file.is_file()})
+        found = _each_once(
+            file for pattern in patterns for file in path.rglob(pattern) if not is_hidden(file, path)
+        )
         if not found:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")
         return found
     if path.exists():
         raise InputError(f"{path}: a pipe or a device, and files are read more than once; use a file")
-    found = [file for file in matching(path) if file.is_file()]
+    found = _each_once(matching(path))
     if not found:
         raise InputError(f"{path}: no such file, and no file matches; check the path")
     return found
+
+
+def _each_once(paths: Iterable[Path]) -> list[Path]:
+    """The files among paths, sorted; of several that are one file the first."""
+    found = {path.resolve(): path for path in sorted(set(paths), reverse=True) if path.is_file()}
+    return sorted(found.values())
 
 
 def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:

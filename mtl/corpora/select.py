@@ -47,7 +47,7 @@ def _by_id(corpus: Path) -> dict[str, Sentence]:
 def _chosen(path: Path, sentences: dict[str, Sentence], corpus: Path) -> list[Sentence]:
     subset: dict[str, Sentence] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        name = line.strip(BLANKS)
+        name = line if line in sentences else line.strip(BLANKS)
         if not name:
             continue
         if name not in sentences:

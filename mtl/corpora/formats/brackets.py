@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import malformed, read_lines
+from mtl.corpora.formats.lines import malformed, name_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.corpora.formats.treebank import (
     IN_BRACKETS,
@@ -55,7 +55,7 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
             words=words,
             tags=tuple([leaf.label for leaf in leaves]),
             tree=rooted(with_words(tree, words)),
-            id=f"{path.stem}-{number:04d}",
+            id=f"{name_of(path)}-{number:04d}",
             place=f"{path}:{text.line}",
         )
         problem = fault(sentence)

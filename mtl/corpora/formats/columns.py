@@ -111,7 +111,7 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
                 comments.append(line)
                 continue
             if rows and len(fields) != len(rows[0].fields) and not (tabs and syntax.ragged):
-                raise malformed(path, line.line, _unequal(fields, rows[0].fields, tabs))
+                raise malformed(path, line.line, _unequal(fields, rows[0], tabs))
             rows.append(Row(line.line, fields))
         if rows:
             yield Block(comments, rows)
@@ -180,9 +180,12 @@ def _fields(text: str, tabs: bool) -> list[str]:
     return _BLANKS.split(text.strip(BLANKS))
 
 
-def _unequal(fields: list[str], first: list[str], tabs: bool) -> str:
+def _unequal(fields: list[str], first: Row, tabs: bool) -> str:
     by = "tabs, as in the sentence's first row" if tabs else "blanks"
+    how = f"give every row of a sentence the same columns, separated by {by}"
+    if first.fields[0].startswith("#"):
+        how = f"if line {first.line} is a comment, begin it with '# '"
     return (
-        f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first)}; give every row "
-        f"of a sentence the same columns, separated by {by}, and put a blank line between sentences"
+        f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first.fields)}; {how}, "
+        "and put a blank line between sentences"
     )

@@ -12,6 +12,7 @@ from mtl.corpora.formats.columns import (
     MARKER,
     Block,
     Line,
+    Row,
     Syntax,
     checked,
     read_blocks,
@@ -19,7 +20,7 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
-from mtl.corpora.formats.lines import BLANKS, malformed
+from mtl.corpora.formats.lines import BLANKS, malformed, name_of
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "entity", "tag")
@@ -35,8 +36,15 @@ class OtherColumn(str):
 
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
 _METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
-_COUNTED = re.compile(r"([0-9]+[-._:])?([0-9]{1,9})([.):]?)")
+_COUNTED = (
+    re.compile(r"([0-9]+[-._:])?([0-9]{1,9})([.):]?)"),
+    re.compile(r"()([0-9]{1,9})(\.0)"),
+)
+"""A number, perhaps behind that of its sentence, or as a table of numbers writes it."""
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")
+_NUMBER = re.compile(r"[0-9]+")
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
+"""The numbers of multiword ranges and of empty nodes, as in CoNLL-U."""
 _CHUNKS = frozenset(
     ["NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "PC", "VC"]
 )
@@ -66,6 +74,7 @@ def read_conll2003(
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
     layout.check(blocks)
     if layout.columns["word"] > 1:
+        blocks = _words_alone(blocks)
         refuse_restarts(path, blocks, 0)
     if not columns:
         _refuse_numbers(path, blocks)
@@ -76,13 +85,16 @@ def read_conll2003(
         try:
             spans, repairs = repaired(tags, used) if lenient else (entities(tags, used), 0)
         except TagError as error:
-            how = "" if scheme else f" (the file looks most like {used}; declare its scheme or its columns)"
-            raise malformed(path, block.rows[error.word].line, f"{error}{how}") from error
+            row = block.rows[error.word]
+            how = "" if is_tag(row.fields[layout.entity]) else _tags_elsewhere(blocks, layout, row)
+            if not how and not scheme:
+                how = f" (the file looks most like {used}; declare its scheme or its columns)"
+            raise malformed(path, row.line, f"{error}{how}") from error
         sentence = Sentence(
             words=tuple(block.column(layout.columns["word"] - 1)),
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
-            id=sentence_id(path, block) or f"{path.stem}-{number:04d}",
+            id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
             notes=(REPAIRED,) * repairs,
         )
         sentences.append(checked(path, block, sentence))
@@ -149,6 +161,34 @@ class _Layout(NamedTuple):
                 raise malformed(self.path, row.line, what)
 
 
+def _words_alone(blocks: Sequence[Block]) -> list[Block]:
+    """Sentences without multiword ranges and empty nodes, where the first column numbers their words."""
+    found = []
+    for block in blocks:
+        rows = [row for row in block.rows if not _NO_WORD.fullmatch(row.fields[0])]
+        if not rows or not all(_NUMBER.fullmatch(row.fields[0]) for row in rows):
+            return [*blocks]
+        found.append(block._replace(rows=rows))
+    return found
+
+
+def _tags_elsewhere(blocks: Sequence[Block], layout: _Layout, row: Row) -> str:
+    """What to do about a cell that is no tag: it is of a header, or another column has the tags."""
+    _, *rest = (tag for block in blocks for tag in block.column(layout.entity))
+    if row is blocks[0].rows[0] and _are_tags(rest):
+        return " (is the first line a header? take it out)"
+    for column in range(min(len(row.fields) for block in blocks for row in block.rows)):
+        if _are_tags([tag for block in blocks for tag in block.column(column)]):
+            word = layout.columns["word"] if column + 1 != layout.columns["word"] else 2 - column
+            return f" (column {column + 1} has tags: {_named(word, column + 1)})"
+    return ""
+
+
+def _are_tags(cells: Sequence[str]) -> bool:
+    """Whether cells are tags of entities, and not all of them O."""
+    return all(map(is_tag, cells)) and any(cell != "O" for cell in cells)
+
+
 def _named(word: int, entity: int) -> str:
     """How columns are named, in a configuration and on the command line."""
     return (
@@ -168,12 +208,19 @@ def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
 
 
 def counts(words: Sequence[str]) -> bool:
-    """Whether words are whole numbers, each one more than the one before; also as `1.` or `3-1`."""
-    parts = [_COUNTED.fullmatch(word) for word in words]
-    if not all(parts) or len({(part[1], part[3]) for part in parts if part}) > 1:
-        return False
-    numbers = [int(part[2]) for part in parts if part]
-    return [number - numbers[0] for number in numbers] == list(range(len(numbers)))
+    """Whether words are whole numbers, each larger than the one before; also as `1.`, `1.0` or `3-1`."""
+    return any(_counts(words, pattern) for pattern in _COUNTED)
+
+
+def _counts(words: Sequence[str], pattern: re.Pattern[str]) -> bool:
+    numbers: list[int] = []
+    around = set()
+    for word in words:
+        if (part := pattern.fullmatch(word)) is None or (numbers and int(part[2]) <= numbers[-1]):
+            return False
+        numbers.append(int(part[2]))
+        around.add((part[1], part[3]))
+    return len(around) == 1
 
 
 def _other_columns(blocks: Sequence[Block]) -> list[str]:

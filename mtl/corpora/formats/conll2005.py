@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.lines import malformed, name_of
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
@@ -40,7 +40,7 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
             frames = _frames(block, column)
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
-        named = f"{path.stem}-{number:04d}"
+        named = f"{name_of(path)}-{number:04d}"
         sentence = Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named)
         sentences.append(checked(path, block, sentence))
     return sentences

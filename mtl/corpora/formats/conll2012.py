@@ -75,13 +75,13 @@ def _frame(block: Block, column: int, order: int, roles: range) -> Frame:
     rolesets = [row for row, cell in enumerate(block.column(_ROLESET)) if cell != "-"]
     if len(rolesets) == len(roles):
         predicate = rolesets[order]
-        require_verb(spans, predicate, column)
     else:
         # OntoNotes has framesets without a column of their own: the column's verb says whose it is.
         verbs = [span.start for span in spans if span.label == "V"]
         if not verbs:
             raise CellError(0, f"column {column + 1} has no '(V*)' to say which predicate it belongs to")
         predicate = verbs[0]
+    require_verb(spans, predicate, column)
     fields = block.rows[predicate].fields
     sense = fields[_ROLESET]
     if sense == "-":

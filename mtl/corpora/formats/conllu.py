@@ -22,8 +22,8 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
-from mtl.corpora.formats.lines import malformed
-from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_value, with_own_layers
+from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_values, with_own_layers
 from mtl.errors import InputError, counted
 from mtl.tasks.sentence import Arcs, Sentence, Span
 
@@ -77,7 +77,7 @@ def read_conllu(
         blocks.append(_Words(path, block, names))
     layers = _entities(path, blocks, entities)
     return [
-        _sentence(path, block, column, roots, layer, f"{path.stem}-{number:04d}")
+        _sentence(path, block, column, roots, layer, f"{name_of(path)}-{number:04d}")
         for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
     ]
 
@@ -103,6 +103,7 @@ class _Words:
         self.path, self.comments, self.names = path, block.comments, names
         self.rows: list[Row] = []
         last = 0  # the word that the latest range ends with
+        self.empty = (0, 0)  # the word before the latest empty node, and the node's number
         for row in block.rows:
             if len(row.fields) != len(names):
                 what = f"{counted(len(row.fields), 'column')}; CoNLL-U has {len(names)}, separated by tabs"
@@ -126,6 +127,10 @@ class _Words:
         if index[2] == ".":
             if first != here:
                 raise malformed(self.path, line, f"the empty node '{index[0]}' stands behind word {here}")
+            if (first, end) <= self.empty:
+                what = f"the empty node '{index[0]}' behind '{self.empty[0]}.{self.empty[1]}'"
+                raise malformed(self.path, line, what)
+            self.empty = (first, end)
             return last
         if first != here + 1 or end < first or first <= last:
             what = f"the multiword range '{index[0]}' where one from {max(here, last) + 1} on is expected"
@@ -223,7 +228,13 @@ def _entity_tags(words: _Words, key: str) -> list[str | None]:
     """Per word the tag in a column of this name, or under this key of MISC; `None` where there is none."""
     if (column := words.column(key)) is not None:
         return [None if value == "_" else value for value in column]
-    return [misc_value(misc, key) for misc in words.column("MISC") or [""] * len(words.rows)]
+    tags: list[str | None] = []
+    for row, misc in zip(words.rows, words.column("MISC") or [""] * len(words.rows), strict=True):
+        values = misc_values(misc, key)
+        if len(values) > 1 and all(map(is_tag, values)):
+            raise malformed(words.path, row.line, f"MISC has '{key}' {len(values)} times; write it once")
+        tags.append(min(values, key=is_tag, default=None))
+    return tags
 
 
 def to_conllu(sentence: Sentence) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import CONTROL, malformed, number_of, read_lines
+from mtl.corpora.formats.lines import CONTROL, malformed, name_of, number_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
@@ -69,7 +69,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
             words=tuple(word for part in parts for word in part),
             labels=None if value is None else (Label(task, value),),
             second=len(parts[0]) if len(parts) == 2 else None,
-            id=f"{task}-{path.stem}-{number:06d}",
+            id=f"{task}-{name_of(path)}-{number:06d}",
             place=f"{path}:{number}",
             notes=(NO_LABEL,) if value is None else (),
         )

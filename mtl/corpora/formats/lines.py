@@ -11,6 +11,7 @@ from pathlib import Path
 from mtl.errors import InputError
 
 _LONGEST = 240
+_UTF32 = "UTF-32: convert it, for instance with iconv -f UTF-32 -t UTF-8"
 _UTF16 = "UTF-16: convert it, for instance with iconv -f UTF-16 -t UTF-8"
 _BEGINNINGS = {
     rb"\x1f\x8b": "compressed by gzip: unpack it",
@@ -20,6 +21,7 @@ _BEGINNINGS = {
     rb"PK\x03\x04": "a zip file: unpack it (of a workbook, save a sheet as text)",
     rb"PAR1[\0-\x1f]": "a Parquet file: write its rows as text",
     rb"%PDF-[0-9]": "a PDF file: use the text itself",
+    rb"\xff\xfe\0\0|\0\0\xfe\xff": _UTF32,
     rb"\xff\xfe|\xfe\xff": _UTF16,
 }
 """What a file is that begins so, which is no text in UTF-8, and what to do."""
@@ -30,6 +32,8 @@ CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 """Characters that no text may hold: control characters that are no white space, and halves of others."""
 BLANKS = " \t"
 """What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
+CARRIAGE_RETURN = "a carriage return within the line; write line feeds as line ends, and take others out"
+"""What is wrong with a line that other programs take for two."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
 _MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -41,6 +45,11 @@ def malformed(path: Path, line: int, what: str) -> InputError:
     if len(what) > _LONGEST:
         what = f"{what[: _LONGEST // 2]} … {what[-_LONGEST // 2 :]}"
     return InputError(f"{path}:{line}: {what}")
+
+
+def name_of(path: Path, *, suffix: bool = False) -> str:
+    """A file's name, which ids of its sentences begin with; what they may not hold becomes `_`."""
+    return _UNPRINTABLE.sub("_", path.name if suffix else path.stem)
 
 
 @contextmanager
@@ -126,11 +135,7 @@ def is_blank(line: str) -> bool:
 def _line(path: Path, number: int, text: str) -> str:
     text = text.lstrip("\ufeff").rstrip("\r")
     if "\r" in text:
-        raise malformed(
-            path,
-            number,
-            "a carriage return within the line; write line feeds as line ends, and take others out",
-        )
+        raise malformed(path, number, CARRIAGE_RETURN)
     return text
 
 

@@ -85,13 +85,14 @@ def misc_of(sentence: Sentence) -> list[str]:
     return ["|".join(item) or "_" for item in items]
 
 
-def misc_value(misc: str, key: str) -> str | None:
-    """The value of a key in a column MISC, or `None`."""
-    for item in misc.split("|"):
-        name, equals, value = item.partition("=")
-        if equals and name == key:
-            return _ESCAPED.sub(lambda match: "|" if match[1] == "p" else "\\", value)
-    return None
+def misc_values(misc: str, key: str) -> list[str]:
+    """The values of a key in a column MISC."""
+    items = (item.partition("=") for item in misc.split("|"))
+    return [
+        _ESCAPED.sub(lambda match: "|" if match[1] == "p" else "\\", value)
+        for name, equals, value in items
+        if equals and name == key
+    ]
 
 
 def _joined_to_next(sentence: Sentence) -> list[bool]:

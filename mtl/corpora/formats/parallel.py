@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mtl.corpora.formats.lines import CONTROL, lines_of
+from mtl.corpora.formats.lines import CONTROL, lines_of, name_of
 from mtl.errors import InputError
 from mtl.tasks.sentence import Label, Sentence
 
@@ -37,7 +37,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
         yield Sentence(
             words=source_words(text),
             labels=(Label("translate", CONTROL.sub("", translation).strip()),),
-            id=f"{source.name}-{number:07d}",
+            id=f"{name_of(source, suffix=True)}-{number:07d}",
             place=f"{source}:{number}",
         )
 

@@ -47,10 +47,16 @@ def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
 
 
 def require_verb(spans: Sequence[Span], predicate: int, column: int) -> None:
-    """Raise `CellError` if a predicate's column (counted from 0) has its verb `V` elsewhere.
+    """Raise `CellError` if a predicate's column (counted from 0) has its verb `V` elsewhere, or several.
 
     Predicates and columns are in the same order; a column too many or too few would shift all that follow.
     """
+    several = [span.start for span in spans if span.label == "V"][1:]
+    if several:
+        raise CellError(
+            several[0],
+            f"a second '(V*)' in column {column + 1}; write the further parts of a verb as (C-V*)",
+        )
     verbs = [span for span in spans if span.label in ("V", "C-V")]
     if verbs and not any(start <= predicate < end for start, end, _ in verbs):
         raise CellError(

@@ -117,7 +117,7 @@ BAD = {
     b"K\xe4se": "not UTF-8",
     b"w " * 9: "9 words, and decoders are given at most 8",
     b"a\x07b": "holds a control character",
-    b"a\rb": "holds a control character",
+    b"a\rb": "a carriage return within the line",
     "a b".encode("utf-16"): "it is not UTF-8 but UTF-16: convert it",
     "a b".encode("utf-16-le"): "it is not UTF-8 but UTF-16: convert it",
     gzip.compress(b"a b", mtime=1): "it is not UTF-8 but compressed by gzip: unpack it",

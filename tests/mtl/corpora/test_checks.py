@@ -45,6 +45,7 @@ LOOKS = {
     "_labels_left_blank": Look(
         {"train": [FULL], "dev": [replace(OTHER, arcs=Arcs((2, 0), ("_", "root")))]}, ALL
     ),
+    "_one_label": Look({"train": [replace(FULL, tags=("X", "X"))]}, ALL),
     "_split_in_split": Look({"train": [FULL], "dev": [OTHER, FULL]}, ALL),
     "_unseen_labels": Look({"train": [FULL], "test": [replace(OTHER, tags=("PRP", "NN"))]}, ALL),
     "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
@@ -55,6 +56,7 @@ LINES = {
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
+    "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
     "_unseen_labels": "test: pos: 1 of 2 labels are ones that training never saw (NN 1)",
     "_not_represented": "dev: ner: 1 items cannot be represented: they count as missed",
@@ -83,7 +85,7 @@ def test_a_corpus_without_faults_has_no_notes() -> None:
 
 @pytest.mark.parametrize("kind", STRUCTURED, ids=lambda kind: kind.name)
 def test_a_layer_without_a_label_is_refused_for_every_task(kind) -> None:
-    empty = {"entities": (), "frames": (), "tree": Tree("TOP", tuple(TREE.leaves()))}
+    empty = {"tags": ("_", "_"), "entities": (), "frames": (), "tree": Tree("TOP", tuple(TREE.leaves()))}
     layer = kind().layer
     look = Look({"train": [replace(FULL, **{layer: empty[layer]})]} if layer in empty else {"train": []}, ALL)
     if layer in empty:
@@ -113,10 +115,13 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
 
 
-@pytest.mark.parametrize("spelled", ["{1}", "{1}.", "{1:03}", "{0}-{1}", "({0}:{1})"[1:]])
+@pytest.mark.parametrize("spelled", ["{1}", "{1}.", "{1:03}", "{0}-{1}", "({0}:{1})"[1:], "{1}.0", "{0}.{1}"])
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_words_that_number_themselves_are_refused(start: int, spelled: str) -> None:
-    numbered = [Sentence(tuple(spelled.format(n, start + place) for place in range(n))) for n in (1, 4, 2)]
+@pytest.mark.parametrize("step", [1, 3])
+def test_words_that_number_themselves_are_refused(start: int, step: int, spelled: str) -> None:
+    numbered = [
+        Sentence(tuple(spelled.format(n, start + step * place) for place in range(n))) for n in (1, 4, 2)
+    ]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", numbered)
     refuse_source("x", [*numbered, Sentence(("3", "apples"))])
@@ -128,6 +133,23 @@ def test_words_that_all_name_their_language_are_refused() -> None:
         refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("en:Go",))])
     refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("de:Go",))])
     refuse_source("x", [Sentence(("We", "ate")), Sentence(("Go",))])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (("doc1",) * 3, ("doc2",) * 2, "every sentence repeats one word, such as 'doc1'"),
+        (("-", "-"), ("-", "-", "-"), "every sentence repeats one word, such as '-'"),
+        (("0=We", "1=ate"), ("1=sat", "0=They"), "every word begins with a number, as '0=We'"),
+        (("PRP", "VBD"), ("NN", "VBZ"), "every word is its own tag, such as 'PRP'"),
+    ],
+)
+def test_words_that_are_something_else_are_refused(first, second, message) -> None:
+    tagged = [Sentence(words, tags=words if "PRP" in first else None) for words in (first, second)]
+    with pytest.raises(InputError, match=message):
+        refuse_source("x", tagged)
+    refuse_source("x", tagged[:1])
+    refuse_source("x", [*tagged, FULL])
 
 
 @pytest.mark.parametrize("mask", ["_", "[WORD]"])

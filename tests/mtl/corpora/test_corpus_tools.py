@@ -90,6 +90,12 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
         select(corpus, first, corpus, overwrite=True)
 
 
+def test_ids_are_found_with_and_without_blanks_around_them(corpus, tmp_path):
+    write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",), id=" c")])
+    (tmp_path / "x.ids").write_text(" c\n b-1 \n")
+    assert select(corpus, tmp_path / "x.ids", tmp_path / "out") == {"x": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtl.corpora.formats.lines import CARRIAGE_RETURN
+from mtl.corpora.input_lines import pairs, records_of, text_splitter, tokens
 from mtl.corpora.raw_text import sentences_of
 
 
@@ -58,3 +60,12 @@ def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
     start = time.process_time()
     assert "".join(word for sentence in sentences_of(text) for word in sentence.words) == text
     assert time.process_time() - start < 30
+
+
+@pytest.mark.parametrize("split", [text_splitter(sentences_of), tokens, pairs], ids=range(3))
+def test_lines_that_end_in_carriage_returns_are_not_one_line(split) -> None:
+    (record,) = records_of(7, b"Ann left .\rBob\tsat .\r", split, 99, "x")
+    assert (record.sentence.id, record.sentence.words) == ("7", ())
+    assert record.skipped == CARRIAGE_RETURN
+    (record,) = records_of(7, b"Ann left .\tBob sat .\r\r", split, 99, "x")[:1]
+    assert record.skipped is None

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,32 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
     assert read(f"x/{file[0]}*", name) == [one]
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("odd", ["a\nb\t[1]", os.fsdecode(b"caf\xe9"), "#?%*'\" "])
+def test_odd_names_of_files_are_no_fault_of_what_is_in_them(tmp_path, name, odd):
+    file, text = SAMPLES[name]
+    path = tmp_path / odd / f"{odd}{Path(file).suffix}"
+    path.parent.mkdir()
+    path.write_text(text)
+    for place in (path, path.parent):
+        (one,) = read(place, name)
+        write_jsonl(tmp_path / "out.jsonl", [one])
+        assert read(tmp_path / "out.jsonl", "jsonl")[0].id == one.id
+
+
+def test_files_of_a_folder_are_read_once_and_hidden_ones_not(tmp_path):
+    folder = tmp_path / ".x"
+    for name in ("b.jsonl", ".ipynb_checkpoints/b-checkpoint.jsonl", "._b.jsonl", "y/a.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}" if "._" in name else '{"words": ["Go"]}\n')
+    (folder / "c.jsonl").symlink_to("b.jsonl")
+    assert files(folder, "jsonl") == [folder / "b.jsonl", folder / "y" / "a.jsonl"]
+    assert files(f"{folder}/[bc].jsonl", "jsonl") == [folder / "b.jsonl"]
+    assert files(f"{folder}/**/*.jsonl", "jsonl") == files(folder, "jsonl")
+    assert files(f"{folder}/.*/b*", "jsonl") == [folder / ".ipynb_checkpoints" / "b-checkpoint.jsonl"]
+    assert len(read(folder, "jsonl")) == 2
+
+
 def test_declared_variants(tmp_path):
     (tmp_path / "a.conllu").write_text(SAMPLES["conllu"][1])
     assert read(tmp_path, "conllu")[0].tags == ("VB", ".")
@@ -108,7 +135,7 @@ NO_TEXT = {
     "UTF-16": TEXT.encode("utf-16"),
     "UTF-16:": TEXT.encode("utf-16-le"),
     "UTF-16: ": TEXT.encode("utf-16-be"),
-    "UTF-16: c": TEXT.encode("utf-32"),
+    "UTF-32": TEXT.encode("utf-32"),
 }
 
 

@@ -138,7 +138,7 @@ def test_evaluate_export_and_predict(joint, corpus, tmp_path, monkeypatch, capsy
     [
         ("a cat\n", "pairs", "standard input, line 1: a pair is two sentences separated by one tab"),
         ("a\tb\tc\n", "pairs", "here are 2 tabs and 3 sentences"),
-        ("a\t\n", "pairs", "here are 1 tabs and 1 sentences"),
+        ("a\t\n", "pairs", "here are 1 tab and 1 sentence"),
     ],
 )
 def test_pairs_that_are_none(text, input, message, joint, monkeypatch, capsys) -> None:

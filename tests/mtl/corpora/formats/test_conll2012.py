@@ -82,6 +82,7 @@ def test_propbank_skeleton(tmp_path):
         (ONTONOTES, "go 02", "go -", 5, "without a frameset"),
         (PROPBANK, "(TOP(INTJ*)) - -", "(TOP(INTJ*))", 8, "6 columns"),
         (PROPBANK, "(ARG1*)", "*)", 4, "never opened"),
+        (PROPBANK, "(ARG1*)", "(V*)", 4, r"a second '\(V\*\)' in column 9"),
     ],
 )
 def test_faults_are_named_with_their_line(tmp_path, text, old, new, line, what):

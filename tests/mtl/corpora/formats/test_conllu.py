@@ -54,6 +54,8 @@ def test_words_tags_and_arcs(tmp_path):
         ("3-4\t", "3-9\t", 11, "a multiword range ends with word 9, and the sentence has 5 words"),
         ("3-4\t", "4-3\t", 8, "the multiword range '4-3' where one from 3 on"),
         ("3-4\t", "2-4\t", 8, "the multiword range '2-4' where one from 3 on"),
+        ("3-4\t", "2.1\te" + "\t_" * 8 + "\n3-4\t", 8, "the empty node '2.1' behind '2.1'"),
+        ("5\tcase\t_\t_", "5\tcase\t_\tNER=O|NER=B-X", 9, "MISC has 'NER' 2 times"),
         ("2.1\t", "5.1\t", 7, "the empty node '5.1' stands behind word 2"),
         ("\t5\tcase", "\tfive\tcase", 9, "head 'five'"),
         ("\t5\tcase", "\t-1\tcase", 9, "head '-1'"),

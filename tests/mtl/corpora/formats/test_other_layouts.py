@@ -124,6 +124,18 @@ def test_columns_of_conllu_plus_by_name(tmp_path: Path) -> None:
     assert len(read(path, "conllu")) == 2
 
 
+def test_a_path_that_is_there_is_no_format_and_no_options(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source, name, format in (
+        ("conll2003:x", "conll2003:x", "conllu"),
+        ("conllu:roots=attach:x", "roots=attach:x", None),
+        ("conllu:roots=attach:x", "x", None),
+    ):
+        (tmp_path / name).write_text("1\tGo" + "\t_" * 8 + "\n")
+        convert({"train": [source]}, tmp_path / "out", format, overwrite=True)
+        (tmp_path / name).unlink()
+
+
 def test_options_and_paths_may_hold_colons(tmp_path: Path) -> None:
     path = tmp_path / "a:b.cupt"
     path.write_text("# global.columns = ID FORM PARSEME:NE\n1\tAnn\tB-PER\n")
@@ -133,6 +145,35 @@ def test_options_and_paths_may_hold_colons(tmp_path: Path) -> None:
         assert entities == ((Span(0, 1, "PER"),) if "=" in source else None)
     with pytest.raises(InputError, match=f"{tmp_path}/none: no such file"):
         convert({"train": [f"conllu:entities=NE:{tmp_path}/none"]}, tmp_path / "out", overwrite=True)
+
+
+def test_multiword_ranges_and_empty_nodes_are_no_words_where_words_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "a.iob2"
+    rows = "1-2\tal\tO\n1\ta\tO\n2\tel\tB-LOC\n2.1\te\t_\n"
+    path.write_text(f"{rows}\n1\tRoma\tO\n")
+    for name in ("uner", "conll2003:word=2,entity=3"):
+        assert [sentence.words for sentence in read(path, name)] == [("a", "el"), ("Roma",)]
+    path.write_text("1-1 a O\n1-2 b O\n\n2-1 c O\n")  # of sentence and word
+    assert [len(sentence) for sentence in read(path, "conll2003:word=2,entity=3")] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Word\tTag\nAnn\tB-PER\nleft\tO\n", r"1: 'Tag' .*is the first line a header\?"),
+        ("token ner\n\nAnn B-PER\nleft O\n", r"1: 'ner' .*is the first line a header\?"),
+        ("B-PER Ann\nO left\n", r"1: 'Ann' .*column 1 has tags: .*word: 2, entity: 1"),
+        ("Ann\tB-PER\t0\nleft\tO\t4\n", r"1: '0' .*column 2 has tags: .*word: 1, entity: 2"),
+        ("Ann\tB-PER\t\nleft\tO\t\n", r"1: '' .*column 2 has tags: "),
+        ("Ann PER\nleft O\n", r"1: 'PER' .*declare its scheme"),
+        ("#of one: x y\nAnn B-PER\n", r"2: 2 columns, .*if line 1 is a comment, begin it with '# '"),
+    ],
+)
+def test_what_is_wrong_is_named_and_not_the_scheme(text: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(text)
+    with pytest.raises(InputError, match=what):
+        read(path, "conll2003")
 
 
 NUMBERED = {
