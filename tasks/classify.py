@@ -24,7 +24,7 @@ class Classify(SentenceTask):
     name: ClassVar[str] = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
     score: ClassVar[str] = "accuracy"
-    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
     inventory: ClassVar[tuple[str, ...]] = ()
     """All classes, the positive one last; empty: those of the training sentences."""
 
@@ -47,11 +47,11 @@ class Classify(SentenceTask):
         return SentenceClassifier(hidden, labels, self.dropout, self.pooling)
 
     def metric(self) -> TaskMetric:
-        from mtl.tasks.metrics.accuracy import Accuracy
+        from mtl.tasks.metrics.by_label import ClassScores
         from mtl.tasks.metrics.classes import Classes
 
         if not self.inventory:
-            return Accuracy(self.layer)
+            return ClassScores(self.layer)
         return Classes(self.layer, self.inventory, self.scores, self.score)
 
     @classmethod

@@ -28,6 +28,7 @@ class Sst2(Classify):
     name: ClassVar[str] = "sst2"
     layers: ClassVar[tuple[str, ...]] = ("sst2",)
     sentences: ClassVar[tuple[int, ...]] = (1,)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ("0", "1")
 
 
@@ -47,6 +48,7 @@ class Rte(Classify):
     name: ClassVar[str] = "rte"
     layers: ClassVar[tuple[str, ...]] = ("rte",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ("not_entailment", "entailment")
 
 
@@ -56,6 +58,7 @@ class Qnli(Classify):
     name: ClassVar[str] = "qnli"
     layers: ClassVar[tuple[str, ...]] = ("qnli",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ("not_entailment", "entailment")
 
 
@@ -65,6 +68,7 @@ class Mnli(Classify):
     name: ClassVar[str] = "mnli"
     layers: ClassVar[tuple[str, ...]] = ("mnli",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     inventory: ClassVar[tuple[str, ...]] = ("contradiction", "neutral", "entailment")
 
 

@@ -10,25 +10,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mtl.tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
+from mtl.tasks.metrics.by_label import CountsByLabel
+from mtl.tasks.metrics.metric import f1, precision_recall_f1
 from mtl.tasks.sentence import Sentence, Span
 
 
-class SpanScores(TaskMetric):
+class SpanScores(CountsByLabel):
     """Precision, recall and F1 over labelled spans, overall and F1 per type, as conlleval counts them."""
 
     correct: Tensor
     predicted: Tensor
     gold: Tensor
-    records: list[Tensor]
 
     def __init__(self, layer: str = "entities") -> None:
         super().__init__()
         self.layer = layer
         for name in ("correct", "predicted", "gold"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-        # Ranks may meet different types, so the counts of a type are sent with its name (`_spell`).
-        self.add_state("records", [], dist_reduce_fx="cat")
 
     def update(
         self,
@@ -46,16 +44,12 @@ class SpanScores(TaskMetric):
                 counter.update([span.label for span in spans])
         for total, counter in zip((self.correct, self.predicted, self.gold), counts, strict=True):
             total += counter.total()
-        for label in counts[1].keys() | counts[2].keys():
-            record = _spell(label, [counter[label] for counter in counts])
-            self.records.append(torch.tensor(record, dtype=torch.float32, device=self.correct.device))
+        self.count(counts)
 
     def compute(self) -> dict[str, float]:
         correct, predicted, gold = int(self.correct), int(self.predicted), int(self.gold)
         scores = precision_recall_f1(correct, predicted, gold)
-        records = [self.records] if isinstance(self.records, Tensor) else self.records
-        counts = _read([int(value) for record in records for value in record.tolist()])
-        return scores | {f"f1/{label}": precision_recall_f1(*counts[label])["f1"] for label in sorted(counts)}
+        return scores | {f"f1/{label}": of_label["f1"] for label, of_label in self.by_label().items()}
 
     def sentence_counts(
         self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
@@ -69,21 +63,3 @@ class SpanScores(TaskMetric):
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return f1(counts)
-
-
-def _spell(label: str, counts: list[int]) -> list[int]:
-    """A record of numbers: the label's length and code points, then correct, predicted and gold spans."""
-    return [len(label), *map(ord, label), *counts]
-
-
-def _read(values: list[int]) -> dict[str, list[int]]:
-    """The counts by label from records one after the other, summed over those of the same label."""
-    counts: dict[str, list[int]] = {}
-    position = 0
-    while position < len(values):
-        end = position + 1 + values[position]
-        label = "".join(map(chr, values[position + 1 : end]))
-        known = counts.setdefault(label, [0, 0, 0])
-        counts[label] = [old + new for old, new in zip(known, values[end : end + 3], strict=True)]
-        position = end + 3
-    return counts

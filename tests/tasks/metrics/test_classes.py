@@ -8,6 +8,7 @@ import scipy.stats
 import torch
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
+from mtl.tasks.metrics.by_label import ClassScores
 from mtl.tasks.metrics.classes import Classes
 from mtl.tasks.metrics.correlation import Correlation
 from mtl.tasks.sentence import Label, Sentence
@@ -38,6 +39,24 @@ def test_classes_against_scikit_learn(classes, seed) -> None:
             "matthews": 100 * matthews_corrcoef(gold, guess),
         },
         abs=1e-4,
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_of_any_names_against_scikit_learn(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    gold, guess = (
+        list(random.choice(["yes", "né", "a b", ""], size=40, p=[0.6, 0.2, 0.1, 0.1])) for _ in range(2)
+    )
+    metric = ClassScores("own")
+    for part in (slice(0, 7), slice(7, 40)):
+        metric.update(guess[part], [*sentences("own", gold[part])])
+    metric.update(["yes"], [Sentence(("x",))])  # not annotated
+    assert metric.compute() == pytest.approx(
+        {
+            "accuracy": 100 * accuracy_score(gold, guess),
+            "macro_f1": 100 * f1_score(gold, guess, average="macro"),
+        }
     )
 
 
