@@ -208,9 +208,10 @@ def _offloaded(model: nn.Module) -> set[str]:
 
 def require_weights(model: nn.Module, function: str) -> None:
     """Raise `InputError` for a model that has no weights yet (on torch's device `meta`)."""
-    loaded_later = _offloaded(model)
-    for path, parameter in model.named_parameters():
-        if parameter.is_meta and path not in loaded_later:
+    empty = [path for path, parameter in model.named_parameters() if parameter.is_meta]
+    loaded_later = _offloaded(model) if empty else set()
+    for path in empty:
+        if path not in loaded_later:
             raise InputError(
                 f"{function}: {path} is on the device meta, which has no numbers: load the weights first"
             )

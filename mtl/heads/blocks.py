@@ -195,7 +195,13 @@ def _uncompiled() -> Iterator[None]:
         return
     with _LOCK:
         if not _STANCE.blocks:
-            _STANCE.set.enter_context(torch.compiler.set_stance("force_eager"))
+            try:
+                _STANCE.set.enter_context(torch.compiler.set_stance("force_eager"))
+            except RuntimeError as error:
+                raise InputError(
+                    "heads cannot be scaled or observed from inside a compiled function or module: compile "
+                    "the transformer alone (its .compile()), which runs uncompiled meanwhile"
+                ) from error
         _STANCE.blocks += 1
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -92,6 +93,22 @@ def test_compiled_models_are_scaled(how: str) -> None:
         )
         assert min(table.filter(measure="importance")["value"]) > 0
     torch.compiler.reset()
+
+
+def test_a_scale_inside_a_compiled_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_stance(stance: str) -> None:
+        raise RuntimeError("attempted to set_stance in a torch.compile region")
+
+    model = tiny.model("bert")
+    monkeypatch.setitem(sys.modules, "torch._dynamo", sys.modules.get("torch._dynamo", torch))
+    monkeypatch.setattr(torch.compiler, "set_stance", set_stance)
+    with pytest.raises(InputError, match="compile the transformer alone"), head_scale(model, zeros((0, 1))):
+        pass
+    monkeypatch.undo()
+    ids, mask = tiny.batch()
+    with head_scale(model, zeros((0, 1))):
+        found = model(ids, mask).last_hidden_state
+    torch.testing.assert_close(found, without(model, (0, 1))(ids, mask).last_hidden_state)
 
 
 class Lora(nn.Module):
