@@ -217,6 +217,16 @@ def require_weights(model: nn.Module, function: str) -> None:
             )
 
 
+def require_finite(found: Iterable[Attention], function: str) -> None:
+    """Raise `InputError` for weights of the attention that are not finite: no singular values are."""
+    places = list(found)
+    for attention in places:
+        for path, weight in attention.module.named_parameters():
+            if not bool(weight.isfinite().all()):
+                name = layer_name(attention.site, [place.site for place in places])
+                raise InputError(f"{function}: {path} of {name} has values that are not finite")
+
+
 def require_gradients(model: nn.Module, function: str) -> None:
     """Raise `InputError` for a model that torch cannot differentiate."""
     require_ordinary_tensors(model, function)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 from transformers import BertForMaskedLM, BertModel
 
+from mtl.analysis.costs.energy import energy
 from mtl.errors import InputError
+from mtl.heads.collaborative import collaborate
 from mtl.heads.families import attentions, family_of, pruned_heads
 from mtl.heads.load import load_pruned
 from mtl.heads.projections import in_features
@@ -246,6 +249,21 @@ def test_a_configuration_that_records_other_heads_is_refused() -> None:
         prune_heads(first, {0: cut})
         with pytest.raises(InputError, match=r"has 4 heads, and its configuration records \d: .*of its own"):
             prune_heads(second, {1: [0]})
+    whole = BertModel(tiny.config("bert"))
+    whole.encoder = first.encoder
+    with pytest.raises(InputError, match="has 0 heads, and its configuration records 4"):
+        prune_heads(whole, {1: [0]})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_have_no_components(value: float) -> None:
+    model = tiny.model("bert")
+    model.encoder.layer[2].attention.self.key.weight.data[0, 0] = value
+    names = list(model.state_dict())
+    for call in (lambda: collaborate(model, 8, starts=1, steps=1), lambda: energy(model, "bert")):
+        with pytest.raises(InputError, match=r"key\.weight of L2 has values that are not finite"):
+            call()
+    assert list(model.state_dict()) == names
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
