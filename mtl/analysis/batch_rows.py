@@ -35,6 +35,21 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
     return value
 
 
+def has_no_rows(batch: Any) -> bool:
+    """Whether a batch is known to be empty: no function of the caller's has to run on it."""
+    lengths = _lengths(batch)
+    return bool(lengths) and not any(lengths)
+
+
+def require_passes(ran: bool, what: str) -> None:
+    """Raise `InputError` if the caller's function (`what`) `ran` no pass through any head of the model."""
+    if not ran:
+        raise InputError(
+            f"the {what} ran none of the heads of the model in this thread: it must call the model that it "
+            "is given, and start threads with contextvars.copy_context().run"
+        )
+
+
 def copies_of(batch: Any, rows: int, copies: int) -> Any:
     """The batch with its rows repeated `copies` times; `None` for a kind of batch that cannot be repeated."""
     if isinstance(batch, Tensor | np.ndarray | list | tuple) and not _is_record(batch):

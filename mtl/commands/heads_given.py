@@ -21,7 +21,7 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
 
     found: dict[int, set[int]] = {}
     for name in text.split(","):
-        with as_input_error(f"--heads={name.strip()}"):
+        with as_input_error(f"--heads={name.strip() or text}"):
             site, head = read_head(name, sites, heads)
         found.setdefault(site, set()).update(range(heads) if head is None else (head,))
     return {site: sorted(numbers) for site, numbers in sorted(found.items())}

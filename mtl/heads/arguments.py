@@ -78,6 +78,11 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
         )
     _refuse_prefixes(model, function)
     require_ordinary_tensors(transformer, function)
+    for path in sorted(_offloaded(transformer)):
+        raise InputError(
+            f"{function}: {path} is offloaded by accelerate, which keeps its numbers elsewhere: load the "
+            "model without device_map, or onto devices that hold all of it"
+        )
     if not is_whole(transformer):
         raise InputError(
             f"{function}: {type(transformer).__name__} is a part of an encoder-decoder model: "
@@ -185,13 +190,41 @@ def require_ordinary_tensors(model: nn.Module, function: str) -> None:
             )
 
 
+def device_of(model: nn.Module) -> torch.device:
+    """The device of the first parameter that has numbers; `meta` if none has, and nothing loads them."""
+    devices = [parameter.device for parameter in model.parameters() if not parameter.is_meta]
+    return devices[0] if devices else torch.device("cpu" if _offloaded(model) else "meta")
+
+
+def _offloaded(model: nn.Module) -> set[str]:
+    """The paths of parameters that accelerate (`device_map`) loads only for the pass through their module."""
+    return {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.is_meta and hasattr(module, "_hf_hook")
+    }
+
+
 def require_weights(model: nn.Module, function: str) -> None:
     """Raise `InputError` for a model that has no weights yet (on torch's device `meta`)."""
-    for path, parameter in model.named_parameters():
-        if parameter.is_meta:
+    empty = [path for path, parameter in model.named_parameters() if parameter.is_meta]
+    loaded_later = _offloaded(model) if empty else set()
+    for path in empty:
+        if path not in loaded_later:
             raise InputError(
                 f"{function}: {path} is on the device meta, which has no numbers: load the weights first"
             )
+
+
+def require_finite(found: Iterable[Attention], function: str) -> None:
+    """Raise `InputError` for weights of the attention that are not finite: no singular values are."""
+    places = list(found)
+    for attention in places:
+        for path, weight in attention.module.named_parameters():
+            if not bool(weight.isfinite().all()):
+                name = layer_name(attention.site, [place.site for place in places])
+                raise InputError(f"{function}: {path} of {name} has values that are not finite")
 
 
 def require_gradients(model: nn.Module, function: str) -> None:
@@ -299,16 +332,19 @@ def function_of(value: Any, what: str) -> Any:
     return value
 
 
-def scale_of(scale: Any, what: str) -> Tensor:
-    """A head scale as a tensor of finite numbers; raises `InputError` for what is none."""
+def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
+    """A head scale as a tensor of numbers that are finite in the model's type, too.
+
+    Raises `InputError` for what is none.
+    """
     try:
         made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.array(scale))
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} is no table of numbers ({error})") from error
     if made.layout != torch.strided or made.is_quantized or made.is_meta:
         raise InputError(f"{what} is sparse, quantised or without numbers: use a plain tensor")
-    if made.is_complex() or not bool(torch.isfinite(made.detach()).all()):
-        raise InputError(f"{what} has values that are not finite numbers")
+    if made.is_complex() or not bool(torch.isfinite(made.detach().to(dtype)).all()):
+        raise InputError(f"{what} has values that are not finite numbers in {dtype}")
     return made if made.is_floating_point() else made.float()
 
 

@@ -2,15 +2,18 @@
 
 A model is shared by all threads, and so are its hooks. Hooks and replaced functions made here act only where
 the block was entered: in the same thread, in coroutines and threads that run in a copy of its context
-(`asyncio.to_thread`), and where torch computes a pass of the block again (gradient checkpoints).
+(`asyncio.to_thread`), and where torch computes a pass of the block again (gradient checkpoints). Copies of
+the model that are made inside the block belong to it, too; those that other threads make meanwhile do not.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -27,6 +30,8 @@ class Block:
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
+        self.seen: set[bool] = set()
+        """Whether passes were the block's own, of those that its hooks have seen."""
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -73,16 +78,24 @@ class Block:
     ) -> Iterator[None]:
         """Inside, enter the block with forward hooks: `before` are called as (module, inputs, named inputs).
 
-        `after` are called as (module, inputs, output), with an output of `None` if the module failed.
+        `after` are called as (module, inputs, output), with an output of `None` if the module failed. Warns
+        at the end if all passes meanwhile were other threads'.
         """
         with ExitStack() as stack:
             for module, act in (before or {}).items():
-                handle = module.register_forward_pre_hook(Hook(self, act), with_kwargs=True)
-                stack.callback(handle.remove)
+                hook = stack.enter_context(Hook(self, module, act))
+                stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
             for module, act in (after or {}).items():
-                stack.callback(module.register_forward_hook(Hook(self, act), always_call=True).remove)
+                hook = stack.enter_context(Hook(self, module, act))
+                stack.callback(module.register_forward_hook(hook, always_call=True).remove)
             stack.enter_context(self.entered())
             yield
+        if self.seen == {False}:
+            warnings.warn(
+                "a block that scales or observes heads saw passes of other threads alone, which it leaves as "
+                "they are: start threads inside with contextvars.copy_context().run",
+                stacklevel=2,
+            )
 
     @contextmanager
     def forwards(self, replaced: dict[nn.Module, Callable[..., Any]]) -> Iterator[None]:
@@ -109,22 +122,52 @@ class Block:
                             module.__dict__["forward"] = own.before
 
 
-class Hook:
-    """A forward hook that acts on passes of its block alone."""
+class Hook(AbstractContextManager["Hook"]):
+    """A forward hook that acts on passes of its block alone, until it is left as a context.
 
-    def __init__(self, block: Block, act: Callable[..., Any]) -> None:
-        self.block, self.act = block, act
+    In copies of the module that are made inside the block, it acts as in the module itself.
+    """
+
+    def __init__(self, block: Block, module: nn.Module, act: Callable[..., Any]) -> None:
+        self.block, self.module = block, module
+        self.act: Callable[..., Any] | None = act
 
     def __call__(self, module: nn.Module, *given: Any) -> Any:
-        return self.act(module, *given) if self.block.here(module) else None
+        act = self.act
+        if act is None:
+            return None
+        ours = self.block.here(module)
+        self.block.seen.add(ours)
+        return act(self.module, *given) if ours else None
+
+    def __exit__(self, *_: object) -> None:
+        self.act = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return self if self.block in _ENTERED.get() else nothing
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return copy.copy, (nothing,)
+
+
+def nothing(*_: object) -> None:
+    """What is left of a hook in a copy or a file that another thread makes of the model meanwhile."""
 
 
 class _Forward:
-    """A module's `forward` while blocks replace it, each for passes of its own context."""
+    """A module's `forward` while blocks replace it, each for passes of its own context.
+
+    A copy of the module has the `forward` that it has outside of the blocks.
+    """
 
     def __init__(self, module: nn.Module, before: Callable[..., Any] | None) -> None:
-        self.before, self.compute = before, module.forward
+        self.module, self.before, self.compute = module, before, module.forward
         self.by_block: dict[Block, Callable[..., Any]] = {}
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if self.before is None:
+            return getattr, (self.module, "forward")
+        return copy.copy, (self.before,)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         for block in reversed(_ENTERED.get()):
@@ -152,7 +195,13 @@ def _uncompiled() -> Iterator[None]:
         return
     with _LOCK:
         if not _STANCE.blocks:
-            _STANCE.set.enter_context(torch.compiler.set_stance("force_eager"))
+            try:
+                _STANCE.set.enter_context(torch.compiler.set_stance("force_eager"))
+            except RuntimeError as error:
+                raise InputError(
+                    "heads cannot be scaled or observed from inside a compiled function or module: compile "
+                    "the transformer alone (its .compile()), which runs uncompiled meanwhile"
+                ) from error
         _STANCE.blocks += 1
     try:
         yield

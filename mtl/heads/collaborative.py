@@ -10,7 +10,15 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, function_of, require_plain, require_weights, seed_of, whole_number
+from mtl.heads.arguments import (
+    changeable,
+    function_of,
+    require_finite,
+    require_plain,
+    require_weights,
+    seed_of,
+    whole_number,
+)
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.decomposition import Decomposition, Factors, decompose
 from mtl.heads.families import (
@@ -101,6 +109,7 @@ def collaborate(
     family = family_of(model)
     found, size = attentions(model, family), head_dim(model)
     require_plain(model, family, found, "made to share components")
+    require_finite(found, "collaborate")
     made = []
     for attention, indices in _distinct(found):
         begun = time.perf_counter()

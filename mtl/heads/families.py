@@ -136,7 +136,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     Raises `InputError` for a model that does not fit its row, or whose numbers of heads do not fit together.
     """
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
-    heads = heads_per_site(model)
+    heads, size = heads_per_site(model), head_dim(model)
     heads_per_group(model)  # only for its error
     found, first = [], 0
     there = _paths_of_stacks(model, family)
@@ -168,7 +168,13 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                     f"{of_output} of {type(model).__name__} is a {type(output).__name__}, which is no linear "
                     "layer: unwrap the model, or merge its adapters, first"
                 )
-            if left and width % len(left):
+            if width != len(left) * size:
+                if width % size == 0:
+                    raise InputError(
+                        f"{path} of {type(model).__name__} has {width // size} heads, and its configuration "
+                        f"records {len(left)}: load what was cut or copied by mtl.load_pruned, and give "
+                        "every model a configuration of its own (copy.deepcopy)"
+                    )
                 raise InputError(
                     f"{path}: its output projection is no linear layer over {len(left)} heads; correct its "
                     f"row {config.model_type!r} in mtl/heads/family_table.py"

@@ -68,7 +68,7 @@ def note_shape(projection: nn.Module) -> None:
 
 
 def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
-    """The projection with no inputs, whose output is the bias alone.
+    """The projection with no inputs, whose output is the bias alone, under the same hooks.
 
     It is an `nn.Linear` for both classes, since a `Conv1D` fails without inputs.
     """
@@ -80,4 +80,7 @@ def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
     )
     empty.in_features = 0
     empty.bias = projection.bias
+    for name, hooks in vars(projection).items():
+        if "_hooks" in name:  # the same dictionaries, so that handles still remove what is in them
+            setattr(empty, name, hooks)
     return empty

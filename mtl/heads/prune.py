@@ -77,7 +77,7 @@ def prune_heads(
     """
     model = changeable(model, "prune_heads")
     wanted = {layer: set(numbers) for layer, numbers in heads_by_layer(heads).items()}
-    scale = None if scale is None else scale_of(scale, "scale")
+    scale = None if scale is None else scale_of(scale, "scale", model.dtype)
     yes_or_no(keep_shape, "keep_shape")
     family = family_of(model)
     found = attentions(model, family)

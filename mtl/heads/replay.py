@@ -71,6 +71,11 @@ class LayerReplay:
         return len(self._heads[0])
 
     @property
+    def ran(self) -> bool:
+        """Whether what was recorded went through any heads."""
+        return bool(self._heads)
+
+    @property
     def repeatable(self) -> bool:
         """Whether what was recorded is one pass through the whole model, without a cache of earlier ones."""
         return (

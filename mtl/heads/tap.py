@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import require_weights, scale_of, transformer_of, whole_number
+from mtl.heads.arguments import device_of, require_weights, scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
 from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
@@ -97,10 +97,9 @@ class HeadTap:
             factor = factor.repeat_interleave(self.head_dim, -1)
             if scale.dim() == 3:
                 factor = factor[:, None]
-            scaled = outputs * factor.to(outputs.dtype)
+            scaled = outputs * factor.to(outputs)
             if fill is not None:
-                filled = (1 - factor).to(outputs.dtype) * fill[site, list(heads)].flatten().to(outputs.dtype)
-                scaled = scaled + filled
+                scaled = scaled + (1 - factor).to(outputs) * fill[site, list(heads)].flatten().to(outputs)
             return scaled
 
         with self._hooked(multiply):
@@ -181,8 +180,8 @@ class HeadTap:
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
                 raise InputError(
                     f"{layer_name(self.sites[site], self.sites)} had "
-                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: tap "
-                    "it again (a new HeadTap) after heads were cut or copied"
+                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: cut "
+                    "or copy heads before the block, and then make a new HeadTap"
                 )
             replaced = act(site, inputs[0])
             return None if replaced is None else ((replaced, *inputs[1:]), named)
@@ -257,7 +256,7 @@ def head_scale(
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer))
-    scales = scale_of(scale, "scale").to(next(transformer.parameters()).device)
+    scales = scale_of(scale, "scale", transformer.dtype).to(device_of(transformer))
     with tap.scale(scales, neighbours=whole_number(neighbours, "neighbours", 1)):
         yield
 
@@ -301,6 +300,10 @@ class _ByContext:
     @_attn_implementation.setter
     def _attn_implementation(self, chosen: str | None) -> None:
         super().__setattr__("_attn_implementation_internal", chosen)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Copies and files of the configuration that are made meanwhile are of its own class.
+        return object.__new__, (type(self).__bases__[1],), self.__dict__
 
 
 @cache

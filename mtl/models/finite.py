@@ -1,11 +1,14 @@
-"""Which tensors hold values that are not finite."""
+"""Which tensors hold values that are not finite, and scores that are no numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from mtl.errors import InputError
 
 
 def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
@@ -17,3 +20,13 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
     largest = torch.stack([tensor.detach().abs().amax().float() for _, tensor in named])
     finite = largest.isfinite().tolist()
     return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
+
+
+def require_numbers(task: str, scores: Any) -> None:
+    """Raise `InputError` if scores of a task (a tensor, or a tuple that holds tensors) are NaN."""
+    for part in scores if isinstance(scores, tuple) else (scores,):
+        if isinstance(part, Tensor) and bool(part.isnan().any()):
+            raise InputError(
+                f"the scores of {task} are no numbers (nan): the model's weights are not finite, or its type "
+                "is too narrow for it (use bfloat16 or float32 instead of float16)"
+            )

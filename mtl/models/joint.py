@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from mtl.config.instances import kind_of
 from mtl.errors import InputError
 from mtl.files import checksum, write_json, write_text
-from mtl.heads.arguments import dtype_of, folder_of, one_of, shown, whole_number
+from mtl.heads.arguments import dtype_of, folder_of, one_of, require_weights, shown, whole_number
 from mtl.heads.gates import OPEN, Gates, gates_from
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged
 from mtl.models.encoder import Encoder
-from mtl.models.finite import not_finite
+from mtl.models.finite import not_finite, require_numbers
 from mtl.models.head_scales import HeadScales, Reassign, TaskScale
 from mtl.models.hub import MODEL_FILE, model_folder, upload
 from mtl.models.limits import MAX_WORDS
@@ -55,6 +55,12 @@ class TaskScores(NamedTuple):
 
     scores: Any
     mask: Bool[Tensor, "row word"]
+
+
+def _in_its_type(decoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a decoder reads (first), in the type of its own weights: encoders may have others."""
+    own = next(decoder.parameters(), None)
+    return inputs if own is None else (inputs[0].to(own.dtype), *inputs[1:])
 
 
 class Decoded(NamedTuple):
@@ -99,6 +105,8 @@ class JointModel(nn.Module):
         self.decoders = nn.ModuleDict(
             {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
         )
+        for decoder in self.decoders.values():
+            decoder.register_forward_pre_hook(_in_its_type)
         for name in tasks:
             if self.decoder(name).reads_first and encoder.causal:
                 raise InputError(
@@ -184,6 +192,7 @@ class JointModel(nn.Module):
             return self._translated(translator, batch, head_scale, given)
         decoded = {}
         for name, output in self(batch, head_scale).items():
+            require_numbers(name, output.scores)
             decoder = self.decoder(name)
             with_gold = None
             if given:
@@ -247,6 +256,8 @@ class JointModel(nn.Module):
                 f"{', '.join(self.tasks)} have decoders for the same layer, whose annotations would replace "
                 "each other: annotate with a run that has one decoder per task"
             )
+        if next(self.parameters()).is_meta:
+            require_weights(self, "annotate")
         plain = checked_sentences(sentences)
         max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
@@ -332,6 +343,8 @@ class JointModel(nn.Module):
 
     def save_with_card(self, folder: Path, name: str) -> None:
         """As `save_pretrained`, with a card for a model of this name."""
+        if broken := not_finite(self.named_parameters()):
+            raise InputError(f"{broken[0]} has values that are not finite: no such model can be loaded again")
         changed = self._when_loaded is not None and self._when_loaded != self._checksum()
         origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
         self.save(folder)

@@ -20,10 +20,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.analysis.ablation.joint import KINDS, Ablation, Kind, ablations
-from mtl.analysis.batch_rows import Inputs, Model, copies_of, vector
+from mtl.analysis.batch_rows import Inputs, Model, copies_of, has_no_rows, require_passes, vector
 from mtl.errors import InputError
 from mtl.heads.arguments import (
     batches_of,
+    device_of,
     function_of,
     one_of,
     seed_of,
@@ -81,8 +82,10 @@ def ablate_heads(
     scores = _Scores(model, tap, LayerReplay(transformer, family_of(transformer)), score)
     copies = whole_number(copies, "copies", 1)
     with torch.no_grad(), in_evaluation_mode(model):
-        parts = [scores.of_batch(batch, chosen, copies) for batch in batches_of(batches)]
-    if not sum(part.shape[1] for part in parts):
+        parts = [
+            scores.of_batch(batch, chosen, copies) for batch in batches_of(batches) if not has_no_rows(batch)
+        ]
+    if not parts:
         raise InputError("ablation needs at least one batch with rows")
     by_variant = np.concatenate(parts, 1)
     counts = np.stack([by_variant, np.ones_like(by_variant)], -1)
@@ -105,7 +108,7 @@ class _Scores:
         self, model: nn.Module, tap: HeadTap, replay: LayerReplay, score: Callable[[Any, Any], Any]
     ) -> None:
         self.model, self.tap, self.replay, self.score = model, tap, replay, score
-        self.device = next(tap.model.parameters()).device
+        self.device = device_of(tap.model)
 
     def of_batch(
         self, batch: Any, chosen: Sequence[Ablation], copies: int
@@ -113,6 +116,7 @@ class _Scores:
         """The scores of the rows without ablation, then under each."""
         with self.replay.record():
             unchanged = self._vector(batch)
+        require_passes(self.replay.ran, "score")
         self._replaying = self.replay.repeatable and self._is_replayed(batch, unchanged)
         if not self._replaying:
             self._require_repeatable(batch, unchanged)

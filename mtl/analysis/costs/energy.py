@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.arguments import require_finite
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import Attention, attentions, family_of, head_dim
 from mtl.heads.query_key import QueryKey, query_key
@@ -32,7 +33,9 @@ def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
     """
     family, size = family_of(model), head_dim(model)
     parts = [pl.DataFrame(schema=ENERGY)]
-    for attention in attentions(model, family):
+    found = attentions(model, family)
+    require_finite(found, "energy")
+    for attention in found:
         if not attention.remaining:
             continue
         queries, keys = query_key(family, attention, size)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mtl.errors import InputError
 from mtl.heads.tap import HeadOutputs
 
 _RANGE = 8.0
@@ -69,6 +70,15 @@ def summed_gradients(
 ) -> Float[Tensor, "1 site head"]:
     """The derivative of the sum of the losses with respect to the gates."""
     return head_gradients(losses.sum()[None], outputs, heads)[0].example
+
+
+def require_finite(gradients: Float[Tensor, "example site head"]) -> None:
+    """Raise `InputError` for a derivative that is not finite, such as that of a root at zero."""
+    for example, *_ in (~torch.isfinite(gradients)).nonzero().tolist():
+        raise InputError(
+            f"the loss of row {example} of a batch has a derivative by heads that is no finite number, as "
+            "roots and logarithms have at zero"
+        )
 
 
 def _gradients(loss: Tensor, tensors: Sequence[Tensor], *, retain: bool) -> list[Tensor]:

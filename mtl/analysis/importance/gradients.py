@@ -31,6 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from mtl.heads.arguments import device_of
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
 from mtl.models.head_scales import Mask
@@ -191,7 +192,7 @@ def gate_gradients(
 @contextmanager
 def gated(tap: HeadTap, gate: float) -> Iterator[HeadOutputs]:
     """Collect the heads' outputs in the block under gates of this value, differentiable by both."""
-    device = next(tap.model.parameters()).device
+    device = device_of(tap.model)
     gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
     with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
         yield outputs

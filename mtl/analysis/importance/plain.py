@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.batch_rows import Inputs, Model, vector
-from mtl.analysis.importance.attribution import head_gradients, summed_gradients
+from mtl.analysis.batch_rows import Inputs, Model, has_no_rows, require_passes, vector
+from mtl.analysis.importance.attribution import head_gradients, require_finite, summed_gradients
 from mtl.analysis.importance.gradients import PER, GateGradients, Per, gated, midpoints
 from mtl.errors import InputError
 from mtl.heads.arguments import (
@@ -69,16 +69,16 @@ def head_importance(
     def under(gate: float, batch: Inputs) -> tuple[Tensor, HeadOutputs]:
         with gated(tap, gate) as outputs:
             losses = vector(loss(model, batch), batch, "loss")
+        require_passes(any(outputs.passes), "loss")
         if losses.requires_grad:
             return losses, outputs
         # A loss on embeddings has no path to any head, and so is right to have no gradient.
         embeddings = transformer.get_input_embeddings().weight
-        with torch.enable_grad():
-            embeddings.requires_grad_(True)
-            try:
-                again = vector(loss(model, batch), batch, "loss")
-            finally:
-                embeddings.requires_grad_(False)
+        embeddings.requires_grad_(True)
+        try:
+            again = vector(loss(model, batch), batch, "loss")
+        finally:
+            embeddings.requires_grad_(False)
         if not again.requires_grad:
             raise InputError(
                 "the loss is not differentiable: it must return one value for each row (reduction='none') "
@@ -87,16 +87,19 @@ def head_importance(
         return losses.detach().requires_grad_(), HeadOutputs(len(tap.sites))
 
     alike = False
-    with in_evaluation_mode(model), frozen(model):
+    with in_evaluation_mode(model), frozen(model), torch.enable_grad():
         for batch in batches_of(batches):
-            losses, outputs = under(1.0, batch)
-            if not len(losses):
+            if has_no_rows(batch):
                 continue
+            losses, outputs = under(1.0, batch)
             gradients, alike = head_gradients(losses, outputs, tap.heads, alike=alike)
+            require_finite(gradients.example)
             measured.add_examples(*gradients)
             for gate, weight in midpoints(steps):
                 losses, outputs = under(gate, batch)
-                measured.add_integrated(summed_gradients(losses, outputs, tap.heads) / gate, weight)
+                gradient = summed_gradients(losses, outputs, tap.heads)
+                require_finite(gradient)
+                measured.add_integrated(gradient / gate, weight)
     if not measured.examples:
         raise InputError("importance needs at least one batch with rows")
     return measured.table(normalise=normalise)

@@ -112,6 +112,7 @@ def test_heads_are_cut_by_name_out_of_runs_and_encoders(
             ["--heads=first"],
             "--heads=first: write a head as L2H9 and a whole layer as L2, both counted from 0",
         ),
+        (["--heads=L0H1,"], "--heads=L0H1,: write a head as L2H9"),
         (["--heads=cross.0.1"], "the model has no attention of kind cross: it has self"),
         (["--heads=L0H1", "--mask=m.parquet"], "--heads and --mask both say what to cut"),
         ([], "is an encoder, so it has no masks"),

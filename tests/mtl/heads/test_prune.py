@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import BertForMaskedLM
+from transformers import BertForMaskedLM, BertModel
 
+from mtl.analysis.costs.energy import energy
 from mtl.errors import InputError
+from mtl.heads.collaborative import collaborate
 from mtl.heads.families import attentions, family_of, pruned_heads
 from mtl.heads.load import load_pruned
 from mtl.heads.projections import in_features
@@ -226,6 +229,53 @@ def test_an_uncut_folder_loads_too(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     ids, mask = tiny.batch()
     assert torch.equal(tiny.vectors(load_pruned(tmp_path), ids, mask), tiny.vectors(model, ids, mask))
+
+
+def test_hooks_on_a_projection_stay_when_all_its_heads_go() -> None:
+    model = tiny.model("bert")
+    handle = model.encoder.layer[1].attention.output.dense.register_forward_hook(lambda *given: given[-1] * 2)
+    with head_scale(model, torch.tensor([[1.0] * 4, [0.0] * 4, [1.0] * 4])):
+        expected = tiny.vectors(model)
+    prune_heads(model, {1: range(4)})
+    torch.testing.assert_close(tiny.vectors(model), expected)
+    handle.remove()
+    assert not torch.equal(tiny.vectors(model), expected)
+
+
+def test_a_configuration_that_records_other_heads_is_refused() -> None:
+    config = tiny.config("bert")
+    first, second = BertModel(config), BertModel(config)
+    for cut in ([1], [1, 2], [0, 1, 2, 3]):
+        prune_heads(first, {0: cut})
+        with pytest.raises(InputError, match=r"has 4 heads, and its configuration records \d: .*of its own"):
+            prune_heads(second, {1: [0]})
+    whole = BertModel(tiny.config("bert"))
+    whole.encoder = first.encoder
+    with pytest.raises(InputError, match="has 0 heads, and its configuration records 4"):
+        prune_heads(whole, {1: [0]})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_have_no_components(value: float) -> None:
+    model = tiny.model("bert")
+    model.encoder.layer[2].attention.self.key.weight.data[0, 0] = value
+    names = list(model.state_dict())
+    for call in (lambda: collaborate(model, 8, starts=1, steps=1), lambda: energy(model, "bert")):
+        with pytest.raises(InputError, match=r"key\.weight of L2 has values that are not finite"):
+            call()
+    assert list(model.state_dict()) == names
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_a_scale_that_is_too_large_for_the_weights_is_refused(dtype: torch.dtype) -> None:
+    model = tiny.model("bert", dtype=dtype)
+    before = copy.deepcopy(model.state_dict())
+    scale = torch.full((tiny.LAYERS, tiny.HEADS), 1e39, dtype=torch.float64)
+    with pytest.raises(InputError, match=f"not finite numbers in {dtype}"):
+        prune_heads(model, {0: [1]}, scale)
+    with pytest.raises(InputError, match=f"not finite numbers in {dtype}"), head_scale(model, scale):
+        pass
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 def test_frozen_weights_stay_frozen() -> None:

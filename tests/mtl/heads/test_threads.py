@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ from mtl.analysis.ablation.joint import Ablator, ablations
 from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.families import family_of
+from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.tasks.sentence import Sentence
@@ -131,6 +134,53 @@ def test_a_joint_model_annotates_is_probed_and_ablated_at_once(masks: tuple[str,
     for found, expected in zip(at_once(works, times=2), alone, strict=True):
         assert all(same(one, expected) for one in found)
     assert all(module.training for module in model.modules())
+
+
+def in_a_thread(work: Work) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_copies_made_inside_a_block_belong_to_it() -> None:
+    model = tiny.model("bert")
+    plain = states(model)
+    with head_scale(model, scale(1)):
+        made, expected = copy.deepcopy(model), states(model)
+        assert same(states(made), expected)
+    with head_scale(made, scale(2)), head_scale(model, scale(3)):
+        assert not same(states(made), plain)
+    assert same(states(made), plain)
+    assert same(states(pickle.loads(pickle.dumps(made))), plain)
+
+
+@pytest.mark.parametrize("block", ["scaled", "eager", "replayed"])
+def test_copies_and_files_that_another_thread_makes_are_the_plain_model(block: str) -> None:
+    model = tiny.model("bert", attn_implementation="sdpa")
+    plain, config = states(model), type(model.config)
+    replay = LayerReplay(model, family_of(model))
+    with replay.record():
+        states(model)
+    blocks = {
+        "scaled": lambda: head_scale(model, scale(1)),
+        "eager": lambda: eager_attention(model),
+        "replayed": lambda: replay.start_at(replay.last),
+    }
+    with blocks[block]():
+        if block != "replayed":
+            states(model)
+        made = in_a_thread(lambda: [copy.deepcopy(model), pickle.loads(pickle.dumps(model))])
+        assert all(same(states(other), plain) for other in made)
+    for other in made:
+        assert same(states(other), plain)
+        assert type(other.config) is config
+        with head_scale(other, scale(1)):
+            assert not same(states(other), plain)
+
+
+def test_a_block_that_sees_passes_of_other_threads_alone_says_so() -> None:
+    model = tiny.model("bert")
+    with pytest.warns(UserWarning, match="copy_context"), head_scale(model, scale(1)):
+        in_a_thread(lambda: states(model))
 
 
 def test_coroutines_of_one_thread_have_scales_of_their_own() -> None:

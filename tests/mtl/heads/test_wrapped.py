@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -93,6 +95,22 @@ def test_compiled_models_are_scaled(how: str) -> None:
     torch.compiler.reset()
 
 
+def test_a_scale_inside_a_compiled_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def set_stance(stance: str) -> None:
+        raise RuntimeError("attempted to set_stance in a torch.compile region")
+
+    model = tiny.model("bert")
+    monkeypatch.setitem(sys.modules, "torch._dynamo", sys.modules.get("torch._dynamo", torch))
+    monkeypatch.setattr(torch.compiler, "set_stance", set_stance)
+    with pytest.raises(InputError, match="compile the transformer alone"), head_scale(model, zeros((0, 1))):
+        pass
+    monkeypatch.undo()
+    ids, mask = tiny.batch()
+    with head_scale(model, zeros((0, 1))):
+        found = model(ids, mask).last_hidden_state
+    torch.testing.assert_close(found, without(model, (0, 1))(ids, mask).last_hidden_state)
+
+
 class Lora(nn.Module):
     """A low-rank adapter around a linear layer, with what PEFT's have: `get_base_layer`."""
 
@@ -178,6 +196,27 @@ def whole_t5_encoder() -> nn.Module:
     return made
 
 
+def offloaded() -> nn.Module:
+    """As accelerate makes it: every module gets its numbers for the time of its pass."""
+    model = tiny.model("bert")
+    for module in model.modules():
+        kept = {name: part for name, part in module._parameters.items() if part is not None}
+        if kept:
+            empty = {name: nn.Parameter(part.to("meta")) for name, part in kept.items()}
+            module._parameters.update(empty)
+            module._hf_hook = SimpleNamespace()
+            module.forward = partial(_loaded, module, module.forward, kept, empty)
+    return model
+
+
+def _loaded(module: nn.Module, compute: Any, kept: Any, empty: Any, *inputs: Any, **named: Any) -> Any:
+    module._parameters.update(kept)
+    try:
+        return compute(*inputs, **named)
+    finally:
+        module._parameters.update(empty)
+
+
 def encoder_decoder() -> nn.Module:
     torch.manual_seed(0)
     decoder = tiny.config("bert", is_decoder=True, add_cross_attention=True)
@@ -245,6 +284,21 @@ def test_a_quantised_model_is_scaled_and_ablated() -> None:
     assert table["loss"].abs().min() > 0
 
 
+def test_a_model_whose_numbers_are_loaded_for_each_pass_is_scaled_and_measured() -> None:
+    ids, mask = tiny.batch()
+    found = []
+    for model in (offloaded(), tiny.model("bert")):
+        with torch.no_grad(), head_scale(model, zeros((1, 2))):
+            hidden = model(ids, mask).last_hidden_state
+        found.append(
+            (hidden, ablate_heads(model, [ids], value, draws=1), head_importance(model, [ids], value))
+        )
+    (hidden, lost, worth), (right, right_lost, right_worth) = found
+    assert torch.equal(hidden, right)
+    assert lost.equals(right_lost)
+    assert worth.equals(right_worth)
+
+
 def without_memory() -> nn.Module:
     with torch.device("meta"):
         return AutoModel.from_config(tiny.config("bert"))
@@ -287,6 +341,7 @@ REFUSED: dict[str, tuple[Any, str, tuple[str, ...]]] = {
         lambda: sharing("attention"), r"layers share one attention module", ("select",),
     ),
     "shared attention": (lambda: sharing("attention"), r"L1 .* of another layer", ("measure",)),
+    "offloaded": (offloaded, r"is offloaded by accelerate", ("cut",)),
     "no memory": (without_memory, r"on the device meta", ("numbers",)),
     "inference tensors": (under_inference_mode, r"made under torch.inference_mode", ("importance", "cut")),
     "adapters": (lambda: adapted("self.query", "self.value"), r"query of L0 is a Lora.*merge", ("cut",)),

@@ -6,9 +6,12 @@ head.
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +20,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, BertForMultipleChoice, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from mtl import ablate_heads, head_importance
+from mtl import ablate_heads, head_importance, prune_heads
 from mtl.errors import InputError
 from tests.mtl import tiny
 
@@ -145,6 +148,16 @@ def attention_weights(model, b):
     return torch.stack([part[:, :, 0].square().sum((1, 2)) for part in output.attentions]).sum(0)
 
 
+def a_copy_of_the_model(model, b):
+    return value(copy.deepcopy(model), b["ids"])
+
+
+def threads_of_its_context(model, b):
+    with ThreadPoolExecutor(2) as pool:
+        parts = [pool.submit(copy_context().run, value, model, part) for part in b["ids"].split(2)]
+        return torch.cat([part.result() for part in parts])
+
+
 def takes_out_labels(model, b):
     target = b.pop("target")
     return value(model, b["ids"]) * target[:, 0]
@@ -202,6 +215,8 @@ CASES = {
     "middle state": Case(middle_state, ENCODER),
     "a layer by hand": Case(a_layer_by_hand, ENCODER),
     "attention": Case(attention_weights, ENCODER),
+    "a copy of the model": Case(a_copy_of_the_model, ENCODER),
+    "threads of its context": Case(threads_of_its_context, ENCODER),
     "labels taken out": Case(takes_out_labels, ENCODER),
     "greedy": Case(greedy, (*LANGUAGE, *TRANSLATORS), differentiable=False),
     "beams": Case(beams, (*LANGUAGE, *TRANSLATORS), differentiable=False),
@@ -291,6 +306,59 @@ def test_a_loss_on_embeddings_is_no_heads_matter() -> None:
     table = head_importance(model_of("bert"), [batch()], loss)
     assert set(table["value"]) == {0.0}
     assert table.height == 3 * len(places("bert"))
+
+
+def a_copy_from_before(_, b):
+    return value(tiny.model("bert"), b["ids"])
+
+
+def other_threads(model, b):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(value, model, b["ids"]).result()
+
+
+@pytest.mark.filterwarnings("ignore:a block that scales or observes heads saw passes of other threads alone")
+@pytest.mark.parametrize("score", [a_copy_from_before, other_threads, lambda model, b: b["length"] * 1.0])
+def test_what_runs_no_heads_here_is_refused(score: Score) -> None:
+    for measure in (ablate_heads, head_importance):
+        with pytest.raises(InputError, match=r"ran none of the heads of the model in this thread"):
+            measure(model_of("bert"), [batch()], score)
+
+
+def test_a_score_that_cuts_heads_is_refused() -> None:
+    def score(model, b):
+        made = copy.deepcopy(model)
+        prune_heads(made, {0: [1]})
+        return value(made, b["ids"])
+
+    with pytest.raises(InputError, match="cut or copy heads before"):
+        ablate_heads(model_of("bert"), [batch()], score)
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("power", [0.5, -0.5])
+def test_derivatives_that_are_not_finite_are_refused(power: float, steps: int) -> None:
+    def loss(model, b):
+        values = value(model, b["ids"])
+        return 1 / (1 + (values - values.detach()).abs() ** power)
+
+    with pytest.raises(InputError, match="loss of row 0 of a batch has a derivative"):
+        head_importance(model_of("bert"), [batch()], loss, steps=steps)
+
+
+def test_callers_that_have_gradients_off_get_importance() -> None:
+    with torch.no_grad():
+        table = head_importance(model_of("bert"), [batch()], one_pass)
+    assert table.equals(head_importance(model_of("bert"), [batch()], one_pass))
+
+
+def test_batches_without_rows_are_left_out() -> None:
+    empty = {key: tensor[:0] for key, tensor in batch().items()}
+    for measure in (functools.partial(ablate_heads, draws=1), head_importance):
+        table = measure(model_of("bert"), [empty, batch(), empty], one_pass)
+        assert table.equals(measure(model_of("bert"), [batch()], one_pass))
+        with pytest.raises(InputError, match="at least one batch with rows"):
+            measure(model_of("bert"), [empty], one_pass)
 
 
 def test_rows_times_choices_of_transformers() -> None:
