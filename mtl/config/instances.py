@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
 from mtl.config.keys import KeyFault
 from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
+from mtl.registries import names
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import FIELDS, ON_WORDS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 else:
     KindName = Literal[tuple(KINDS)]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_TAKEN = frozenset({"shared", "static", "single", "pairs", "all", "joint"})
+_TAKEN = frozenset({"shared", "static", "single", "pairs", "all", "joint", *names("setups")})
 """Words that name masks and setups."""
 
 
@@ -160,10 +161,9 @@ def _places(name: str, given: dict[str, Any]) -> Iterator[tuple[str, tuple[str, 
     """Each key of a task in the short form with its place in the configuration, and its value."""
     named = name not in TASKS or "kind" in given
     if named and "kind" not in given:
-        known = [*TASKS, *(f"{name}: {{kind: {kind}}}" for kind in KINDS)]
         raise KeyFault(
             f"tasks.{name}",
-            f"tasks.{name} has no kind: add kind: {' or '.join(KINDS)}{did_you_mean(name, known, '')}",
+            f"tasks.{name} has no kind: add kind: {' or '.join(KINDS)}{did_you_mean(name, TASKS, '')}",
         )
     settings = ("instances", name) if named else (name,)
     files = ("corpus", "instances", name) if named else ("corpus", name)

@@ -114,8 +114,16 @@ class CorpusConfig:
 
     def files_of(self, task: str) -> Files | None:
         """A task's own files; `None`: it has none, and is read from `files` or the folder."""
-        files: Files | None = self.instances.get(task, getattr(self, task_of(task), None))
+        base = task_of(task)
+        files: Files | None = getattr(self, base) if base in TASK_NAMES else self.instances.get(base)
         return files
+
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: run.corpus.files is not None and run.corpus.files.layer,
+            "corpus.files.layer={found} is for files of one task: use corpus.TASK.layer",
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Source:
             bare = sentence.with_layers(dict.fromkeys(sentence.layers))
             sentence = bare.with_layers({own.layers[0]: value})
         for name, kind in self.kinds.items():
-            value = sentence.layer(kind.layers[0]) if kind.standard else None
+            value = sentence.layer(kind.layers[0]) if kind.standard or layer is not None else None
             if value is not None and (wrong := misfit(value, kind)) is not None:
                 raise InputError(f"{sentence.place or sentence.id}: {name}: its layer {wrong}")
         return only(sentence, self.kinds)
@@ -116,7 +116,7 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
     kinds = {name: kind for name, kind in kinds.items() if kind.layers} or kinds
     own = {name: files for name in kinds if (files := config.files_of(name)) is not None}
     rest = {name: kind for name, kind in kinds.items() if name not in own}
-    listed = [Source(files, {name: kinds[name]}, _key(config, name)) for name, files in own.items()]
+    listed = [Source(files, {name: kinds[name]}, _key(name)) for name, files in own.items()]
     for source in listed:
         _check_layer(source)
     if config.files is not None:
@@ -128,9 +128,7 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
     if rest:
         if config.path is None:
             first = next(iter(rest))
-            raise InputError(
-                f"no files for {first}: use corpus.path or {_key(config, first)}.train, .dev and .test"
-            )
+            raise InputError(f"no files for {first}: use corpus.path or {_key(first)}.train, .dev and .test")
         folder = Path(config.path)
         if folder.is_file():
             raise InputError(
@@ -149,9 +147,9 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
     return listed
 
 
-def _key(config: CorpusConfig, name: str) -> str:
+def _key(name: str) -> str:
     """The dotted key of a task's own files."""
-    return f"corpus.{name}" if hasattr(config, name) else f"corpus.instances.{name}"
+    return f"corpus.{name}" if name in TASKS else f"corpus.instances.{name}"
 
 
 def _check_layer(source: Source) -> None:

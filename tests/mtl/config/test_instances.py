@@ -80,6 +80,8 @@ def test_settings_without_a_value_count_for_nothing(tmp_path: Path) -> None:
         ("tasks: {pos: {kind: tags}}", "line 1: .*pos comes with mtl: leave kind and layer out"),
         ("tasks: {words: {kind: tags}}", "line 1: .*'words' cannot name a task"),
         ("tasks: {a b: {kind: tags}}", "line 1: .*'a b' cannot name a task"),
+        ("tasks: {poss: {dropout: 0.1}}", r"line 1: tasks\.poss has no kind.*did you mean 'pos'"),
+        ("tasks: {pairs: {kind: tags}}", "line 1: .*'pairs' cannot name a task"),
         ("tasks: {a: 3}", r"line 1: tasks\.a holds other keys, and cannot be '3'"),
         ("tasks: {a: {kind: tags, dropout: 7}}", r"line 1: instances\.a\.dropout=7\.0: use a number from 0"),
         ("tasks: {a: {kind: tags, layer: words}}", r"line 1: .*layer: 'words' is no layer"),
