@@ -17,6 +17,7 @@ from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.files import check_file_place, check_folder_place
 from mtl.workers.launch import alone
+from mtl.workers.worker import interrupted_by_signals
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: use another path, or change its permissions",
@@ -54,15 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        with nullcontext() if command.several_processes else alone():
+        with interrupted_by_signals(), nullcontext() if command.several_processes else alone():
             return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
     except RunError as error:
         message, code = str(error), 1
-    except KeyboardInterrupt:
-        resumes = command is not None and command.resumes
-        message, code = "interrupted" + ("; run the command again to resume" if resumes else ""), 130
+    except KeyboardInterrupt as interrupt:
+        message, code = f"interrupted; {str(interrupt) or _after_interruption(command)}", 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -77,6 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
     print(f"mtl: {_one_line(message)}", file=sys.stderr)
     return code
+
+
+def _after_interruption(command: Command | None) -> str:
+    """What an interrupted command has left, or what can be done now."""
+    if command is not None and command.resumes:
+        return "run the command again to resume"
+    writes = command is not None and (command.files or command.folders)
+    return f"{'all files are whole or as before: ' if writes else ''}run the command again"
 
 
 def _one_line(message: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from mtl.commands.progress import lines_done
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, text_of
 from mtl.errors import InputError, counted
@@ -61,19 +62,20 @@ def translate(
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
     skipped: list[str] = []
-    for lines in lines_as_they_come(sys.stdin.buffer):
-        sentences = [
-            _sentence(number, line, model.encoder.tokenizer, skipped)
-            for number, line in enumerate(lines, done + 1)
-        ]
-        translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
-        for sentence in sentences:
-            text = str(next(translated).layer(Translate.name)) if sentence.words else ""
-            print(" ".join(_LINE_END.split(text)))
-        sys.stdout.flush()
-        done += len(lines)
-        if watched:
-            print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
+    with lines_done(lambda: done, "standard input"):
+        for lines in lines_as_they_come(sys.stdin.buffer):
+            sentences = [
+                _sentence(number, line, model.encoder.tokenizer, skipped)
+                for number, line in enumerate(lines, done + 1)
+            ]
+            translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
+            for sentence in sentences:
+                text = str(next(translated).layer(Translate.name)) if sentence.words else ""
+                print(" ".join(_LINE_END.split(text)))
+            sys.stdout.flush()
+            done += len(lines)
+            if watched:
+                print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
     if watched:
         print(file=sys.stderr)
     if skipped:

@@ -119,7 +119,7 @@ def _no_memory() -> RuntimeError:
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes\nat x"), 1,
          "mtl: out of memory ([enforce fail]"),
         (_no_memory(), 1, "mtl: out of memory ([enforce fail"),
-        (KeyboardInterrupt(), 130, "mtl: interrupted\n"),
+        (KeyboardInterrupt(), 130, "mtl: interrupted; run the command again\n"),
     ],
 )  # fmt: skip
 def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkeypatch, capsys):
