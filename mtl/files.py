@@ -118,10 +118,17 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming_full_disk(path), _beginning(path, _make_file) as temporary:
+    with naming_full_disk(path), temporary_file(path) as temporary:
+        yield temporary
+        temporary.replace(path)
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, which goes when the block ends, or with the next one if it is killed."""
+    with _beginning(path, _make_file) as temporary:
         try:
             yield temporary
-            temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
