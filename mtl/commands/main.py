@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
+from mtl.commands.environment import drop_thread_counts, naming_variables
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, RunError, did_you_mean
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
     if arguments is None:
         _use_utf8()
-        _drop_thread_counts()
+        drop_thread_counts()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        with interrupted_by_signals(), nullcontext() if command.several_processes else alone():
+        among = nullcontext() if command.several_processes else alone()
+        with interrupted_by_signals(), naming_variables(), among:
             return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
@@ -90,14 +92,6 @@ def _after_interruption(command: Command | None) -> str:
 def _one_line(message: str) -> str:
     """The message without characters that would break the line or act on the terminal, as names may have."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
-
-
-def _drop_thread_counts() -> None:
-    """Take numbers of threads that are none out of the environment: libraries end the process over them."""
-    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON", "POLARS"):
-        variable = f"{name}_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
-        if not os.environ.get(variable, "1").isdecimal() or os.environ.get(variable) == "0":
-            del os.environ[variable]
 
 
 def _use_utf8() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import json
 from importlib.metadata import version
@@ -131,6 +132,28 @@ def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkey
     errors = capsys.readouterr().err
     assert errors.startswith(message)
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ['int(os.environ["LIBRARY_X"])', "read('X')"])
+def test_a_library_that_a_variable_keeps_from_being_imported_is_named_with_it(
+    line, tmp_path, monkeypatch, capsys
+):
+    package = tmp_path / "site-packages" / "library"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        f"import os\ndef read(name): return int(os.environ[f'LIBRARY_{{name}}'])\n{line}\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setattr("mtl.corpora.stats.corpus_stats", lambda *_: importlib.import_module("library"))
+    monkeypatch.setenv("LIBRARY_X", "many")
+    assert main(["data", "stats", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "mtl: library cannot be imported (ValueError: invalid literal for int() with base 10: 'many'): "
+        "correct or unset LIBRARY_X='many'\n"
+    )
+    monkeypatch.delenv("LIBRARY_X")
+    with pytest.raises(KeyError):  # its own defect
+        main(["data", "stats", "x"])
 
 
 def test_other_errors_keep_their_traceback(monkeypatch):
