@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from mtl.commands.arguments import arguments_of
@@ -33,6 +34,10 @@ _FILE_ERRORS = {
     errno.ENAMETOOLONG: "the name is too long: use a shorter one",
     errno.ELOOP: "too many symbolic links, perhaps a circle",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
+    errno.ENFILE: "too many open files on this machine: end other programs",
+    errno.EFBIG: "larger than a file may be here: raise the limit (ulimit -f), or use another file system",
+    errno.EIO: "the disk does not answer: use another path, or try again",
+    errno.ESTALE: "the file server has lost it: try again",
     errno.ENOSPC: "the disk is full: free some space and run the command again",
     errno.EDQUOT: "the quota is used up: free some space and run the command again",
 }
@@ -50,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
     try:
+        _require_current_folder()
         name, rest = _command(words)
         command = COMMANDS[name]
         group = _help_group(rest)
@@ -79,6 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
     print(f"mtl: {_one_line(message)}", file=sys.stderr)
     return code
+
+
+def _require_current_folder() -> None:
+    """Raise `InputError` where the folder in which the program was started is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError("the current folder was removed: go to another one") from None
 
 
 def _after_interruption(command: Command | None) -> str:

@@ -70,7 +70,7 @@ def predict(
     writer = _Writer(output)
     with (
         lines_done(lambda: progress.lines, where),
-        nullcontext(_standard_input()) if file is None else file.open("rb") as stream,
+        nullcontext(input_lines.standard_input()) if file is None else file.open("rb") as stream,
     ):
         for lines in input_lines.lines_as_they_come(stream):
             records = []
@@ -90,11 +90,6 @@ def predict(
             sys.stdout.flush()
             progress.count(lines, records)
     return progress.end()
-
-
-def _standard_input() -> io.BufferedIOBase:
-    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
-    return sys.stdin.buffer
 
 
 def _splitter(input: Input, language: str) -> Splitter:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mtl.commands.progress import lines_done
 from mtl.corpora.formats.parallel import source_words
-from mtl.corpora.input_lines import lines_as_they_come, text_of
+from mtl.corpora.input_lines import lines_as_they_come, standard_input, text_of
 from mtl.errors import InputError, counted
 from mtl.models.found import find_model
 from mtl.tasks.sentence import Sentence
@@ -58,12 +58,12 @@ def translate(
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
+    stream = standard_input()
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
     skipped: list[str] = []
     with lines_done(lambda: done, "standard input"):
-        for lines in lines_as_they_come(sys.stdin.buffer):
+        for lines in lines_as_they_come(stream):
             sentences = [
                 _sentence(number, line, model.encoder.tokenizer, skipped)
                 for number, line in enumerate(lines, done + 1)

@@ -115,6 +115,8 @@ def _no_memory() -> RuntimeError:
         (NotADirectoryError(errno.ENOTDIR, "", "/x"), 2, "mtl: /x: a part of this path is a file"),
         (OSError(errno.ENAMETOOLONG, "", "/x"), 2, "mtl: /x: the name is too long"),
         (IsADirectoryError(errno.EISDIR, "", "/x"), 2, "mtl: /x: it is a folder"),
+        (OSError(errno.EFBIG, "", "/x"), 2, "mtl: /x: larger than a file may be here"),
+        (OSError(errno.ESTALE, "", "/x"), 2, "mtl: /x: the file server has lost it"),
         (OSError(errno.ENOSPC, "", "/x"), 2, "mtl: /x: the disk is full"),
         (MemoryError(), 1, "mtl: out of memory"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes\nat x"), 1,
@@ -132,6 +134,16 @@ def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkey
     errors = capsys.readouterr().err
     assert errors.startswith(message)
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["train", "--tasks=[pos]"], ["data", "toy", "--out=new"], ["--help"]])
+def test_a_current_folder_that_was_removed_is_said(words, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(words) == 2
+    assert capsys.readouterr().err == "mtl: the current folder was removed: go to another one\n"
 
 
 @pytest.mark.parametrize("line", ['int(os.environ["LIBRARY_X"])', "read('X')"])
