@@ -207,5 +207,5 @@ def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None
 
 def test_a_standard_input_that_is_closed_is_said(monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InputError, match="^standard input is closed: give text in a pipe or a file$"):
+    with pytest.raises(InputError, match=r"^standard input is closed: give text in a pipe or a file$"):
         standard_input()
