@@ -122,7 +122,7 @@ def settings_of(
     values: dict[str, Any] = {
         key: UNUSED if within(key, unused) else value
         for key, value in given.items()
-        if not within(key, others)
+        if not within(key, others) and key != "instances"
     }
     weights = values.pop("balancer.weights", None) or {}
     for name in tasks:

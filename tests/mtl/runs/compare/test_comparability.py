@@ -15,6 +15,7 @@ import yaml
 
 from mtl.config.effective import neutral_values, plain
 from mtl.config.part import files_of_parts, starts
+from mtl.config.instances import Instance
 from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
 from mtl.runs.compare import heads
 from mtl.runs.compare.alike import comparable, differences
@@ -58,6 +59,7 @@ CONTEXTS = {
     "alone": TrainConfig(tasks=("ner",)),
     "translation": TrainConfig(tasks=("translate",)),
     "sentences": TrainConfig(tasks=("cola", "classify")),
+    "named": TrainConfig(tasks=("own", "pos"), instances={"own": Instance("spans", dim=30)}),
 }
 """Runs that together use every key."""
 
@@ -75,6 +77,7 @@ OPTIONS = {
     "balancer.name": {"uniform": "pcgrad", "fixed": "uniform"},
     "clones.kind": {"none": "routed", "split": "transplant", "routed": "shuffled", "rows": "routed"},
     "clones.heads": {"contested": "uncontested", "uncontested": "all"},
+    "instances.own.kind": {"spans": "tags"},
     "gates.scope": {"per_task": "shared", "shared": "per_task"},
 }
 """Other values of settings that decide which others a run uses."""
@@ -97,7 +100,7 @@ def another(value: Any, key: str = "") -> Any:
 def keys_of(config: TrainConfig) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Every key that one of two runs uses and that changes its result, with runs that differ in it."""
     first = plain(asdict(config))
-    for key, value in neutral_values().items():
+    for key, value in neutral_values(first).items():
         if key in (*OF_ONE_RUN, *MEASURING) or key.startswith(("wandb.", "corpus.")):
             continue
         if key in settings_of(first).values and key not in ("pruning", "init_from"):
@@ -130,7 +133,7 @@ def test_every_key_of_the_schema_is_used_by_some_run():
     assert {key for key in absent if key.startswith(("gates.", "clones.", "batch.", "optimizer."))} == set()
 
 
-FAST = ("target of a kind", "copies", "translation")
+FAST = ("target of a kind", "copies", "translation", "named")
 
 
 @pytest.mark.parametrize(
