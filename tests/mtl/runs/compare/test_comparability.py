@@ -78,6 +78,7 @@ OPTIONS = {
     "clones.kind": {"none": "routed", "split": "transplant", "routed": "shuffled", "rows": "routed"},
     "clones.heads": {"contested": "uncontested", "uncontested": "all"},
     "instances.own.kind": {"spans": "tags"},
+    "instances.own.layer": {None: "entities"},
     "gates.scope": {"per_task": "shared", "shared": "per_task"},
 }
 """Other values of settings that decide which others a run uses."""
