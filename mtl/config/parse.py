@@ -78,7 +78,7 @@ def _read(
             values = _over(values, given, kind)
             places |= located
             continue
-        key = in_place(ALIASES.get(key, key))
+        key = placed(kind, ALIASES.get(key, key))
         hint = hint_of(kind, key, others)
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
@@ -86,6 +86,21 @@ def _read(
         places = {other: place for other, place in places.items() if not f"{other}.".startswith(f"{key}.")}
         places[key] = ""
     return values, places
+
+
+def placed(kind: type, key: str) -> str:
+    """The dotted key that one of the short form of tasks stands for, also in a section; others as they are."""
+    for prefix in _sections(kind):
+        if key.startswith(prefix):
+            return prefix + in_place(key.removeprefix(prefix))
+    return key
+
+
+def _sections(kind: type) -> list[str]:
+    """What keys of a training's configuration begin with in a configuration of this type."""
+    if kind is TrainConfig:
+        return [""]
+    return [f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig]
 
 
 def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -100,8 +115,8 @@ def _listed(kind: type, values: dict[str, Any], places: dict[str, str]) -> dict[
 
     The places of the short form's keys are added under the keys that they are moved to.
     """
-    sections = {f"{name}.": values.get(name) for name, hint in hints_of(kind).items() if hint is TrainConfig}
-    for prefix, section in ({"": values} if kind is TrainConfig else sections).items():
+    for prefix in _sections(kind):
+        section = values.get(prefix[:-1]) if prefix else values
         if not isinstance(section, Mapping):
             continue
         try:
@@ -146,6 +161,7 @@ def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]
     """
     for key, value in changes.items():
         try:
+            key = placed(kind, key)
             values = _with(values, key.split("."), plain(value), hint_of(kind, key))
         except InputError as error:
             raise InputError(f"{where}: {error}") from error

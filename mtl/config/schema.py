@@ -508,11 +508,15 @@ class TrainConfig:
         fault = fault_of(self.instances)
         if fault is not None:
             raise fault
+        known = [*self.instances, *NAMES]
         for name in self.tasks:
-            if task_of(name) not in self.instances and name not in NAMES:
-                known = [*self.instances, *NAMES]
+            if name not in NAMES and task_of(name) not in self.instances:
                 choose = f": choose from {', '.join(known)}"
                 raise KeyFault("tasks", f"tasks: unknown '{name}'{did_you_mean(name, known, choose)}")
+        for name in self.balancer.weights:
+            if name not in known:
+                key, keys = f"balancer.weights.{name}", [f"balancer.weights.{each}" for each in known]
+                raise KeyFault(key, f"unknown key '{key}'{did_you_mean(key, keys)}")
 
     def translates(self) -> bool:
         """Whether a model of translation is trained."""

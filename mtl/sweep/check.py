@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mtl.config.keys import hint_of
+from mtl.config.parse import placed
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
@@ -28,7 +29,7 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
     for parameter in sweep.parameters:
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
-        hint_of(TrainConfig, parameter.key)  # refuses an unknown key
+        hint_of(TrainConfig, placed(TrainConfig, parameter.key))  # refuses an unknown key
     configs = example_configs(sweep, base)
     _check_stopping(sweep, base)
     for values in _shapes(sweep):

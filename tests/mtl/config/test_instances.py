@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from mtl.config.effective import counting_settings, different_keys, only_used, plain
-from mtl.config.parse import configuration_from, configured, read_configuration
+from mtl.config.parse import changed, configuration_from, configured, read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.study.config import StudyConfig
 from mtl.tasks.catalogue import KINDS
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence, Span
@@ -95,6 +96,21 @@ def test_settings_without_a_value_count_for_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         given(tmp_path, text)
+
+
+def test_keys_of_the_short_form_are_taken_in_blocks_of_a_study_and_by_sweeps(tmp_path: Path) -> None:
+    config = given(tmp_path, SHORT)
+    values = plain(dataclasses.asdict(config))
+    changes = {"tasks.slots.dim": 7, "tasks.pos.dropout": 0.3, "tasks.slots.weight": 5.0}
+    other = changed(TrainConfig, values, changes, "a block's set")
+    assert (other.instances["slots"].settings(), other.pos.dropout) == ({"dim": 7}, 0.3)
+    assert other.balancer.weights == {"slots": 5.0}
+    (tmp_path / "study.yaml").write_text(f"train:{SHORT}".replace("\n", "\n  ") + "\nseeds: [1]\ngrid: []\n")
+    study = configured("mtl study", StudyConfig, [str(tmp_path / "study.yaml"), "--train.tasks.slots.dim=8"])
+    assert study.train.instances["slots"].settings() == {"dim": 8}
+    (tmp_path / "study.yaml").write_text("train:\n  tasks:\n    a: {kind: spanz}\n")
+    with pytest.raises(InputError, match=r"line 3: train\.instances\.a\.kind: unknown 'spanz'"):
+        configured("mtl study", StudyConfig, [str(tmp_path / "study.yaml")])
 
 
 def test_a_whole_file_may_have_the_short_form(tmp_path: Path) -> None:

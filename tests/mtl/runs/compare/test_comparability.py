@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from mtl.config.effective import neutral_values, plain
-from mtl.config.part import files_of_parts, starts
 from mtl.config.instances import Instance
+from mtl.config.part import files_of_parts, starts
 from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
 from mtl.runs.compare import heads
 from mtl.runs.compare.alike import comparable, differences
