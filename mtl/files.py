@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -12,8 +13,8 @@ import shutil
 import socket
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,41 +118,105 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path, "new")
-    try:
-        with naming_full_disk(path):
-            yield temporary
+    with naming_full_disk(path), temporary_file(path) as temporary:
+        yield temporary
         temporary.replace(path)
-    except OSError as error:
-        if error.filename == str(temporary):
-            error.filename = str(path)  # the name that the user gave, or knows
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, which goes when the block ends, or with the next one if it is killed."""
+    with _beginning(path, _make_file) as temporary:
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that replaces `path` when the block ends without an error.
 
-    A folder cannot be replaced in one step. After an error between the two steps the old folder is put back;
-    after a kill `recover_folder` does it.
+    A folder that has something in it cannot be replaced in one step. After an error between the two steps the
+    old folder is put back; after a kill `recover_folder` does it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, old = _beside(path, "new"), _beside(path, "old")
-    with naming_full_disk(path):
-        temporary.mkdir()
-    try:
-        with naming_full_disk(path):
+    old = _beside(path, "old")
+    with naming_full_disk(path), _beginning(path, _make_folder) as temporary:
+        try:
             yield temporary
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-    finally:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+            if path.exists() and any(path.iterdir()):
+                path.rename(old)
+            temporary.rename(path)
+        finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            _remove(temporary)
+            _remove(old)
+
+
+@contextmanager
+def _beginning(path: Path, make: Callable[[Path], int]) -> Iterator[Path]:
+    """A temporary name in place of `path`; `make` makes what it names, and opens it.
+
+    A lock marks it as that of a living process. What killed processes of this machine left of theirs has
+    none, and is removed first. On a file system without locks it stays.
+    """
+    for left in left_beside(path, f"new.{_host()}"):
+        if (descriptor := _locked_alone(left)) is not None:
+            _remove(left)
+            os.close(descriptor)
+    while True:
+        temporary = _beside(path, "new")
+        with _named(temporary, path):
+            descriptor = make(temporary)
+            try:
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if temporary.exists():  # no other process took it, in between, for what a killed one left
+                    yield temporary
+                    return
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def _named(temporary: Path, path: Path) -> Iterator[None]:
+    """Have an error name `path`, which the user gave or knows, and not what is written in its place."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str) and Path(error.filename).is_relative_to(temporary):
+            error.filename = str(path / Path(error.filename).relative_to(temporary))
+        raise
+
+
+def _make_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+
+
+def _make_folder(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY)
+
+
+def _locked_alone(path: Path) -> int | None:
+    """A descriptor that holds the only lock on a file or folder; `None` if another process has one."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            os.close(descriptor)
+    return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def recover_folder(path: Path) -> None:
@@ -165,7 +230,7 @@ def recover_folder(path: Path) -> None:
     if old and not path.exists():
         old.pop().rename(path)
     for leftover in [*old, *left_beside(path, "new")]:
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
 
 
 def left_beside(path: Path, kind: str = "") -> list[Path]:
@@ -208,8 +273,11 @@ def remove_temporary_files(folder: Path) -> None:
 
 def _beside(path: Path, kind: str) -> Path:
     """A new hidden name in the same folder; machines and containers that share it never have the same."""
-    host = socket.gethostname()[:24]
-    return path.with_name(f".{short_name(path.name)}.{kind}.{host}.{os.urandom(4).hex()}")
+    return path.with_name(f".{short_name(path.name)}.{kind}.{_host()}.{os.urandom(4).hex()}")
+
+
+def _host() -> str:
+    return socket.gethostname()[:24]
 
 
 def short_name(name: str) -> str:

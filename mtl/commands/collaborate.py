@@ -56,7 +56,6 @@ def collaborate(
     from mtl.analysis.costs.energy import mixing
     from mtl.analysis.costs.sharing import check_lengths, sharing_costs
     from mtl.commands.progress import progress_of
-    from mtl.commands.tables_out import write_table
     from mtl.errors import InputError
     from mtl.files import whole_folder
     from mtl.heads.collaborative import check_components
@@ -64,6 +63,7 @@ def collaborate(
     from mtl.models.derived_run import write_collaborative_run, write_model
     from mtl.models.device import device_of, prepare
     from mtl.models.opened import open_target
+    from mtl.probes.tables import table_files
 
     check_new_folder(out)
     encoder, joint, source = open_target(model, revision)
@@ -92,17 +92,22 @@ def collaborate(
     console.print(f"encoder parameters {counts[0]:,} -> {counts[1]:,}", highlight=False)
     if read:
         _show_costs(sharing_costs(before, encoder, read, rounds, seed), before, console)
+    vectors = mixing(encoder.transformer, str(out))
+
+    def add(folder: Path) -> None:
+        table_files.write(vectors, folder / "mixing.parquet", "parquet")
+
     if joint is None:
         with whole_folder(out) as folder:
             encoder.save(folder)
+            add(folder)
     elif source is None:
-        write_model(joint, out, joint.origin, f"collaborative {dim}")
+        write_model(joint, out, joint.origin, f"collaborative {dim}", add)
     else:
         scores["dev, after"] = _scores(source, joint)
-        write_collaborative_run(source, out, joint, {"dev": scores["dev, after"]}, dim)
+        write_collaborative_run(source, out, joint, {"dev": scores["dev, after"]}, dim, add)
         print_scores(scores, f"{model} -> {out}", console)
-    write_table(mixing(encoder.transformer, str(out)), out / "mixing.parquet", console)
-    console.print(f"wrote {out}", highlight=False, soft_wrap=True)
+    console.print(f"wrote {out}, with mixing.parquet", highlight=False, soft_wrap=True)
 
 
 def _scores(source: Run, model: JointModel) -> dict[str, dict[str, float]]:

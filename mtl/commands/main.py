@@ -8,15 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
+from mtl.commands.environment import drop_thread_counts, naming_variables
 from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.files import check_file_place, check_folder_place
 from mtl.workers.launch import alone
+from mtl.workers.worker import interrupted_by_signals
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: use another path, or change its permissions",
@@ -31,6 +34,10 @@ _FILE_ERRORS = {
     errno.ENAMETOOLONG: "the name is too long: use a shorter one",
     errno.ELOOP: "too many symbolic links, perhaps a circle",
     errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
+    errno.ENFILE: "too many open files on this machine: end other programs",
+    errno.EFBIG: "larger than a file may be here: raise the limit (ulimit -f), or use another file system",
+    errno.EIO: "the disk does not answer: use another path, or try again",
+    errno.ESTALE: "the file server has lost it: try again",
     errno.ENOSPC: "the disk is full: free some space and run the command again",
     errno.EDQUOT: "the quota is used up: free some space and run the command again",
 }
@@ -41,28 +48,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 (done), 1 (failed), 2 (bad arguments or input) or 130 (interrupted)."""
     if arguments is None:
         _use_utf8()
-        _drop_thread_counts()
+        drop_thread_counts()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Otherwise tokenizers warns when a process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
     try:
+        _require_current_folder()
         name, rest = _command(words)
         command = COMMANDS[name]
         group = _help_group(rest)
         if group is not None:
             print(help_of(name, group or None))
             raise SystemExit(0)
-        with nullcontext() if command.several_processes else alone():
+        among = nullcontext() if command.several_processes else alone()
+        with interrupted_by_signals(), naming_variables(), among:
             return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2
     except RunError as error:
         message, code = str(error), 1
-    except KeyboardInterrupt:
-        resumes = command is not None and command.resumes
-        message, code = "interrupted" + ("; run the command again to resume" if resumes else ""), 130
+    except KeyboardInterrupt as interrupt:
+        message, code = f"interrupted; {str(interrupt) or _after_interruption(command)}", 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
@@ -79,17 +87,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _require_current_folder() -> None:
+    """Raise `InputError` where the folder in which the program was started is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError("the current folder was removed: go to another one") from None
+
+
+def _after_interruption(command: Command | None) -> str:
+    """What an interrupted command has left, or what can be done now."""
+    if command is not None and command.resumes:
+        return "run the command again to resume"
+    writes = command is not None and (command.files or command.folders)
+    return f"{'all files are whole or as before: ' if writes else ''}run the command again"
+
+
 def _one_line(message: str) -> str:
     """The message without characters that would break the line or act on the terminal, as names may have."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
-
-
-def _drop_thread_counts() -> None:
-    """Take numbers of threads that are none out of the environment: libraries end the process over them."""
-    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON", "POLARS"):
-        variable = f"{name}_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
-        if not os.environ.get(variable, "1").isdecimal() or os.environ.get(variable) == "0":
-            del os.environ[variable]
 
 
 def _use_utf8() -> None:

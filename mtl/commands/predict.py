@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from mtl.commands.progress import lines_done
 from mtl.config.schema import BatchConfig
 from mtl.corpora import input_lines
 from mtl.corpora.formats.conllu import to_conllu
@@ -67,7 +68,10 @@ def predict(
     hint = input == "text" and language == "en"
     model: JointModel | None = None
     writer = _Writer(output)
-    with nullcontext(_standard_input()) if file is None else file.open("rb") as stream:
+    with (
+        lines_done(lambda: progress.lines, where),
+        nullcontext(input_lines.standard_input()) if file is None else file.open("rb") as stream,
+    ):
         for lines in input_lines.lines_as_they_come(stream):
             records = []
             if not progress.lines and (form := input_lines.is_annotated(lines[0])):
@@ -86,11 +90,6 @@ def predict(
             sys.stdout.flush()
             progress.count(lines, records)
     return progress.end()
-
-
-def _standard_input() -> io.BufferedIOBase:
-    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
-    return sys.stdin.buffer
 
 
 def _splitter(input: Input, language: str) -> Splitter:

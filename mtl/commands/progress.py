@@ -8,12 +8,24 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
+from mtl.errors import counted
+
 
 @contextmanager
 def sentence_progress(total: int) -> Iterator[Callable[[int], None]]:
     """A bar of sentences on standard error; yields a function that is called with how many more are done."""
     with progress_of("sentences", total) as advance:
         yield advance
+
+
+@contextmanager
+def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
+    """Have an interruption of the block say how many lines are done: later ones may be printed in part."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        lines = counted(count(), "line")
+        raise KeyboardInterrupt(f"{lines} of {where} done: give the later ones to the same command") from None
 
 
 @contextmanager

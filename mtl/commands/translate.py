@@ -8,8 +8,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from mtl.commands.progress import lines_done
 from mtl.corpora.formats.parallel import source_words
-from mtl.corpora.input_lines import lines_as_they_come, text_of
+from mtl.corpora.input_lines import lines_as_they_come, standard_input, text_of
 from mtl.errors import InputError, counted
 from mtl.models.found import find_model
 from mtl.tasks.sentence import Sentence
@@ -57,23 +58,24 @@ def translate(
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    assert isinstance(sys.stdin.buffer, io.BufferedIOBase)
+    stream = standard_input()
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
     skipped: list[str] = []
-    for lines in lines_as_they_come(sys.stdin.buffer):
-        sentences = [
-            _sentence(number, line, model.encoder.tokenizer, skipped)
-            for number, line in enumerate(lines, done + 1)
-        ]
-        translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
-        for sentence in sentences:
-            text = str(next(translated).layer(Translate.name)) if sentence.words else ""
-            print(" ".join(_LINE_END.split(text)))
-        sys.stdout.flush()
-        done += len(lines)
-        if watched:
-            print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
+    with lines_done(lambda: done, "standard input"):
+        for lines in lines_as_they_come(stream):
+            sentences = [
+                _sentence(number, line, model.encoder.tokenizer, skipped)
+                for number, line in enumerate(lines, done + 1)
+            ]
+            translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
+            for sentence in sentences:
+                text = str(next(translated).layer(Translate.name)) if sentence.words else ""
+                print(" ".join(_LINE_END.split(text)))
+            sys.stdout.flush()
+            done += len(lines)
+            if watched:
+                print(f"\r{counted(done, 'line')}", end="", file=sys.stderr, flush=True)
     if watched:
         print(file=sys.stderr)
     if skipped:

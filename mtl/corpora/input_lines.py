@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BufferedIOBase
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import CARRIAGE_RETURN, no_text
 from mtl.corpora.formats.soundness import fault
-from mtl.errors import counted
+from mtl.errors import InputError, counted
 from mtl.tasks.sentence import Sentence
 
 _BLOCK = 1 << 16
@@ -40,6 +41,14 @@ class Record(NamedTuple):
 
     sentence: Sentence
     skipped: str | None = None
+
+
+def standard_input() -> BufferedIOBase:
+    """The bytes of standard input; raises `InputError` where it is closed."""
+    if sys.stdin is None:
+        raise InputError("standard input is closed: give text in a pipe or a file")
+    assert isinstance(sys.stdin.buffer, BufferedIOBase)
+    return sys.stdin.buffer
 
 
 def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:

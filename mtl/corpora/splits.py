@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from mtl.corpora.formats.jsonl import to_line
 from mtl.errors import InputError
-from mtl.files import whole_file
+from mtl.files import whole_file, whole_folder, write_json
 from mtl.tasks.sentence import Sentence
 
 PROVENANCE = "provenance.json"
@@ -43,11 +44,30 @@ def refuse_existing(folder: Path, overwrite: bool) -> None:
         )
 
 
-def write_splits(folder: Path, splits: Mapping[str, Sequence[Sentence]]) -> list[Path]:
+def write_splits(
+    folder: Path,
+    splits: Mapping[str, Sequence[Sentence]],
+    provenance: Callable[[Sequence[Path]], Any] | None = None,
+) -> list[Path]:
     """Write `NAME.jsonl` for each split in place of the corpus in `folder`; returns the paths.
 
-    All files are written before the first one gets its name, so that a full disk leaves the old corpus.
+    `provenance` makes the content of `provenance.json` from the files of the splits. A new folder appears
+    with all files. Elsewhere all splits are written before the first one gets its name, so that a full disk
+    leaves the old corpus.
     """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        with whole_folder(folder) as made:
+            _replace(made, splits, provenance)
+    else:
+        _replace(folder, splits, provenance)
+    return [folder / f"{name}.jsonl" for name in splits]
+
+
+def _replace(
+    folder: Path,
+    splits: Mapping[str, Sequence[Sentence]],
+    provenance: Callable[[Sequence[Path]], Any] | None,
+) -> None:
     old = corpus_files(folder)
     paths = [folder / f"{name}.jsonl" for name in splits]
     with ExitStack() as stack:
@@ -58,4 +78,5 @@ def write_splits(folder: Path, splits: Mapping[str, Sequence[Sentence]]) -> list
     for path in old:
         if path not in paths:
             path.unlink()
-    return paths
+    if provenance is not None:
+        write_json(folder / PROVENANCE, provenance(paths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,10 @@ from mtl.models.card import Origin
 from mtl.models.evaluate import signatures_of
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
+
+
+def _nothing(folder: Path) -> None:
+    pass
 
 
 def write_cut_run(
@@ -24,33 +28,53 @@ def write_cut_run(
     return _write(source, out, model, metrics, {"cut_from": str(source.folder), "heads_kept": heads_kept})
 
 
-def write_model(model: JointModel, out: Path, origin: Origin, step: str) -> None:
+def write_model(
+    model: JointModel, out: Path, origin: Origin, step: str, add: Callable[[Path], object] = _nothing
+) -> None:
     """Write a model made from one that is of no run as a saved model, whose card has no scores.
 
-    `origin` is that of the other model, `step` what was done to it, as in `Run.derivation`.
+    `origin` is that of the other model, `step` what was done to it, as in `Run.derivation`;
+    `add` writes further files into the new folder, which appears with them.
     """
     steps = filter(None, (origin.derivation, step))
     model.origin = dataclasses.replace(origin, derivation=", ".join(steps), scores={})
     with whole_folder(out) as folder:
         model.save_with_card(folder, out.name)
+        add(folder)
 
 
 def write_collaborative_run(
-    source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], components: int
+    source: Run,
+    out: Path,
+    model: JointModel,
+    metrics: Mapping[str, Any],
+    components: int,
+    add: Callable[[Path], object],
 ) -> Run:
-    """Write a model whose heads share `components` as a run of its own, as `write_cut_run` does."""
+    """Write a model whose heads share `components` as a run of its own, as `write_cut_run` does.
+
+    `add` is as in `write_model`.
+    """
     made = {"collaborated_from": str(source.folder), "components": components}
-    return _write(source, out, model, metrics, made)
+    return _write(source, out, model, metrics, made, add)
 
 
 def _write(
-    source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], made: Mapping[str, Any]
+    source: Run,
+    out: Path,
+    model: JointModel,
+    metrics: Mapping[str, Any],
+    made: Mapping[str, Any],
+    add: Callable[[Path], object] = _nothing,
 ) -> Run:
-    run, config, status = Run(out), source.config(), source.status()
-    with whole_folder(run.model) as folder:
-        model.save(folder)
-    run.create({**config, "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
-    run.write_metrics({**metrics, **signatures_of(model.tasks)})
+    config, status = source.config(), source.status()
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
-    run.finish({**status, **made, "encoder_parameters": parameters})
-    return run
+    with whole_folder(out) as folder:
+        run = Run(folder)
+        run.model.mkdir()
+        model.save(run.model)
+        run.create({**config, "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
+        run.write_metrics({**metrics, **signatures_of(model.tasks)})
+        run.finish({**status, **made, "encoder_parameters": parameters})
+        add(folder)
+    return Run(out)

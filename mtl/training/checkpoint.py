@@ -20,7 +20,7 @@ from mtl.files import whole_file
 from mtl.models.batches import Batch
 from mtl.training.ranks import draw_apart
 from mtl.training.step import JointTraining
-from mtl.workers.worker import STOPPING
+from mtl.workers.worker import stopping
 
 
 class _Whole:
@@ -117,7 +117,7 @@ class Resumption(pl.Callback):
     def _take_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return  # handlers belong to the main thread, which is not this run's to stop
-        for number in STOPPING:
+        for number in stopping():
             before = signal.signal(number, self._stop)
             self._handlers.setdefault(number, before)
 

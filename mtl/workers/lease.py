@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from mtl.files import naming_full_disk, short_name
+from mtl.files import naming_full_disk, short_name, temporary_file
 
 BEAT = 10.0
 """Seconds between two signs of life."""
@@ -154,8 +154,7 @@ def _take(path: Path, me: Holder) -> bool:
     gives the lease back between the comparison and the replacement, and a third process takes it in that
     moment. The third then finds its lease replaced and ends.
     """
-    mine = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
+    with temporary_file(path) as mine:
         with naming_full_disk(path.parent):
             mine.write_text(json.dumps(asdict(me)))
         if _link(mine, path):
@@ -176,8 +175,6 @@ def _take(path: Path, me: Holder) -> bool:
             return True
         finally:
             right.unlink(missing_ok=True)
-    finally:
-        mine.unlink(missing_ok=True)
 
 
 def _content(path: Path) -> bytes | None:

@@ -27,8 +27,19 @@ LOOK = 0.5
 """Seconds between two looks at workers, or at a worker's parent."""
 
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that ask a process to save its state and end; clusters send the last three before they kill."""
+_STOPPING = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGHUP,
+)  # fmt: skip
+
+
+def stopping() -> list[signal.Signals]:
+    """Signals that ask this process to save its state and end.
+
+    Clusters send SIGUSR1, SIGUSR2 and SIGXCPU before they kill; a terminal that is closed sends SIGHUP, which
+    does not count where `nohup` has made it ignored.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in _STOPPING if not (ignored and number == signal.SIGHUP)]
 
 
 class FullDisk(Exception):
@@ -82,7 +93,7 @@ def last_line(log: Path) -> str:
 
 
 def interruptible() -> None:
-    """Have the signals of `STOPPING` interrupt this process, even if it was started with them ignored.
+    """Have the signals of `stopping` interrupt this process, even if it was started with them ignored.
 
     Shell scripts start background processes that way, and so do clusters.
     """
@@ -91,14 +102,14 @@ def interruptible() -> None:
         raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
-        for number in STOPPING:
+        for number in stopping():
             signal.signal(number, interrupt)
 
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Have the signals of `STOPPING` interrupt this process during the block."""
-    before = {number: signal.getsignal(number) for number in STOPPING}
+    """Have the signals of `stopping` interrupt this process during the block."""
+    before = {number: signal.getsignal(number) for number in _STOPPING}
     interruptible()
     try:
         yield

@@ -303,3 +303,22 @@ def test_errors_of_libraries_in_rust_have_the_systems_number(tmp_path):
         [sys.executable, "-c", AT_THE_LIMIT, tmp_path / "file"], capture_output=True, text=True, check=True
     )
     assert ended.stdout.split() == [str(errno.EFBIG)] * 2
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_a_living_one_writes_stays(
+    whole, tmp_path
+):
+    path = tmp_path / "x"
+    with whole(path) as alive:
+        left = alive.with_name(alive.name + "0")
+        if whole is whole_file:
+            alive.write_text("alive")
+            left.write_text("half")
+        else:
+            left.mkdir()
+            (left / "model").write_text("half")
+        with whole(path) as other:
+            assert sorted(tmp_path.iterdir()) == sorted([alive, other])
+            (other if whole is whole_file else other / "model").write_text("other")
+    assert [file.name for file in tmp_path.iterdir()] == ["x"]

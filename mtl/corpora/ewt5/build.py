@@ -19,10 +19,10 @@ from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
-from mtl.corpora.splits import PROVENANCE, write_splits
+from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
-from mtl.files import fingerprint, sha256, write_json
+from mtl.files import fingerprint, sha256
 from mtl.tasks.sentence import Sentence
 
 SPLITS = ("train", "dev", "test")
@@ -57,25 +57,31 @@ def build_ewt5(source: Path, out: Path, small: bool = False) -> dict[str, Any]:
     sentences = {split: joined[split].sentences for split in SPLITS}
     if small:
         sentences = small_subset(sentences)
-    outputs = write_splits(out, sentences)
     inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
     pinned = {file.path: file.blob for file in manifest()}
-    provenance = {
-        "corpus": "EWT-5, the small subset" if small else "EWT-5",
-        "licence": LICENCE,
-        "fingerprint": fingerprint(outputs),
-        "upstream": UPSTREAM,
-        "counts": {split: sentence_stats(sentences[split]) for split in SPLITS},
-        "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
-        "unpaired": {split: joined[split].unpaired for split in SPLITS},
-        "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
-        "outputs": {path.name: {"sha256": sha256(path)} for path in outputs},
-        "inputs_not_as_pinned": [name for name, ids in inputs.items() if pinned.get(name) != ids["git_blob"]],
-        "pinned_inputs_missing": [name for name in pinned if name not in inputs and "LICENSE" not in name],
-        "inputs": inputs,
-    }
-    write_json(out / PROVENANCE, provenance)
-    return provenance
+
+    def provenance(outputs: Sequence[Path]) -> dict[str, Any]:
+        return {
+            "corpus": "EWT-5, the small subset" if small else "EWT-5",
+            "licence": LICENCE,
+            "fingerprint": fingerprint(outputs),
+            "upstream": UPSTREAM,
+            "counts": {split: sentence_stats(sentences[split]) for split in SPLITS},
+            "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
+            "unpaired": {split: joined[split].unpaired for split in SPLITS},
+            "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
+            "outputs": {path.name: {"sha256": sha256(path)} for path in outputs},
+            "inputs_not_as_pinned": [
+                name for name, ids in inputs.items() if pinned.get(name) != ids["git_blob"]
+            ],
+            "pinned_inputs_missing": [
+                name for name in pinned if name not in inputs and "LICENSE" not in name
+            ],
+            "inputs": inputs,
+        }
+
+    outputs = write_splits(out, sentences, provenance)
+    return provenance(outputs)
 
 
 def small_subset(splits: Mapping[str, Sequence[Sentence]]) -> dict[str, list[Sentence]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import json
 from importlib.metadata import version
@@ -114,12 +115,14 @@ def _no_memory() -> RuntimeError:
         (NotADirectoryError(errno.ENOTDIR, "", "/x"), 2, "mtl: /x: a part of this path is a file"),
         (OSError(errno.ENAMETOOLONG, "", "/x"), 2, "mtl: /x: the name is too long"),
         (IsADirectoryError(errno.EISDIR, "", "/x"), 2, "mtl: /x: it is a folder"),
+        (OSError(errno.EFBIG, "", "/x"), 2, "mtl: /x: larger than a file may be here"),
+        (OSError(errno.ESTALE, "", "/x"), 2, "mtl: /x: the file server has lost it"),
         (OSError(errno.ENOSPC, "", "/x"), 2, "mtl: /x: the disk is full"),
         (MemoryError(), 1, "mtl: out of memory"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes\nat x"), 1,
          "mtl: out of memory ([enforce fail]"),
         (_no_memory(), 1, "mtl: out of memory ([enforce fail"),
-        (KeyboardInterrupt(), 130, "mtl: interrupted\n"),
+        (KeyboardInterrupt(), 130, "mtl: interrupted; run the command again\n"),
     ],
 )  # fmt: skip
 def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkeypatch, capsys):
@@ -131,6 +134,38 @@ def test_errors_that_the_user_can_mend_are_one_line(error, code, message, monkey
     errors = capsys.readouterr().err
     assert errors.startswith(message)
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["train", "--tasks=[pos]"], ["data", "toy", "--out=new"], ["--help"]])
+def test_a_current_folder_that_was_removed_is_said(words, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(words) == 2
+    assert capsys.readouterr().err == "mtl: the current folder was removed: go to another one\n"
+
+
+@pytest.mark.parametrize("line", ['int(os.environ["LIBRARY_X"])', "read('X')"])
+def test_a_library_that_a_variable_keeps_from_being_imported_is_named_with_it(
+    line, tmp_path, monkeypatch, capsys
+):
+    package = tmp_path / "site-packages" / "library"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        f"import os\ndef read(name): return int(os.environ[f'LIBRARY_{{name}}'])\n{line}\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setattr("mtl.corpora.stats.corpus_stats", lambda *_: importlib.import_module("library"))
+    monkeypatch.setenv("LIBRARY_X", "many")
+    assert main(["data", "stats", "x"]) == 2
+    assert capsys.readouterr().err == (
+        "mtl: library cannot be imported (ValueError: invalid literal for int() with base 10: 'many'): "
+        "correct or unset LIBRARY_X='many'\n"
+    )
+    monkeypatch.delenv("LIBRARY_X")
+    with pytest.raises(KeyError):  # its own defect
+        main(["data", "stats", "x"])
 
 
 def test_other_errors_keep_their_traceback(monkeypatch):

@@ -15,7 +15,9 @@ import torch
 from mtl.commands.main import main
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.input_lines import standard_input
 from mtl.corpora.toy.corpus import write_toy
+from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from tests.mtl.analysis import worth
@@ -201,3 +203,9 @@ def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None
         given(monkeypatch, line.encode())
         assert main(["predict", str(runs["text"])]) == 0
         assert capsys.readouterr().err.count("rules for English: use --language") == hinted
+
+
+def test_a_standard_input_that_is_closed_is_said(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match=r"^standard input is closed: give text in a pipe or a file$"):
+        standard_input()
