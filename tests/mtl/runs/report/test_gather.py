@@ -286,7 +286,7 @@ def test_setups_with_targets_by_kind_are_named_by_kind():
 def test_an_empty_folder_and_none(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
         report(tmp_path / "none")
-    with pytest.raises(InputError, match="holds no runs: give a folder of folders that 'mtl train' made"):
+    with pytest.raises(InputError, match="holds no runs: give a folder of runs that 'mtl train' made"):
         report(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a/config.yaml").write_text("tasks: [")
