@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.measures.table import BY_NAME, MEASURES, SKILLS
 from mtl.probes.sites import KEYS
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import head_scores
 
 ABLATION = "ablation"
@@ -58,8 +59,7 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
     tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (
-        heads.drop_nulls("head")
-        .filter(pl.col("measure").is_in(tested))
+        in_texts(heads.filter(pl.col("measure").is_in(tested)).drop_nulls("head"))
         .group_by(*key, "label", "measure", maintain_order=True)
         .last()
         .select(
