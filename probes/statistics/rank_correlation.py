@@ -44,8 +44,14 @@ def centred_ranks(
     Equal values share the mean of their ranks, and so do the copies of a head. So a rank less the mean is
     half of how many more heads are below a head than above it. The result is written to `out`, if given.
     """
-    above = (np.greater.outer(values, values) & np.equal.outer(strata, strata)).astype(np.float64)
-    return np.matmul((above - above.T) / 2, weights.T, out=out).T
+    ranks = np.empty((len(values), len(weights))) if out is None else out
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        together = slice(members[0], members[-1] + 1)
+        inside = together if len(members) == together.stop - together.start else members
+        above = np.greater.outer(values[inside], values[inside]).astype(np.float64)
+        ranks[inside] = (above - above.T) / 2 @ weights.T[inside]
+    return ranks.T
 
 
 def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:

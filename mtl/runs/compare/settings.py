@@ -115,7 +115,7 @@ def settings_of(
     pruning = str(config.get("pruning", "none"))
     typed = settings_in(config)
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
-    unused = unused_keys(typed)
+    unused = frozenset(unused_keys(typed))
     neutral = _neutral()
     given = {**neutral, **dict(_leaves(config, neutral))}
     values: dict[str, Any] = {

@@ -265,9 +265,7 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 def test_two_ways_to_make_one_run_need_a_label():
     blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
-    with pytest.raises(
-        InputError, match=r"all-seed1 in different ways \(max_epochs\): label one of them"
-    ):
+    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): label one of them"):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
 
