@@ -610,10 +610,10 @@ def test_sixty_runs_are_small_and_fast(tmp_path):
     study = Study(tmp_path / "sixty", 12, 12, labels=None)
     folder = study.sixty()
     assert len(list((folder / "runs").iterdir())) == 60
-    start = time.perf_counter()
+    start = time.process_time()
     page_of(folder)
-    assert time.perf_counter() - start < 60
-    assert (folder / "report.html").stat().st_size < 3_000_000
+    assert time.process_time() - start < 15
+    assert (folder / "report.html").stat().st_size < 2_000_000
 
 
 @pytest.mark.slow
