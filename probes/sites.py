@@ -56,9 +56,9 @@ def grid(
     """A column of a table with a row per head, laid out by site and head; NaN where there is no row."""
     place = {site: number for number, site in enumerate(sites)}
     values = np.full((len(sites), heads), np.nan)
-    known = rows.drop_nulls("head").select(*KEYS, pl.col(column).cast(pl.Float64))
-    for kind, layer, head, value in known.iter_rows():
-        values[place[Site(kind, layer)], head] = np.nan if value is None else value
+    for kind, layer, head, value in zip(*(rows[name].to_list() for name in (*KEYS, column)), strict=True):
+        if head is not None and value is not None:
+            values[place[Site(kind, layer)], head] = value
     return values
 
 

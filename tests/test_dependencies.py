@@ -76,3 +76,10 @@ def test_a_program_beside_a_checkout_imports_the_package(tmp_path: Path):
     code = "import mtl; assert mtl.__version__"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_nothing_loads_the_statistics_of_scipy():
+    """They take longer to load than a figure to draw; `scipy.special` has their distributions."""
+    loading = re.compile(r"^ *(from|import) scipy\.stats\b|^ *from scipy import .*\bstats\b", re.M)
+    paths = (path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    assert [path for path in paths if loading.search(path.read_text())] == []

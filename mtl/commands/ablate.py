@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError
 from mtl.tasks.ranges import Seed
 
@@ -30,14 +31,14 @@ def ablate(
     by: Literal["zero", "mean"] = "zero",
     task: tuple[str, ...] = (),
     corpus: Path | None = None,
-    split: Literal["train", "dev", "test"] = "test",
+    split: Split = "test",
     sentences: int | None = None,
     masks: bool = True,
     draws: int = 10_000,
     seed: Seed = 0,
     json_out: Path | None = None,
     out: Path | None = None,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Close heads of a trained model, and measure what each task's score loses.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.choices import Accelerator
 from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
@@ -31,7 +32,7 @@ def collaborate(
     seed: Seed = 0,
     lengths: tuple[int, ...] = (16, 64, 256),
     rounds: int = 5,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
     """Let the heads of a model share query and key components, and print what that costs and saves.

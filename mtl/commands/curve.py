@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError
 from mtl.tasks.ranges import Seed
 
@@ -23,8 +24,8 @@ def curve(
     steps: int = 10,
     draws: int = 5,
     seed: Seed = 0,
-    split: Literal["train", "dev", "test"] = "test",
-    rank_split: Literal["train", "dev", "test"] = "dev",
+    split: Split = "test",
+    rank_split: Split = "dev",
     corpus: Path | None = None,
     sentences: int | None = None,
     rank_sentences: int | None = None,
@@ -37,7 +38,7 @@ def curve(
     batches: tuple[int, ...] = (1, 4, 16, 64),
     rounds: int = 5,
     epochs: int | None = None,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Close more and more heads of a trained model, and score it after each step.
 

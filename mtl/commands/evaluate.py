@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from mtl.commands.choices import Accelerator, Precision, Split
 from mtl.commands.measured_run import print_left_out
 from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: str,
-    split: Literal["train", "dev", "test"] = "test",
+    split: Split = "test",
     corpus: Path | None = None,
     export: Path | None = None,
     json_out: Path | None = None,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
-    precision: Literal["32-true", "bf16-true"] = "32-true",
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
     revision: str | None = None,
 ) -> None:
     """Score a run's model in all of its tasks that the sentences are annotated for.

@@ -8,11 +8,12 @@ from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.choices import Accelerator, Split
 from mtl.config.keys import hints_of
 from mtl.errors import InputError
 from mtl.probes.measures.groups import GROUPS, Group
@@ -29,7 +30,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
         Path | None, None,
         "Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.",
     ),
-    "split": (Literal["train", "dev", "test"], "dev", "Which split of the corpus."),
+    "split": (Split, "dev", "Which split of the corpus."),
     "sentences": (
         int | None, None, "The number of sentences, spread evenly over the split; default: all."
     ),
@@ -38,7 +39,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
         "Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.",
     ),
     "accelerator": (
-        Literal["auto", "cpu", "gpu"], "auto", "Device; auto is a GPU if there is one."
+        Accelerator, "auto", "Device; auto is a GPU if there is one."
     ),
     "top": (int, 10, "Heads to print per task."),
 }  # fmt: skip
@@ -94,7 +95,7 @@ def _measure(
     split: str,
     sentences: int | None,
     out: Path | None,
-    accelerator: Literal["auto", "cpu", "gpu"],
+    accelerator: Accelerator,
     top: int = 10,
 ) -> None:
     from mtl.analysis.measuring import make

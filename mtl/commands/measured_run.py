@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from mtl.commands.choices import Accelerator
+
 if TYPE_CHECKING:
     from mtl.analysis.trained import TrainedRun
     from mtl.config.schema import CorpusConfig
     from mtl.models.batches import Example
-    from mtl.models.device import Accelerator
     from mtl.models.joint import JointModel
     from mtl.runs.folder.run import Run
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from mtl.commands.choices import Accelerator, Precision
 from mtl.commands.progress import lines_done
 from mtl.config.schema import BatchConfig
 from mtl.corpora import input_lines
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from mtl.models.joint import JointModel
 
 Input = Literal["text", "tokens", "pairs"]
-Accelerator = Literal["auto", "cpu", "gpu"]
-Precision = Literal["32-true", "bf16-true"]
 Output = Literal["picture", "conllu", "json"]
 
 

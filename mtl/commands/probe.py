@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.choices import Accelerator, Precision, Split
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -15,14 +17,14 @@ if TYPE_CHECKING:
 def probe(
     target: str,
     corpus: Path | None = None,
-    split: Literal["train", "dev", "test"] = "test",
+    split: Split = "test",
     out: Path | None = None,
     masks: bool = True,
     centroids: Literal["self", "train"] = "self",
     final_special: bool = False,
     markdown: Path | None = None,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
-    precision: Literal["32-true", "bf16-true"] = "32-true",
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
     revision: str | None = None,
 ) -> None:
     """Measure what each attention head is good at, and write heads.parquet.

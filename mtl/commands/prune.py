@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from mtl.commands.choices import Accelerator
 from mtl.commands.heads_given import heads_given
 from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor
 
     from mtl.models.joint import JointModel
     from mtl.models.tapped import SharedEncoder, TappedModel
@@ -28,7 +30,7 @@ def prune(
     task: str | None = None,
     mask: Path | None = None,
     keep_shape: bool = False,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
     """Cut closed heads out of a model; a run's is scored beside the masked one.
@@ -55,124 +57,132 @@ def prune(
         raise InputError("--heads and --mask both say what to cut: use one of them")
     from mtl.models.opened import open_target
 
+    cut = _Cut(model, out, heads, task, mask, keep_shape)
     opened = open_target(model, revision)
     if opened.model is not None:
-        _prune_model(opened.model, opened.run, model, out, heads, task, mask, keep_shape, accelerator)
+        _prune_model(opened.model, opened.run, cut, accelerator)
         return
     if heads is None and mask is None:
         raise InputError(
             f"{model} is an encoder, so it has no masks: use a run's folder or a joint model, or say what "
             "to cut (--heads=L0H3,L2H11 or --mask=FILE)"
         )
-    _prune_encoder(opened.encoder, model, out, heads, task, mask, keep_shape)
+    _prune_encoder(opened.encoder, cut)
 
 
-def _prune_model(
-    model: JointModel,
-    source: Run | None,
-    name: str,
-    out: Path,
-    heads: str | None,
-    task: str | None,
-    mask: Path | None,
-    keep_shape: bool,
-    accelerator: Literal["auto", "cpu", "gpu"],
-) -> None:
+@dataclass(frozen=True)
+class _Cut:
+    """What is cut out of which model, and where the result goes; as `prune` has it."""
+
+    model: str
+    out: Path
+    heads: str | None
+    task: str | None
+    mask: Path | None
+    keep_shape: bool
+
+    def gates_from_file(self, encoder: SharedEncoder) -> Tensor | None:
+        """The gates of the file, if one is to be cut by."""
+        from mtl.models.apply_masks import gates_from_file
+
+        shape = (encoder.layers, encoder.heads)
+        return None if self.mask is None else gates_from_file(self.mask, self.task, shape)
+
+
+def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: Accelerator) -> None:
     import torch
 
-    from mtl.heads.families import key_groups
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import apply_masks, gates_for, gates_from_file
+    from mtl.models.apply_masks import apply_masks, gates_for
     from mtl.models.derived_run import write_cut_run, write_model
     from mtl.models.device import prepare
     from mtl.models.evaluate import batches, evaluate
 
     prepare(model, accelerator)
-    shape = (model.encoder.layers, model.encoder.heads)
-    given = None if mask is None else gates_from_file(mask, task, shape)
-    if given is None and heads is not None and not model.scales.any:
-        given = torch.ones(shape)
-    gates, tasks = gates_for(model, task, given)
-    if heads is not None:
+    encoder = model.encoder
+    given = cut.gates_from_file(encoder)
+    if given is None and cut.heads is not None and not model.scales.any:
+        given = torch.ones(encoder.layers, encoder.heads)
+    gates, tasks = gates_for(model, cut.task, given)
+    if cut.heads is not None:
         gates = gates.clone()
-        for site, numbers in heads_given(heads, model.encoder.tap.sites, model.encoder.heads).items():
+        for site, numbers in heads_given(cut.heads, encoder.tap.sites, encoder.heads).items():
             gates[site, numbers] = 0
     corpus = None if source is None else dev_examples(source, model, tasks)
     console = Console(markup=False, emoji=False)
-    remaining = model.encoder.tap.remaining
-    opened = sum(bool(gates[site, head] > OPEN) for site, there in enumerate(remaining) for head in there)
+    before = _Size.of(encoder)
+    opened = sum(
+        bool(gates[site, head] > OPEN) for site, there in enumerate(encoder.tap.remaining) for head in there
+    )
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
-    before, groups = _parameters(model.encoder), key_groups(model.encoder.transformer)
     scores = {} if corpus is None else {"dev, masked": evaluate(model, batches(corpus, model), gates)}
-    smaller = apply_masks(model, gates, tasks, keep_shape=keep_shape)
+    smaller = apply_masks(model, gates, tasks, keep_shape=cut.keep_shape)
     if source is None or corpus is None:
-        write_model(smaller, out, model.origin, "cut")
-        console.print(f"{name} -> {out}: not scored, since no run names its corpus", soft_wrap=True)
+        write_model(smaller, cut.out, model.origin, "cut")
+        console.print(f"{cut.model} -> {cut.out}: not scored, since no run names its corpus", soft_wrap=True)
     else:
-        scores["dev, closed" if keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
-        write_cut_run(source, out, smaller, {"dev": list(scores.values())[-1]}, opened)
-        print_scores(scores, f"{name} -> {out}", console)
-    _show_sizes(smaller.encoder, opened, sum(map(len, remaining)), before, groups, keep_shape, console)
+        scores["dev, closed" if cut.keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
+        write_cut_run(source, cut.out, smaller, {"dev": list(scores.values())[-1]}, opened)
+        print_scores(scores, f"{cut.model} -> {cut.out}", console)
+    before.compare(smaller.encoder, opened, cut.keep_shape, console)
 
 
-def _prune_encoder(
-    encoder: SharedEncoder,
-    name: str,
-    out: Path,
-    heads: str | None,
-    task: str | None,
-    mask: Path | None,
-    keep_shape: bool,
-) -> None:
+def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     from mtl.errors import InputError
     from mtl.files import whole_folder
-    from mtl.heads.families import key_groups
     from mtl.heads.prune import prune_heads
-    from mtl.models.apply_masks import gates_from_file
     from mtl.models.head_scales import closed_heads
 
     if encoder.translator is not None:
-        raise InputError(f"{name} translates: use the folder of the run that it was trained in")
-    remaining = encoder.tap.remaining
-    gates = None if mask is None else gates_from_file(mask, task, (encoder.layers, encoder.heads))
+        raise InputError(f"{cut.model} translates: use the folder of the run that it was trained in")
+    before, remaining = _Size.of(encoder), encoder.tap.remaining
+    gates = cut.gates_from_file(encoder)
     if gates is None:
-        closed = heads_given(heads or "", encoder.tap.sites, encoder.heads)
+        closed = heads_given(cut.heads or "", encoder.tap.sites, encoder.heads)
     else:
         closed = closed_heads(gates)
-    before, groups = _parameters(encoder), key_groups(encoder.transformer)
-    prune_heads(encoder.transformer, closed, gates, keep_shape=keep_shape)
-    with whole_folder(out) as folder:
+    prune_heads(encoder.transformer, closed, gates, keep_shape=cut.keep_shape)
+    with whole_folder(cut.out) as folder:
         encoder.save(folder)
     console = Console()
     opened = sum(head not in closed.get(site, ()) for site, there in enumerate(remaining) for head in there)
-    console.print(f"{name} -> {out}", highlight=False, soft_wrap=True)
-    _show_sizes(encoder, opened, sum(map(len, remaining)), before, groups, keep_shape, console)
+    console.print(f"{cut.model} -> {cut.out}", highlight=False, soft_wrap=True)
+    before.compare(encoder, opened, cut.keep_shape, console)
 
 
-def _show_sizes(
-    encoder: TappedModel,
-    opened: int,
-    heads: int,
-    before: int,
-    groups: int,
-    keep_shape: bool,
-    console: Console,
-) -> None:
-    from mtl.heads.families import heads_per_group, key_groups
+@dataclass(frozen=True)
+class _Size:
+    """How large an encoder is."""
 
-    if keep_shape:
+    heads: int
+    parameters: int
+    """Shared ones counted once."""
+    groups: int
+    """Of heads that share keys and values."""
+
+    @classmethod
+    def of(cls, encoder: TappedModel) -> _Size:
+        """That of an encoder as it is now."""
+        from mtl.heads.families import key_groups
+
+        parameters = sum(parameter.numel() for parameter in encoder.parameters())
+        return cls(sum(map(len, encoder.tap.remaining)), parameters, key_groups(encoder.transformer))
+
+    def compare(self, smaller: TappedModel, opened: int, keep_shape: bool, console: Console) -> None:
+        """Print it beside that of the encoder that heads were cut out of."""
+        from mtl.heads.families import heads_per_group
+
+        if keep_shape:
+            console.print(
+                f"{opened} of {self.heads} heads open, the others closed in weights of the same shape: "
+                f"{self.parameters:,} encoder parameters"
+            )
+            return
+        after = _Size.of(smaller)
         console.print(
-            f"{opened} of {heads} heads open, the others closed in weights of the same shape: "
-            f"{before:,} encoder parameters"
+            f"{opened} of {self.heads} heads kept; encoder parameters "
+            f"{self.parameters:,} -> {after.parameters:,}"
         )
-        return
-    after = _parameters(encoder)
-    console.print(f"{opened} of {heads} heads kept; encoder parameters {before:,} -> {after:,}")
-    if heads_per_group(encoder.transformer) > 1:
-        console.print(f"keys and values: {groups:,} -> {key_groups(encoder.transformer):,}")
-
-
-def _parameters(encoder: nn.Module) -> int:
-    """The number of parameters, shared ones counted once."""
-    return sum(parameter.numel() for parameter in encoder.parameters())
+        if heads_per_group(smaller.transformer) > 1:
+            console.print(f"keys and values: {self.groups:,} -> {after.groups:,}")

@@ -6,8 +6,9 @@ import io
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from mtl.commands.choices import Accelerator
 from mtl.commands.progress import lines_done
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, standard_input, text_of
@@ -27,7 +28,7 @@ def translate(
     run: str,
     beam: Beam | None = None,
     length_penalty: LengthPenalty | None = None,
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto",
+    accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> int:
     """Translate standard input, one sentence per line; an empty line stays empty.

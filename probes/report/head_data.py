@@ -86,7 +86,7 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
     labels = counts.sort("task", "count", "label", descending=[False, True, False])
     known: dict[str, dict[str, list[str | None]]] = {"value": {}, "skill": {}}
     blocks = dict(skills.group_by("regime", "task", "label"))
-    present = set(skills["regime"])
+    present = set(skills["regime"].unique())
     for regime in REGIMES:
         if regime not in present:
             continue

@@ -12,6 +12,7 @@ from mtl.probes.measures.groups import Measure
 from mtl.probes.measures.table import MEASURES
 from mtl.probes.sites import KEYS, Site
 from mtl.probes.statistics.skill import REGIMES
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import label_scores
 
 TOP_LABELS = 3
@@ -106,12 +107,14 @@ def _listed(measure: Measure, rows: pl.DataFrame, sites: Sequence[Site], per_sit
             .agg(pl.col("value", "chance").mean())
             .with_columns(seed=pl.lit(None, dtype=pl.Int64))
         )
+    rows = in_texts(rows)
     above = pl.col("value") - pl.col("chance") if measure.chance else pl.col("value").abs()
     of_label = rows.group_by(cell, maintain_order=True).agg(above=above.fill_nan(None).max())
     rank = pl.col("above").rank("ordinal", descending=True).over("task", *KEYS)
     top = of_label.filter(rank <= TOP_LABELS).sort("above", descending=True, maintain_order=True)
     rows = top.join(rows, on=cell, how="left", maintain_order="left")
-    regimes = [regime for regime in REGIMES if regime in set(rows["regime"])]
+    present = set(rows["regime"].unique())
+    regimes = [regime for regime in REGIMES if regime in present]
     place = {site: number for number, site in enumerate(sites)}
     beside = {name: name.removeprefix(f"{measure.name}_") for name in measure.companions}
     if measure.chance:

@@ -12,6 +12,7 @@ from mtl.probes.measures.table import BY_NAME
 from mtl.probes.report.number_format import number
 from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import Masks
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import POSITIONAL, label_scores
 
 CLEAR = 0.2
@@ -67,7 +68,7 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
         return None
     common = np.all(claimed.claimed(), axis=0, keepdims=True)[0]
     learned = (claimed.claimed() & claimed.learned_claims()).sum(0)
-    present = set() if heads is None else set(heads["regime"])
+    present = set() if heads is None else set(heads["regime"].unique())
     regime = next((name for name in _REGIMES if name in present), "")
     roles = {} if heads is None or not regime else head_roles(heads.filter(regime=regime))
     found = []
@@ -90,11 +91,14 @@ def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], str]:
     plain = pl.col("measure").is_in([name for name, level in chances.items() if not level])
     others = heads.filter(plain).with_columns(above="value", chance=pl.lit(None, pl.Float64))
     columns = ("measure", "task", "label", *KEYS, "value", "chance", "above")
-    best = (
+    means = (
         pl.concat([table.select(columns) for table in (scores, others)])
         .drop_nulls("above")
         .group_by("measure", "task", "label", *KEYS, maintain_order=True)
         .agg(pl.col("value", "chance", "above").mean())
+    )
+    best = (
+        in_texts(means)
         .filter(pl.col("above") >= pl.when(pl.col("chance").is_null()).then(CLEAR_ALONE).otherwise(CLEAR))
         .filter(pl.col("label").str.contains(r"\w") | (pl.col("label") == ""))
         .sort(pl.col("measure").is_in(_LOOKS), "above", descending=True, maintain_order=True)

@@ -18,7 +18,7 @@ def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame |
     """The tables `skills` and `label_values`, or two `None`; adds a note why, except without any probes."""
     if evidence.heads is None or not evidence.on_words:
         return None, None
-    if evidence.heads.filter(pl.col("measure").is_in(list(SKILLS))).is_empty():
+    if not evidence.heads["measure"].is_in(list(SKILLS)).any():
         notes.append("the tables of probes have no accuracies per label")
         return None, None
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import polars as pl
 from markupsafe import Markup
@@ -36,8 +37,7 @@ class Page:
 
     html: str
     notes: tuple[str, ...]
-    tables: Mapping[str, pl.DataFrame]
-    """What the page shows, and what it was computed from, by file name."""
+    make_tables: Callable[[], Mapping[str, pl.DataFrame]]
     answers: tuple[str, ...] = ()
     """Those of the first screen, each as a line."""
 
@@ -45,6 +45,11 @@ class Page:
     """What LaTeX gets of tables instead: other units."""
     lines_of_parts: tuple[str, ...] = ()
     """What the pieces of evidence have printed."""
+
+    @cached_property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """What the page shows, and what it was computed from, by file name; made when first asked for."""
+        return self.make_tables()
 
     def lines(self) -> list[str]:
         """The notes, the answers and what pieces of evidence have printed, as lines of text."""
@@ -117,9 +122,12 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         style=Markup(text_of("report.css") + "".join(piece.style for piece in shown)),
         script=Markup(text_of("report.js")),
     )  # fmt: skip
-    tables = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
-    tables |= {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
-    tables = {name: table for name, table in tables.items() if table.height}
+
+    def tables() -> dict[str, pl.DataFrame]:
+        scores = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
+        others = {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
+        return {name: table for name, table in (scores | others).items() if table.height}
+
     printed = {name: table for piece in shown for name, table in piece.printed.items()}
     lines = tuple(line for piece in shown for line in piece.lines)
     return Page(html, final, tables, tuple(answer.line() for answer in screen), printed, lines)
@@ -165,7 +173,7 @@ def _tables(
     if evidence.sweep is not None:
         tables["trials"] = evidence.sweep.table()
     if worth is not None:
-        tables |= worth.tables
+        tables |= worth.tables()
     for answer in screen:
         tables |= answer.tables
     for setup in compared:

@@ -43,13 +43,22 @@ class Worth:
     maps: list[tuple[str, str, list[WorthMap]]]
     """Per task its name, the value of full colour, and its maps."""
     prediction: pl.DataFrame
-    tables: dict[str, pl.DataFrame]
+    means: pl.DataFrame
+    """Of the measure, per head (`head_means`)."""
+    values: pl.DataFrame
+    """What everything is computed from: `ReportData.worth`."""
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """What files get: also the agreement of tables of heads, which the page does not show."""
+        grouped = self.values.with_columns(group=pl.format("{}, {}", "task", "setup"))
+        found = agreement(grouped, self.measure)
+        return {"head-worth": self.means, "prediction": self.prediction, "agreement": found}
 
 
 def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Worth | None:
     """The section; `None` if no run has such measures."""
     values = evidence.worth
-    measured = () if values is None else [name for name in SHOWN if name in set(values["measure"])]
+    measured = () if values is None else [name for name in SHOWN if name in set(values["measure"].unique())]
     if values is None or not measured:
         return None
     measure = measured[0]
@@ -76,7 +85,5 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
             )
         unit = " points" if BY_NAME[measure].unit == "points" else ""
         maps.append((str(task), f"{most:.3g}{unit}", drawn))
-    predicted = prediction(values)
-    grouped = values.with_columns(group=pl.format("{}, {}", "task", "setup"))
-    tables = {"head-worth": means, "prediction": predicted, "agreement": agreement(grouped, measure)}
-    return Worth(measure, BY_NAME[measure].title, f"{SIGNIFICANT:g}", maps, predicted, tables)
+    title, level = BY_NAME[measure].title, f"{SIGNIFICANT:g}"
+    return Worth(measure, title, level, maps, prediction(values), means, values)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import stdtr
 
 from mtl.probes.statistics.paired_scores import BLOCK, DRAWS, Score
 from mtl.probes.statistics.resampling import Interval, t_interval
@@ -116,5 +116,5 @@ def _student(
         return (estimate, estimate), 1.0
     degrees = variance**2 / float((variances**2 / freedom).sum())
     error = variance**0.5
-    p = 2 * float(stats.t.sf(abs(estimate) / error, degrees))
+    p = 2 * float(stdtr(degrees, -abs(estimate) / error))
     return t_interval(estimate, error, degrees, level), p

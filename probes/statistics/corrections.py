@@ -13,3 +13,11 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     corrected = np.empty_like(stepped)
     corrected[order] = stepped
     return corrected
+
+
+def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+    """The least false discovery rate at which each test is rejected (Benjamini & Hochberg 1995)."""
+    falling = np.argsort(-p)
+    corrected = np.empty_like(p)
+    corrected[falling] = np.minimum.accumulate(p[falling] * len(p) / np.arange(len(p), 0, -1)).clip(max=1)
+    return corrected

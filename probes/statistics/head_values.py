@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.measures.table import BY_NAME, MEASURES, SKILLS
 from mtl.probes.sites import KEYS
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import head_scores
 
 ABLATION = "ablation"
@@ -58,8 +59,7 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
     tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (
-        heads.drop_nulls("head")
-        .filter(pl.col("measure").is_in(tested))
+        in_texts(heads.filter(pl.col("measure").is_in(tested)).drop_nulls("head"))
         .group_by(*key, "label", "measure", maintain_order=True)
         .last()
         .select(
@@ -86,16 +86,15 @@ def tables_of(
     The stratum of a head is the number of its site. Vectors have heads in one order, NaN where there is no
     value.
     """
-    places = values.select(KEYS).unique(maintain_order=True).sort("attention", "layer", "head")
+    places = values.select(KEYS).unique(maintain_order=True).sort(KEYS).with_row_index("place")
     strata = (
         places.select(pl.struct("attention", "layer").rank("dense").cast(pl.Int64)).to_series().to_numpy()
     )
-    number = {place: index for index, place in enumerate(places.rows())}
     vectors: dict[tuple[str, ...], Float[np.ndarray, " head"]] = {}
-    for key, rows in values.group_by(by, maintain_order=True):
-        vector = vectors[tuple(map(str, key))] = np.full(len(number), np.nan)
-        for *place, value in rows.select(*KEYS, "value").iter_rows():
-            vector[number[tuple(place)]] = np.nan if value is None else value
+    placed = values.join(places, on=KEYS, how="left", maintain_order="left")
+    for *key, heads, of_heads in placed.group_by(by, maintain_order=True).agg("place", "value").iter_rows():
+        vector = vectors[tuple(map(str, key))] = np.full(places.height, np.nan)
+        vector[heads] = np.array(of_heads, dtype=np.float64)
     return vectors, strata
 
 

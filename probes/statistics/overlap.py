@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy.stats import false_discovery_control
 
+from mtl.probes.statistics.corrections import benjamini_hochberg
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap_chance import chance_of_overlap
 
@@ -130,9 +130,7 @@ def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head
     )
     table = pl.DataFrame(rows, schema=schema)
     adjusted = [
-        pl.Series(
-            "q" + name[1:], false_discovery_control(table[name].to_numpy()) if rows else [], dtype=pl.Float64
-        )
+        pl.Series("q" + name[1:], benjamini_hochberg(table[name].to_numpy()), dtype=pl.Float64)
         for name in chances
     ]
     return table.with_columns(adjusted).fill_nan(None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import hypergeom
 
 
 def overlap_distribution(
@@ -19,11 +19,18 @@ def overlap_distribution(
     Within a layer the number of common heads is hypergeometric, and layers are independent: the sum's
     distribution is the convolution. With a single "layer" of all heads it is the hypergeometric test.
     """
-    layers = [
-        hypergeom.pmf(np.arange(min(a, b) + 1), heads, a, b)
-        for a, b in zip(first.tolist(), second.tolist(), strict=True)
-    ]
+    layers = (_in_common(heads, a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
     return functools.reduce(np.convolve, layers, np.ones(1))
+
+
+@functools.cache
+def _in_common(heads: int, first: int, second: int) -> tuple[float, ...]:
+    """The hypergeometric distribution; loading `scipy.stats`, which has it, takes longer than a figure."""
+    ways = math.comb(heads, second)
+    return tuple(
+        math.comb(first, common) * math.comb(heads - first, second - common) / ways
+        for common in range(min(first, second) + 1)
+    )
 
 
 def chance_of_overlap(

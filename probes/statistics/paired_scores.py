@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import false_discovery_control
+
+from mtl.probes.statistics.corrections import benjamini_hochberg
 
 Score = Callable[[Float[np.ndarray, "draw count"]], Float[np.ndarray, " draw"]]
 """A score from counts summed over sentences, such as F1 from correct, predicted and gold."""
@@ -75,5 +76,5 @@ def score_losses(
     q, kinds = np.empty_like(p), list(families or [None] * len(p))
     for kind in dict.fromkeys(kinds):
         members = [index for index, other in enumerate(kinds) if other == kind]
-        q[members] = false_discovery_control(p[members])
+        q[members] = benjamini_hochberg(p[members])
     return ScoreLosses(before, loss, low, high, p, q)

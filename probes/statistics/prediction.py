@@ -112,15 +112,17 @@ def over_runs(
     kept: RankedLosses = {} if ranked is None else ranked
     used: RankedLosses = {}
     estimates = []
+    ranks = np.empty_like(by_head)
     for layers in (np.zeros_like(strata), strata):
         drawn = []
         for measure, loss in zip(measures, losses, strict=True):
             known = _known(measure, loss)
-            counts = by_head[known].T
+            counts = (by_head if known.all() else by_head[known]).T
             key = loss[known].tobytes(), known.tobytes(), layers.tobytes()
             found = used.get(key, kept.get(key))
             used[key] = centred_ranks(loss[known], counts, layers[known]) if found is None else found
-            drawn.append(correlation(centred_ranks(measure[known], counts, layers[known]), used[key], counts))
+            of_measure = centred_ranks(measure[known], counts, layers[known], ranks[: known.sum()])
+            drawn.append(correlation(of_measure, used[key], counts))
         of_runs = np.array(drawn)
         resampled = np.take_along_axis(of_runs[:, 1:], chosen, axis=0)
         estimates.append(estimate(float(_mean(of_runs[:, :1])[0]), _mean(resampled)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import ndtr, ndtri
 
 Values = Float[np.ndarray, " head"]
@@ -36,29 +36,22 @@ def head_weights(strata: Strata, draws: int, rng: np.random.Generator) -> Weight
     return by_head.T
 
 
-def centred_ranks(values: Values, weights: Weights, strata: Strata) -> Weights:
+def centred_ranks(
+    values: Values, weights: Weights, strata: Strata, out: Float[np.ndarray, "head draw"] | None = None
+) -> Weights:
     """Ranks within strata of heads that occur as often as `weights` say, less the stratum's mean rank.
 
-    Equal values share the mean of their ranks, and so do the copies of a head.
+    Equal values share the mean of their ranks, and so do the copies of a head. So a rank less the mean is
+    half of how many more heads are below a head than above it. The result is written to `out`, if given.
     """
-    order = np.lexsort((values, strata))
-    sorted_values, sorted_strata = values[order], strata[order]
-    new_stratum = np.append(True, sorted_strata[1:] != sorted_strata[:-1])
-    new_value = new_stratum | np.append(True, sorted_values[1:] != sorted_values[:-1])
-    counted = np.zeros((len(values) + 1, len(weights)))
-    np.cumsum(weights.T[order], axis=0, out=counted[1:])
-    ranks = np.empty((len(values), len(weights)))
-    ranks[order] = _middles(counted, new_value) - _middles(counted, new_stratum)
+    ranks = np.empty((len(values), len(weights))) if out is None else out
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        together = slice(members[0], members[-1] + 1)
+        inside = together if len(members) == together.stop - together.start else members
+        above = np.greater.outer(values[inside], values[inside]).astype(np.float64)
+        ranks[inside] = (above - above.T) / 2 @ weights.T[inside]
     return ranks.T
-
-
-def _middles(
-    counted: Float[np.ndarray, "head_and_one draw"], starts: Bool[np.ndarray, " head"]
-) -> Float[np.ndarray, "head draw"]:
-    """The middle of each group's share of a running count; `starts` tells where groups start."""
-    group = np.cumsum(starts) - 1
-    edges = np.append(np.flatnonzero(starts), len(starts))
-    return ((counted[edges[:-1]] + counted[edges[1:]]) / 2)[group]
 
 
 def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:

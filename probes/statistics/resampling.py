@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy.special import stdtrit
 
 Interval = tuple[float, float]
 
@@ -19,7 +19,7 @@ def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval
 
 def t_interval(mean: float, error: float, freedom: int | float, level: float) -> Interval:
     """Student's interval from a mean, its standard error and the degrees of freedom."""
-    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    reach = float(stdtrit(freedom, (1 + level) / 2)) * error
     return mean - reach, mean + reach
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import best_of_labels, label_scores
 
 REGIMES = ("static", "stl", "pair", "joint")
@@ -28,15 +29,15 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
         row = unknown.row(0, named=True)
         raise ValueError(f"no chance level for {row['task']} {row['label']} in {row['run']}: probe it again")
     label = ["task", "label"]
-    return (
+    means = (
         scores.with_columns(skill=pl.col("above").clip(0))
         .group_by("regime", *label, *KEYS, maintain_order=True)
         .agg(
             pl.col("value", "chance", "skill").mean(), pl.col("count", "counted").max(),
             seeds=pl.col("seed").n_unique(),
         )
-        .sort("regime", *label, in_order(sites_of(scores)), "layer", "head")
     )  # fmt: skip
+    return in_texts(means).sort("regime", *label, in_order(sites_of(scores)), "layer", "head")
 
 
 def label_values(heads: pl.DataFrame) -> pl.DataFrame:

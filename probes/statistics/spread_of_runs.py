@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import fdtrc, stdtr
 
 from mtl.probes.statistics.resampling import t_interval
 
@@ -58,8 +58,7 @@ def difference(runs: Mapping[str, Runs], weights: Mapping[str, float], level: fl
         rest_freedom > 0
         and rest_variance > 0
         and (
-            own_freedom == 0
-            or float(stats.f.sf(own_variance / rest_variance, own_freedom, rest_freedom)) >= LOOK
+            own_freedom == 0 or float(fdtrc(own_freedom, rest_freedom, own_variance / rest_variance)) >= LOOK
         )
     )
     if pooled:
@@ -73,7 +72,7 @@ def difference(runs: Mapping[str, Runs], weights: Mapping[str, float], level: fl
         degrees = square**2 / float((parts**2 / [len(scores) - 1 for scores in own]).sum())
     error = square**0.5
     low, high = t_interval(value, error, degrees, level)
-    return Difference(value, low, high, 2 * float(stats.t.sf(abs(value) / error, degrees)), pooled)
+    return Difference(value, low, high, 2 * float(stdtr(degrees, -abs(value) / error)), pooled)
 
 
 def _spread(setups: list[Runs]) -> tuple[float, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import rankdata
 
+from mtl.probes.statistics.rank_correlation import centred_ranks
 from mtl.probes.statistics.resampling import accepted_interval
 
 Strata = Int[np.ndarray, " head"]
@@ -19,7 +19,8 @@ def spearman(
 
     With a single stratum it is the usual one; (NaN, NaN) where either is constant in every stratum.
     """
-    ranks, others = _centred_ranks(one, strata), _centred_ranks(other, strata)
+    once = np.ones((1, len(strata)))
+    ranks, others = (centred_ranks(values, once, strata)[0] for values in (one, other))
     scale = float(np.linalg.norm(ranks) * np.linalg.norm(others))
     if scale == 0:
         return float("nan"), float("nan")
@@ -89,11 +90,3 @@ def inverted_interval(
 def _chance(drawn: Float[np.ndarray, " draw"], observed: float, scale: float) -> float:
     # The observed order is one of those possible (Phipson & Smyth 2010); equal sums differ by rounding.
     return float((1 + (drawn >= observed - 1e-9 * scale).sum()) / (1 + len(drawn)))
-
-
-def _centred_ranks(values: Float[np.ndarray, " head"], strata: Strata) -> Float[np.ndarray, " head"]:
-    ranks = np.empty(len(values))
-    for stratum in np.unique(strata):
-        inside = strata == stratum
-        ranks[inside] = rankdata(values[inside]) - (inside.sum() + 1) / 2
-    return ranks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from jaxtyping import Float, Int
 
 from mtl.probes.sites import Site
@@ -109,6 +110,16 @@ def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
     ).select(table.columns)
 
 
+def in_categories(table: pl.DataFrame) -> pl.DataFrame:
+    """Texts as categories: rows of many runs take a third of the memory and half of the time to group."""
+    return table.with_columns(cs.string().cast(pl.Categorical))
+
+
+def in_texts(table: pl.DataFrame) -> pl.DataFrame:
+    """Categories as texts, which the tables beside them have."""
+    return table.with_columns(cs.categorical().cast(pl.String))
+
+
 def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:
     """Write the table with its provenance as the file's metadata."""
     table_files.write_parquet(table, path, provenance)
@@ -121,8 +132,3 @@ _OLDER = {"choice": "", "attention": "self"}
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
     return table_files.read_complete(path, SCHEMA, "mtl probe", _OLDER)
-
-
-def scan(path: Path) -> tuple[pl.LazyFrame, dict[str, str]]:
-    """As `read`, but rows are read when they are used."""
-    return table_files.scan_complete(path, SCHEMA, "mtl probe", _OLDER)

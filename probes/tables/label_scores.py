@@ -8,6 +8,7 @@ import polars as pl
 
 from mtl.probes.measures.table import BY_NAME, SKILLS
 from mtl.probes.sites import KEYS, in_order, sites_of
+from mtl.probes.tables.heads_table import in_texts
 
 FEWEST_ITEMS = 30
 """Items that a label needs to count: with fewer, some of many heads is above chance by luck."""
@@ -18,7 +19,7 @@ _RUN = ("setup", "regime", "run", "seed")
 """Columns that tell runs apart, where a table has rows of several."""
 _OF_ARCS = ("attention", "syntactic")
 _COUNTS = (pl.col("count") >= FEWEST_ITEMS) & ~(
-    pl.col("measure").is_in(_OF_ARCS) & pl.col("label").str.contains(r"(?i)^root\b")
+    pl.col("measure").is_in(_OF_ARCS) & pl.col("label").cast(pl.String).str.contains(r"(?i)^root\b")
 )
 
 
@@ -43,7 +44,10 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
     """
     values = heads.filter(pl.col("measure").is_in(list(measures))).drop_nulls("head")
     level = heads.filter(pl.col("measure").is_in(list(measures.values()))).with_columns(
-        pl.col("measure").replace_strict({level: name for name, level in measures.items()})
+        pl.col("measure")
+        .cast(pl.String)
+        .replace_strict({level: name for name, level in measures.items()})
+        .cast(heads.schema["measure"])
     )
     joined = _with_chance(values, level)
     return joined.with_columns(above=pl.col("value") - pl.col("chance"), counted=_COUNTS)
@@ -82,9 +86,10 @@ def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame
     """
     label = [*by, "task", "label"]
     first = scores.sort(-pl.col("value"), in_order(sites_of(scores)), "layer", "head", maintain_order=True)
-    return first.group_by(label, maintain_order=True).agg(
+    best = first.group_by(label, maintain_order=True).agg(
         pl.exclude("chance").first(), pl.col("chance").max()
     )
+    return in_texts(best)
 
 
 def head_scores(heads: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -108,7 +113,7 @@ def head_scores(heads: pl.DataFrame, measure: str) -> pl.DataFrame:
         whole = (pl.col("label") == "").any().over(by)
         rows = rows.filter((pl.col("label") == "") | ~whole)
         value = pl.col("value").max() if measure == POSITIONAL else weighted_mean()
-    return rows.group_by(*by, *KEYS, maintain_order=True).agg(value=value)
+    return in_texts(rows.group_by(*by, *KEYS, maintain_order=True).agg(value=value))
 
 
 def _last(rows: pl.DataFrame) -> pl.DataFrame:

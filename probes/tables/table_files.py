@@ -90,34 +90,21 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {key: value for key, value in metadata.items() if key != "ARROW:schema"}
 
 
-def scan_complete(
-    path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
-) -> tuple[pl.LazyFrame, dict[str, str]]:
-    """The columns of a schema of a parquet file that a command made, and the texts written with them.
-
-    `older` has the values of columns that files of older versions lack. Rows are read when they are used.
-    Raises `ValueError` if the file cannot be read or lacks another column.
-    """
-    try:
-        metadata = read_metadata(path)
-        table = pl.scan_parquet(path.absolute(), glob=False)
-        names = table.collect_schema().names()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); make it with '{command}'") from error
-    absent = {name: pl.lit(value) for name, value in older.items() if name not in names}
-    missing = [name for name in schema if name not in names and name not in absent]
-    if missing:
-        raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
-    return table.with_columns(**absent).select(list(schema)).cast(pl.Schema(schema)), metadata
-
-
 def read_complete(
     path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """As `scan_complete`, with all rows."""
-    table, metadata = scan_complete(path, schema, command, older)
+    """The columns of a schema of a parquet file that a command made, and the texts written with them.
+
+    `older` has the values of columns that files of older versions lack. Raises `ValueError` if the file
+    cannot be read or lacks another column.
+    """
     try:
-        return table.collect(), metadata
+        table, metadata = read_parquet(path), read_metadata(path)
+        absent = {name: pl.lit(value) for name, value in older.items() if name not in table.columns}
+        missing = [name for name in schema if name not in table.columns and name not in absent]
+        if missing:
+            raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
+        return table.with_columns(**absent).select(list(schema)).cast(pl.Schema(schema)), metadata
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); make it with '{command}'") from error
 

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.heads import SAME, HeadTable, heads_of, read_heads
-from mtl.runs.compare.settings import Settings, settings_of, settings_of_run
+from mtl.runs.compare.settings import Settings, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
@@ -33,17 +32,14 @@ class RunWithSetup:
     run: Run
     config: dict[str, Any]
     setup: Setup
-
-    @cached_property
-    def settings(self) -> Settings:
-        """Its settings."""
-        return settings_of(self.config, self.run.status(), self.run.folder)
+    settings: Settings
 
 
 def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
     """These runs with their setups among each other."""
-    setups = setups_of([settings_of_run(run) for run in runs])
-    return [RunWithSetup(run, run.config(), setup) for run, setup in zip(runs, setups, strict=True)]
+    settings = [settings_of_run(run) for run in runs]
+    of_runs = zip(runs, setups_of(settings), settings, strict=True)
+    return [RunWithSetup(run, run.config(), setup, made) for run, setup, made in of_runs]
 
 
 def of_one_encoder(

@@ -136,7 +136,7 @@ def _check_places(runs: Sequence[Run]) -> None:
     places = [run.folder.resolve() for run in runs]
     for run in runs:
         if places.count(run.folder.resolve()) > 1:
-            raise InputError(f"{run.folder} is given twice: give every run once, on one side")
+            raise InputError(f"{run.folder} appears twice: name every run once, on one side")
 
 
 def _tasks(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -33,4 +33,6 @@ def check_encoders(encoders: Mapping[str, Content]) -> None:
         if first is not None and encoder.another_encoder(first[1]):
             places = [f"{name} of {of.place}" for name, of in (first, (run, encoder))]
             files = ", whose files differ" if encoder.place == first[1].place else ""
-            raise InputError(f"runs of different encoders: {', '.join(places)}{files}; give runs of one")
+            raise InputError(
+                f"runs of different encoders: {', '.join(places)}{files}; choose runs of one encoder"
+            )

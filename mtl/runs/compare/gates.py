@@ -58,6 +58,8 @@ def gates_of(
 
 def _draw(run: Run) -> pl.Expr:
     """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
+    if not any(task_of(name) in DRAWN for name in run.config()["tasks"]):
+        return pl.lit(None, pl.Int64)
     tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
     random = tasks.list.eval(pl.element().is_in(DRAWN)).list.any()
     return pl.when(random).then(pl.lit(settings_of_run(run).draw, pl.Int64))

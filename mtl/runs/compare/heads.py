@@ -31,7 +31,7 @@ SAME = ("split", "corpus", "centroids", "final_special", "precision")
 class HeadTable:
     """What a folder's heads.parquet holds on its own tasks."""
 
-    rows: pl.LazyFrame
+    rows: pl.DataFrame
     """Rows with finite values of the tasks that the run was trained on, and of no task."""
     tasks: tuple[str, ...]
     """The tasks that have rows, in the table's order."""
@@ -46,27 +46,23 @@ class HeadTable:
 
 def read_heads(folder: Path) -> HeadTable:
     """The table of a run, or of an encoder before training; raises `InputError` if it cannot be read."""
-    finite = pl.col("value").is_finite().fill_null(False)
     with as_input_error():
-        table, provenance = heads_table.scan(folder / "heads.parquet")
-        lost = pl.col("measure").filter(~finite)
-        facts = table.select(
-            tasks=pl.col("task").unique(maintain_order=True).implode(),
-            probed=pl.col("measure").is_in(MADE_BY_PROBING).any(),
-            lost=lost.len(),
-            lost_shares=lost.is_in([*SKILLS, *SKILLS.values()]).sum(),
-        ).collect().row(0, named=True)  # fmt: skip
-    tasks = [name for name in facts["tasks"] if name]
+        read, provenance = heads_table.read(folder / "heads.parquet")
+    table = heads_table.in_categories(read.drop("choice"))
+    finite = table["value"].is_finite().fill_null(False)
+    lost = table["measure"].filter(~finite)
+    measures = table["measure"].unique()
+    tasks = [name for name in table["task"].unique(maintain_order=True) if name]
     if _is_run(folder):
         trained = Run.open(folder).config()["tasks"]
         tasks = [name for name in tasks if name in trained]
     return HeadTable(
-        table.filter(finite & pl.col("task").is_in([*tasks, ""])).drop("choice"),
+        table.filter(finite & table["task"].is_in([*tasks, ""])),
         tuple(tasks),
         provenance,
-        facts["probed"],
-        facts["lost"],
-        facts["lost_shares"],
+        measures.is_in(MADE_BY_PROBING).any(),
+        len(lost),
+        int(lost.is_in([*SKILLS, *SKILLS.values()]).sum()),
     )
 
 
@@ -83,16 +79,19 @@ def heads_of(
     one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
-    compared = [path for path in folders if _is_run(path) and _is_comparison(Run.open(path))]
+    runs = {path: Run.open(path) for path in folders if _is_run(path)}
+    trained = {path: run.config()["tasks"] for path, run in runs.items()}
+    compared = [path for path, names in trained.items() if _is_comparison(names)]
     if compared:
-        names = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
-        runs = counted(len(compared), "run")
+        first = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
         notes.append(
-            f"{runs} with variants of a task or random labels left out of the measures on heads by regime: "
-            f"{names}"
+            f"{counted(len(compared), 'run')} with variants of a task or random labels left out of the "
+            f"measures on heads by regime: {first}"
         )
     folders = [path for path in folders if path not in compared]
-    probed = {str(path): Run.open(path) for path in folders if _is_probed_run(path)}
+    probed = {
+        str(path): runs[path] for path in folders if path in runs and (path / "heads.parquet").is_file()
+    }
     check_encoders({name: encoder_of(run) for name, run in probed.items()})
     made = {name: settings_of_run(run) for name, run in probed.items()}
     alike, otherwise = comparable(made, MAY_DIFFER)
@@ -100,7 +99,7 @@ def heads_of(
     folders = [path for path in folders if str(path) not in made or str(path) in alike]
     encoders: dict[str, Content] = {}
     settings = {}
-    most = max((len(Run.open(path).config()["tasks"]) for path in folders if _is_run(path)), default=0)
+    most = max((len(trained[path]) for path in folders if path in trained), default=0)
     for folder in folders:
         path = folder / "heads.parquet"
         if not path.is_file():
@@ -112,34 +111,31 @@ def heads_of(
         if table.lost:
             notes.append(f"{path}: {counted(table.lost, 'value')} not finite: left out")
         regime, seed = "static", 0
-        if _is_run(folder):
-            run = Run.open(folder)
-            config = run.config()
-            size, seed = len(config["tasks"]), int(config["seed"])
+        if folder in runs:
+            size, seed = len(trained[folder]), int(runs[folder].config()["seed"])
             regime = "stl" if size == 1 else "pair" if size == 2 and most > 2 else "joint"
-            encoders[str(folder)] = encoder_of(run)
+            encoders[str(folder)] = encoder_of(runs[folder])
         else:
             encoders[str(folder)] = Content(table.provenance.get("target", ""))
         chosen = chosen_of(table.tasks, tasks, str(folder), notes)
         if chosen:
-            made_of = {"regime": pl.lit(regime), "run": pl.lit(str(folder)), "seed": pl.lit(seed)}
-            parts.append(table.rows.filter(pl.col("task").is_in([*chosen, ""])).with_columns(**made_of))
+            of_run = {
+                column: pl.lit(name, pl.Categorical)
+                for column, name in {"regime": regime, "run": str(folder)}.items()
+            }
+            rows = table.rows.filter(pl.col("task").is_in([*chosen, ""]))
+            parts.append(rows.with_columns(**of_run, seed=pl.lit(seed)))
     if not parts:
         raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
     _check_settings(settings)
-    heads = pl.concat(parts).collect(engine="streaming")
+    heads = pl.concat(parts)
     return heads, (*notes, *_missing_runs(heads))
 
 
-def _is_comparison(run: Run) -> bool:
-    """Whether a run has a task that others are only compared with: a variant, or one with random labels."""
-    tasks = run.config()["tasks"]
+def _is_comparison(tasks: Sequence[str]) -> bool:
+    """Whether one of a run's tasks is only there to compare: a variant, or one with random labels."""
     return any(task_of(name) != name or name in DRAWN for name in tasks)
-
-
-def _is_probed_run(folder: Path) -> bool:
-    return _is_run(folder) and (folder / "heads.parquet").is_file()
 
 
 def _is_run(folder: Path) -> bool:

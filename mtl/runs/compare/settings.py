@@ -116,8 +116,8 @@ def settings_of(
     typed = settings_in(config)
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
     others |= {f"instances.{name}" for name in config.get("instances") or () if name not in tasks}
-    unused = unused_keys(typed)
-    neutral = neutral_values(config)
+    unused = frozenset(unused_keys(typed))
+    neutral = neutral_values(config) if config.get("instances") else _neutral()
     given = {**neutral, **dict(_leaves(config, neutral))}
     values: dict[str, Any] = {
         key: UNUSED if within(key, unused) else value

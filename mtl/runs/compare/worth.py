@@ -69,17 +69,18 @@ def measured(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataF
     wanted = pl.col("measure").is_in(USED) & (pl.col("task").is_in([*tasks, ""]) | role)
     finite = pl.col("value").is_finite().fill_null(False)
     try:
-        table, _ = heads_table.scan(file)
-        read = table.filter(wanted | ~finite).collect()
-        gates = last_log_alphas(run.folder / "gates.parquet").filter(wanted)
+        table, _ = heads_table.read(file)
+        gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         known = str(error).startswith(f"{file}: ")
         raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
-    if broken := read.filter(~finite).height:
+    if broken := table.filter(~finite).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
-    return pl.concat([read, gates]).with_columns(
-        setup=pl.lit(setup), run=pl.lit(str(run.folder)), seed=pl.lit(int(run.config()["seed"]))
-    )
+    rows = pl.concat([table, gates]).drop("choice")
+    names = {"setup": setup, "run": str(run.folder)}
+    of_run = {column: pl.lit(name, pl.Categorical) for column, name in names.items()}
+    chosen = heads_table.in_categories(rows).filter(wanted)
+    return chosen.with_columns(**of_run, seed=pl.lit(int(run.config()["seed"])))
 
 
 def _run_of(path: Path) -> Run:

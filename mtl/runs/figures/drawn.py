@@ -45,7 +45,7 @@ class FigureRequest:
     def one_path(self) -> Path:
         """The only path, for a figure that shows one run; raises `InputError` if there are several."""
         if len(self.paths) != 1:
-            raise InputError(f"this figure shows one run, {len(self.paths)} are given")
+            raise InputError(f"this figure shows one run, not {len(self.paths)}")
         return self.paths[0]
 
 

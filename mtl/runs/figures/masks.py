@@ -48,7 +48,7 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     runs = gates.select("run", "seed", "task").unique(maintain_order=True)
     if runs.height != CHANNELS or runs["run"].n_unique() != CHANNELS:
         raise InputError(
-            f"rgb needs three runs with a mask each, or three tasks; given are {runs['run'].n_unique()} with "
+            f"rgb needs three runs with a mask each, or three tasks, and has {runs['run'].n_unique()} with "
             f"masks of {', '.join(names)}: add runs, or choose with --tasks=[a,b,c]"
         )
     # Here each run is a channel, regardless of its seed and task.

@@ -71,7 +71,7 @@ class Run:
         if not (folder / "config.yaml").exists():
             if (folder / "status.json").is_file() or (folder.is_dir() and not any(folder.iterdir())):
                 raise InputError(
-                    f"{folder}: its training ended before it wrote a configuration: give its command again"
+                    f"{folder}: its training ended before it wrote a configuration: run its command again"
                 )
             why = "no config.yaml" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder} is not a run folder ({why}): give a folder that 'mtl train' made")

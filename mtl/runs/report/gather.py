@@ -77,7 +77,7 @@ def gather(
     with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: give one that holds runs, such as studies/NAME")
+        raise InputError(f"{folder} is not a folder: use one that holds runs, such as studies/NAME")
     notes: list[str] = []
     runs = runs_in(folder, list(score), sweep, notes)
     score = {**named_scores(run.config for run in runs), **score}
@@ -86,7 +86,7 @@ def gather(
     if not runs and not bare:
         reason = f" ({notes[0]})" if notes else ""
         raise InputError(
-            f"{folder} holds no runs{reason}: give a folder of folders that 'mtl train' made, or of probes"
+            f"{folder} holds no runs{reason}: give a folder of runs that 'mtl train' made, or of probes"
         )
     encoder, same = of_one_encoder(runs, bare, notes)
     unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}

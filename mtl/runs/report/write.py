@@ -135,7 +135,7 @@ def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Pa
         archived.parent.mkdir(parents=True, exist_ok=True)
         path.rename(archived)
     console.print(
-        f"archived {counted(len(stale), 'file')} of an earlier report that these runs do not give, "
+        f"archived {counted(len(stale), 'file')} of an earlier report that these runs have no data for, "
         f"in {archive}",
         soft_wrap=True,
     )

@@ -25,9 +25,9 @@ _OF_THE_GRID = {
     "name": "the study names its runs",
     "runs": "runs are in the study's folder",
     "overwrite": "a study repeats what has changed",
-    "seed": "give seeds: [...]",
-    "tasks": "give train.tasks for the study's tasks, and setups",
-    "pruning": "give masks: [...] in the grid",
+    "seed": "set seeds: [...]",
+    "tasks": "set train.tasks to all tasks of the study, and setups to the sets trained",
+    "pruning": "set masks: [...] in a block of the grid",
     "init_from": "static masks start from the study's own run without masks",
     "gates.scope": "write dynamic_per_task or static_per_task",
     "wandb.group": "the study groups its runs",
@@ -54,7 +54,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
         )
     if not study.seeds:
-        raise InputError("seeds is empty: give at least one, for instance seeds: [1, 2, 3]")
+        raise InputError("seeds is empty: name at least one, for instance seeds: [1, 2, 3]")
     _check_once(study.seeds, "seeds")
     _check_claims(study)
     runs: dict[str, Job] = {}
@@ -68,7 +68,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             _check_masks_of(block)
         seeds = study.seeds if block.seeds is None else block.seeds
         if not seeds:
-            raise InputError("a block's seeds are empty: give at least one, or leave the key out")
+            raise InputError("a block's seeds are empty: name at least one, or leave the key out")
         _check_once(seeds, "a block's seeds")
         _check_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
@@ -110,7 +110,7 @@ def _check_draws(study: StudyConfig, block: Block) -> None:
             raise InputError(f"{key} is empty: add at least one, or leave the key out")
         _check_once(draws, key)
         if f"{task}.draw" in block.set:
-            raise InputError(f"{key} gives the draws: leave {task}.draw out of the block's set")
+            raise InputError(f"{key} sets the draws: leave {task}.draw out of the block's set")
         sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
         if not any(task in tasks_of(tasks) for tasks in sets):
             raise InputError(
@@ -132,7 +132,7 @@ def _made_by(block: Block) -> MaskSource | None:
     found = [source for source in mask_sources() if getattr(block, source.key) is not None]
     if len(found) > 1:
         raise InputError(
-            f"{' and '.join(source.key for source in found)} each make a block's masks: give one"
+            f"{' and '.join(source.key for source in found)} each make a block's masks: set only one"
         )
     return found[0] if found else None
 
@@ -172,7 +172,7 @@ def _with_sources(cell: _Cell, block: Block, masks: Masks, train: TrainConfig) -
 def _check_masks_of(block: Block) -> None:
     """Raise `InputError` for a block that cannot have the masks of another one."""
     if not all(KINDS[masks].regime == "fixed" for masks in block.masks):
-        raise InputError(f"masks_of={block.masks_of}: give masks: [fixed] or [fixed_per_task] beside it")
+        raise InputError(f"masks_of={block.masks_of}: set masks: [fixed] or [fixed_per_task] beside it")
     if "gates.masks" in block.set or _made_by(block) is not None:
         others = " and ".join(["gates.masks", *(source.key for source in mask_sources())])
         raise InputError(f"masks_of={block.masks_of} names the masks: leave {others} out")
@@ -243,7 +243,7 @@ def check_train(train: TrainConfig) -> None:
     if train.trainer.devices * train.trainer.num_nodes > 1:
         raise InputError(
             "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
-            "process each: give --jobs to have several at once"
+            "process each: --jobs=N runs several at once"
         )
     if not train.tasks:
         raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
@@ -288,7 +288,7 @@ def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[str, ...]
     if len(sources) > 1:
         raise InputError(
             f"static masks of {'+'.join(tasks)} could start from the runs labelled "
-            f"{' or '.join(map(str, sources))}: give their block one of these labels"
+            f"{' or '.join(map(str, sources))}: label their block with one of these"
         )
     return next(iter(sources.values()), (setup, dataclasses.replace(block, label=None)))
 
@@ -357,5 +357,5 @@ def _add(runs: dict[str, Job], run: Job) -> None:
     if differing:
         raise InputError(
             f"two blocks of the grid make the run {run.name} in different ways ({', '.join(differing[:3])}): "
-            "give one of them a label"
+            "label one of them"
         )

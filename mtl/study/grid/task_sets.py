@@ -32,9 +32,11 @@ def check_sets(study: StudyConfig) -> None:
         plain_name(name, "a name in sets")
         if name in SETUPS or name in (*NAMES, *study.train.instances):
             kind = "setup" if name in SETUPS else "task"
-            raise InputError(f"sets: '{name}' is the name of a {kind} already: give the set another name")
+            raise InputError(
+                f"sets: '{name}' is the name of a {kind} already: choose another name for the set"
+            )
         if not tasks:
-            raise InputError(f"sets: {name} is empty: give its tasks, for instance {name}: [pos, dep]")
+            raise InputError(f"sets: {name} is empty: list its tasks, for instance {name}: [pos, dep]")
         task_sets(name, study)
 
 

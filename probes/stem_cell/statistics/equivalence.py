@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit
 
 from mtl.probes.statistics.resampling import t_interval
 
@@ -111,7 +111,7 @@ def recovery(
     """
     gained, lost = _paired(remedy, joint), _paired(single, joint)
     runs = len(gained)
-    quantile = float(student.ppf(0.975, runs - 1)) ** 2
+    quantile = float(stdtrit(runs - 1, 0.975)) ** 2
     covariance = np.cov(gained, lost, ddof=1) / runs
     above, below = float(gained.mean()), float(lost.mean())
     a = below**2 - quantile * covariance[1, 1]
@@ -162,4 +162,4 @@ def _p_above(mean: float, error: float, freedom: int) -> float:
     """One-sided p of a mean above 0."""
     if error == 0:
         return 0.0 if mean > 0 else 1.0
-    return float(student.sf(mean / error, freedom))
+    return float(stdtr(freedom, -mean / error))

@@ -7,6 +7,7 @@ import polars as pl
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.sites import KEYS
 from mtl.probes.stem_cell.statistics.worth_units import SKILL_BEYOND_INPUT, SKILL_POINTS, Unit
+from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import label_scores, weighted_mean
 
 SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
@@ -34,7 +35,7 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     """
     by = ["task", "label", *KEYS]
     baseline = BY_NAME[measure].projection or BY_NAME[measure].chance
-    above = label_scores(heads, {measure: baseline or ""}).filter("counted")
+    above = in_texts(label_scores(heads, {measure: baseline or ""}).filter("counted"))
     alone = above.filter(pl.col("regime") == "stl")
     measured = above.join(pairs.select("run", "task", "of", "partner"), on=["run", "task"])
     measured = measured.filter(pl.col("of").is_in(set(alone["task"])))

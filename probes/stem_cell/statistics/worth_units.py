@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 Worth = Float[np.ndarray, "*many cell"]
 """Heads of one run and task along the last axis."""
@@ -66,7 +66,8 @@ def normal_scores(worth: Worth) -> Worth:
     """
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no worth: measure the run again")
-    return ndtri(rankdata(worth, axis=-1) / (worth.shape[-1] + 1))
+    ranks = np.apply_along_axis(lambda heads: pl.Series(heads).rank().to_numpy(), -1, worth)
+    return ndtri(ranks / (worth.shape[-1] + 1))
 
 
 def as_measured(worth: Worth) -> Worth:

@@ -62,7 +62,7 @@ def test_other_files_are_another_encoder(tmp_path, encoders, recorded):
     study = Study(tmp_path / "study")
     runs = [run(study, "pos", encoders["here"], recorded), run(study, "dep", encoders["other"], recorded)]
     with pytest.raises(
-        InputError, match=f"of {encoders['here']}, .* of {encoders['other']}; give runs of one"
+        InputError, match=f"of {encoders['here']}, .* of {encoders['other']}; choose runs of one encoder"
     ):
         draw("grey", runs)
 

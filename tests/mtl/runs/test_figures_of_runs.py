@@ -144,14 +144,14 @@ def test_rgb_of_three_tasks_in_one_run(folders, tmp_path):
 
 
 def test_a_single_run_where_three_are_needed(seeds, tmp_path):
-    with pytest.raises(InputError, match=r"needs three runs .* given are 1 with masks of dep"):
+    with pytest.raises(InputError, match=r"needs three runs .* and has 1 with masks of dep"):
         figure("rgb", seeds[:1], tmp_path / "rgb.png")
     assert not (tmp_path / "rgb.png").exists()
 
 
 def test_a_shared_mask_counts_once(folders, tmp_path):
     shared = [folders.run(["pos", "dep", "srl"], seed, scope="shared") for seed in (1, 2, 3)]
-    with pytest.raises(InputError, match=r"given are 2 with masks of pos\+dep\+srl"):
+    with pytest.raises(InputError, match=r"and has 2 with masks of pos\+dep\+srl"):
         figure("rgb", shared[:2], tmp_path / "rgb.png")
     figure("rgb", shared, tmp_path / "rgb.png")
 
@@ -211,7 +211,7 @@ def test_figures_of_one_run(folders, seeds, name, end, tmp_path):
     out = tmp_path / f"x.{end}"
     figure(name, [joint], out, ("dep",))
     assert out.stat().st_size > 500
-    with pytest.raises(InputError, match="shows one run, 3 are given"):
+    with pytest.raises(InputError, match="shows one run, not 3"):
         figure(name, seeds, out)
 
 

@@ -35,7 +35,7 @@ def test_no_comparison_takes_two_runs_that_differ_in_silence(tmp_path):
         assert any(key in note and str(other.folder) in note for note in notes)
         configs = [first, {**second, "tasks": ["pos", "dep"]}]
         with_setups = [
-            RunWithSetup(run, config, setup)
+            RunWithSetup(run, config, setup, settings_of(config))
             for run, config, setup in zip((one, other), configs, setups_of(configs), strict=True)
         ]
         said: list[str] = []

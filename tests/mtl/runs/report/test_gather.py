@@ -286,7 +286,7 @@ def test_setups_with_targets_by_kind_are_named_by_kind():
 def test_an_empty_folder_and_none(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
         report(tmp_path / "none")
-    with pytest.raises(InputError, match="holds no runs: give a folder of folders that 'mtl train' made"):
+    with pytest.raises(InputError, match="holds no runs: give a folder of runs that 'mtl train' made"):
         report(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a/config.yaml").write_text("tasks: [")
@@ -610,10 +610,10 @@ def test_sixty_runs_are_small_and_fast(tmp_path):
     study = Study(tmp_path / "sixty", 12, 12, labels=None)
     folder = study.sixty()
     assert len(list((folder / "runs").iterdir())) == 60
-    start = time.perf_counter()
+    start = time.process_time()
     page_of(folder)
-    assert time.perf_counter() - start < 60
-    assert (folder / "report.html").stat().st_size < 3_000_000
+    assert time.process_time() - start < 15
+    assert (folder / "report.html").stat().st_size < 2_000_000
 
 
 @pytest.mark.slow

@@ -154,7 +154,7 @@ def test_named_sets_and_sums_of_tasks_are_setups():
     [
         ({"single": ["pos", "dep"]}, "^sets: 'single' is the name of a setup already"),
         ({"pos": ["pos", "dep"]}, "^sets: 'pos' is the name of a task already"),
-        ({"mine": []}, "^sets: mine is empty: give its tasks"),
+        ({"mine": []}, "^sets: mine is empty: list its tasks"),
         ({"mine": ["pos", "dpe"]}, "^unknown task in setup 'mine': 'dpe': did you mean 'dep'"),
     ],
 )
@@ -233,7 +233,7 @@ def test_runs_are_told_apart_in_the_view_of_wandb():
         (Block(("singel",)), "unknown setup: 'singel': did you mean 'single'"),
         (Block(("pos+dpe",)), "'dpe': did you mean 'dep'"),
         (Block(set={"optimzer.encoder_lr": 1}), "did you mean 'optimizer.encoder_lr'"),
-        (Block(set={"seed": 1}), "give seeds"),
+        (Block(set={"seed": 1}), "set seeds"),
         (Block(set={"max_epochs": "many"}), "max_epochs"),
     ],
 )
@@ -245,8 +245,8 @@ def test_a_bad_block_is_said_with_what_is_nearest(block, message):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (TrainConfig(seed=2), "give seeds"),
-        (TrainConfig(pruning="dynamic"), "give masks"),
+        (TrainConfig(seed=2), "set seeds"),
+        (TrainConfig(pruning="dynamic"), "set masks"),
         (TrainConfig(gates=GatesConfig(scope="per_task")), "dynamic_per_task"),
         (TrainConfig(init_from="runs/x"), "static masks start from"),
         (TrainConfig(tasks=()), "train.tasks is empty"),
@@ -265,9 +265,7 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 def test_two_ways_to_make_one_run_need_a_label():
     blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
-    with pytest.raises(
-        InputError, match=r"all-seed1 in different ways \(max_epochs\): give one of them a label"
-    ):
+    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): label one of them"):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
 
