@@ -89,7 +89,7 @@ def _read(
 
 
 def placed(kind: type, key: str) -> str:
-    """The dotted key that one of the short form of tasks stands for, in a section, too; others as they are."""
+    """The dotted key that one of the short form of tasks stands for, also in a section; others stay."""
     for prefix in _sections(kind):
         if key.startswith(prefix):
             return prefix + in_place(key.removeprefix(prefix))
