@@ -84,7 +84,7 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
     """Where the columns are; raises `InputError` if the header lacks what the task reads."""
     names = [name.strip() for name in header]
     sizes = SENTENCE_TASKS[task].sentences
-    if 1 in sizes and len(names) == 4 and names[1] in ("0", "1"):
+    if 1 in sizes and len(names) == 4 and (names[1] in ("0", "1") or not {*_SINGLES, *_LABELS} & {*names}):
         return Columns((3,), 1, 4, 0)  # CoLA: source, label, the author's mark, sentence
     texts: tuple[str, ...] | None = None
     if 2 in sizes:

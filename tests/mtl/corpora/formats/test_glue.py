@@ -117,6 +117,7 @@ def test_control_characters_are_taken_out(tmp_path) -> None:
             "sentence\tlabel\na\tvery good\n",
             "dev.tsv:2: the label of classify: the label 'very good'",
         ),
+        ("cola", "src\t2\t\tA sentence .\n", "dev.tsv:1: the label of cola: '2' is none of 0, 1"),
         ("sst2", "text,label\na,1\n", "dev.tsv:1: no column of sentences"),
         ("sst2", "text\tlabel\tlabel\na\t1\t0\n", "dev.tsv:1: 2 columns are called 'label'"),
         *(
