@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,9 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mtl.probes.measures.record import ROOT, HeadRecords, ragged
-from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.task import Task
 from mtl.tasks.tree import Tree
 
 
@@ -108,8 +105,9 @@ def index(
 
 
 def tags(sentence: Sentence) -> Iterator[Item]:
-    """Every word with its part of speech."""
-    return _labels("tags", sentence)
+    """Every word with its label."""
+    for word, tag in enumerate(sentence.tags or ()):
+        yield Item(word, word + 1, tag)
 
 
 def entities(sentence: Sentence) -> Iterator[Item]:
@@ -167,21 +165,7 @@ BY_KIND: Mapping[str, ProbeTarget] = {
     "frames": ProbeTarget(arguments, "attention"),
 }
 """The items that are probed in tasks of each kind (He & Choi 2021). Those of other kinds are not probed."""
-PROBE_TARGETS: Mapping[str, ProbeTarget] = {task.name: BY_KIND[task.kind] for task in STRUCTURED}
-"""The items that are probed in the tasks on words that come with the program."""
-
-
-def target_of(task: Task) -> ProbeTarget:
-    """What is probed in a task with a name of a user's own, whose kind is probed."""
-    target = BY_KIND[task.kind]
-
-    def items_of(sentence: Sentence) -> Iterable[Item]:
-        layer = sentence.layer(task.layer)
-        return () if layer is None else target.items(task.seen(sentence))
-
-    return target._replace(items=items_of if task.kind != "tags" else partial(_labels, task.layer))
-
-
-def _labels(layer: str, sentence: Sentence) -> Iterator[Item]:
-    for word, label in enumerate(sentence.layer(layer) or ()):
-        yield Item(word, word + 1, label)
+KINDS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "constituents", "srl": "frames"}
+"""The kinds of the tasks on words that come with the program."""
+PROBE_TARGETS: Mapping[str, ProbeTarget] = {task: BY_KIND[kind] for task, kind in KINDS.items()}
+"""The items that are probed in these tasks."""

@@ -26,7 +26,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import open_target
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.tapped import WordReader
-from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, target_of
+from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.run import git_revision, versions
@@ -115,7 +115,7 @@ def probe_run(
     named = {name: made.task(name) for name, made in (instances or {}).items()}
     named |= {} if model is None else {name: task for name, task in model.tasks.items() if task.standard}
     named = {name: task for name, task in named.items() if task.kind in BY_KIND}
-    targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+    targets = {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", targets)
     left_out: list[str] = []
@@ -179,6 +179,16 @@ def probe_run(
     }
     write_measures(path, heads, MADE_BY_PROBING, settings)
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
+
+
+def _target_of(task: Task) -> ProbeTarget:
+    """What is probed in a task with a name of a user's own, whose kind is probed."""
+    target = BY_KIND[task.kind]
+
+    def items_of(sentence: Sentence) -> Iterable[Item]:
+        return target.items(task.seen(sentence)) if task.annotated(sentence) else ()
+
+    return target._replace(items=items_of)
 
 
 def _without_target(task: Task) -> str:
