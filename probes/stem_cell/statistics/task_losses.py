@@ -1,53 +1,87 @@
-"""What each task's best heads lose in joint training: paired over seeds, since a run is the unit."""
+"""What each task's best heads lose in joint training; a run is the unit."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from mtl.probes.statistics.corrections import holm
 from mtl.probes.statistics.resampling import student
+from mtl.probes.statistics.spread_of_runs import difference
 from mtl.probes.tables.label_scores import best_of_labels, label_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(
-    {"comparison": pl.String, "task": pl.String, "labels": pl.Int64, "seeds": pl.Int64, "worse": pl.Int64}
-    | dict.fromkeys(("loss", "low", "high", "p"), pl.Float64)
+    {"comparison": pl.String, "task": pl.String, "labels": pl.Int64, "seeds": pl.Int64}
+    | dict.fromkeys(("loss", "low", "high", "p", "p_holm"), pl.Float64)
+    | {"worse": pl.Int64, "pairs": pl.Int64}
+    | dict.fromkeys(("paired_low", "paired_high", "paired_p"), pl.Float64)
 )
 
 
 def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
-    """Per comparison and task the mean loss over seeds, as a share, positive where joint training is worse.
+    """Per comparison and task the mean loss, as a share, positive where joint training is worse.
 
     In each run the best head's value of every label is averaged over labels that count (`label_scores`),
-    weighted by their items; only labels that both runs of a seed have. Labels of one run are not independent
-    of each other, so the seeds are what is counted: `worse` of `seeds` have a loss, `low` to `high` is
-    Student's interval of the mean (it takes losses to be normal), `p` the two-sided chance by exchanging the
-    signs of all seeds, which with n seeds cannot be below 2 / 2^n: with fewer than six no p reaches 0.05.
-    Null with a single seed.
-    The encoder before training is one for all seeds. `heads` as `skills` takes it.
+    weighted by their items; only labels that all runs of both regimes have. Labels of one run are not
+    independent of each other, so runs are what is counted. `low`, `high` and `p` are those of `difference`,
+    whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a comparison.
+    Paired by seed stand beside: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
+    Student's interval, `paired_p` the two-sided chance by exchanging the signs of all seeds, which with n
+    seeds cannot be below 2 / 2^n. The encoder before training is one for all seeds: against it, the first
+    columns are the paired ones. Null where no spread is known. `heads` as `skills` takes it.
     """
-    values, lost = _best(heads), weighted_mean(pl.col("value_than") - pl.col("value"))
-    rows = []
+    values, rows = _best(heads), []
     for regime, than in COMPARISONS:
-        ours, theirs = (values.filter(pl.col("regime") == name).drop("regime") for name in (regime, than))
-        by = ["task", "label"] if than == "static" else ["task", "label", "seed"]
-        theirs = theirs.drop("count") if than != "static" else theirs.drop("count", "seed")
-        both = ours.join(theirs, on=by, suffix="_than")
-        for (task,), of_task in both.group_by("task", maintain_order=True):
-            losses = of_task.group_by("seed", maintain_order=True).agg(loss=lost).sort("seed")["loss"]
-            low, high, p = paired(losses.to_numpy(), level)
-            rows.append(
-                {
-                    "comparison": f"{regime} against {than}", "task": task,
-                    "labels": of_task["label"].n_unique(), "seeds": len(losses),
-                    "worse": int((losses > 1e-12).sum()), "loss": losses.mean(), "low": low, "high": high,
-                    "p": p,
-                }
-            )  # fmt: skip
+        of_comparison = [
+            _row(of_task, regime, than, level) | {"comparison": f"{regime} against {than}", "task": task}
+            for (task,), of_task in values.group_by("task", maintain_order=True)
+            if {regime, than} <= set(of_task["regime"])
+        ]
+        of_comparison = [row for row in of_comparison if row["labels"]]
+        corrected = holm(np.array([row["p"] for row in of_comparison], dtype=float))
+        rows += [row | {"p_holm": float(p)} for row, p in zip(of_comparison, corrected, strict=True)]
     return pl.DataFrame(rows, schema=SCHEMA).fill_nan(None)
+
+
+def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str, Any]:
+    """One task's row of one comparison; `labels` is 0 where the two have none in common."""
+    compared = values.filter(pl.col("regime").is_in([regime, than]))
+    runs = compared.select("regime", "seed").n_unique()
+    per_label = compared.group_by("label", maintain_order=True).agg(pl.len())
+    common = per_label.filter(pl.col("len") == runs)["label"]
+    of_run = (
+        values.filter(pl.col("label").is_in(common.implode()))
+        .group_by("regime", "seed", maintain_order=True)
+        .agg(weighted_mean(pl.col("value")).alias("value"), labels=pl.len())
+        .filter(pl.col("labels") == len(common))
+        .sort("seed")
+    )
+    scores = {
+        str(name): table["value"].to_numpy()
+        for (name,), table in of_run.group_by("regime", maintain_order=True)
+    }
+    if not len(common):
+        return {"labels": 0}
+    ours, theirs = scores[regime], scores[than]
+    if than == "static":
+        losses = theirs[0] - ours
+    else:
+        both = of_run.filter(regime=regime).join(of_run.filter(regime=than), on="seed", suffix="_than")
+        losses = (both["value_than"] - both["value"]).to_numpy()
+    low, high, p = paired(losses, level)
+    found = {"labels": len(common), "worse": int((losses > 1e-12).sum()), "pairs": len(losses)}
+    found |= {"paired_low": low, "paired_high": high, "paired_p": p}
+    if than == "static":
+        return found | {"seeds": len(ours), "loss": losses.mean(), "low": low, "high": high, "p": p}
+    of_all = {name: values for name, values in scores.items() if name != "static"}
+    made = difference(of_all, {than: 1.0, regime: -1.0}, level)
+    own = {"loss": made.value, "low": made.low, "high": made.high, "p": made.p}
+    return found | own | {"seeds": min(len(ours), len(theirs))}
 
 
 def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_ind, ttest_rel
 
 from mtl.probes.stem_cell.statistics.task_losses import paired, task_losses
 from tests.probes import worlds
@@ -28,10 +28,16 @@ def test_losses_by_hand():
     alone, before = task_losses(heads).iter_rows(named=True)
     expected = [0.1 * 10 / 30, 0.2 * 10 / 30, (0.3 * 10 + 0.3 * 20) / 30]
     assert (alone["comparison"], alone["task"]) == ("joint against stl", "dep")
-    assert (alone["labels"], alone["seeds"], alone["worse"]) == (2, 3, 3)
+    assert (alone["labels"], alone["seeds"], alone["worse"], alone["pairs"]) == (2, 3, 3, 3)
     assert alone["loss"] == pytest.approx(np.mean(expected))
-    assert alone["p"] == pytest.approx(2 / 8)
+    assert alone["paired_p"] == pytest.approx(2 / 8)
     interval = ttest_rel(expected, np.zeros(3)).confidence_interval(0.95)
+    assert (alone["paired_low"], alone["paired_high"]) == pytest.approx((interval.low, interval.high))
+    runs = [np.array([0.5 * 10 + 0.9 * 20, 0.6 * 10 + 0.9 * 20, 0.7 * 10 + 0.9 * 20]) / 30]
+    runs.append(np.array([0.4 * 10 + 0.9 * 20, 0.4 * 10 + 0.9 * 20, 0.4 * 10 + 0.6 * 20]) / 30)
+    welch = ttest_ind(*runs, equal_var=False)
+    interval = welch.confidence_interval(0.95)
+    assert alone["p"] == alone["p_holm"] == pytest.approx(welch.pvalue)
     assert (alone["low"], alone["high"]) == pytest.approx((interval.low, interval.high))
     assert before["comparison"] == "joint against static"
     assert before["loss"] == pytest.approx(
@@ -49,8 +55,8 @@ def test_only_labels_and_seeds_that_both_have():
     )
     heads = heads.filter((pl.col("regime") != "joint") | (pl.col("label") != "label 0"))
     for row in task_losses(heads).iter_rows(named=True):
-        assert (row["labels"], row["seeds"], row["worse"]) == (1, 1, 1)
-        assert (row["low"], row["high"], row["p"]) == (None, None, None)
+        assert (row["labels"], row["seeds"], row["worse"], row["pairs"]) == (1, 2, 1, 1)
+        assert (row["low"], row["high"], row["p"], row["paired_p"]) == (None, None, None, None)
         assert row["loss"] == pytest.approx(0.1)
 
 
