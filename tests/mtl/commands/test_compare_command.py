@@ -64,7 +64,7 @@ def test_the_table_is_that_of_the_statistic(runs: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("a1", "--against=a1"), "a1 is given twice"),
+        (("a1", "--against=a1"), "a1 appears twice"),
         (("a1", "--against=b1", "--tasks=[dep]"), "dep: not among the tasks of both sides"),
         (("a1", "--against=nowhere"), "nowhere is not a run folder"),
         (("a1", "--against=b1", "--split=dev"), "a1 has no counts per sentence of dev; write them with"),
