@@ -147,6 +147,13 @@ def _lowest(tree: Tree, start: int) -> Iterator[Item]:
         start += sum(1 for _ in child.leaves())
 
 
+def classes(sentence: Sentence) -> Iterator[Item]:
+    """The whole sentence with its class (`Sentence.labels`, under `classify`)."""
+    label = sentence.layer("classify")
+    if label is not None:
+        yield Item(0, len(sentence), label)
+
+
 class ProbeTarget(NamedTuple):
     """The items of a task that are probed, and how."""
 
@@ -163,8 +170,10 @@ BY_KIND: Mapping[str, ProbeTarget] = {
     "tree": ProbeTarget(arcs, "attention", root=True),
     "constituents": ProbeTarget(lowest_constituents, "clustering"),
     "frames": ProbeTarget(arguments, "attention"),
+    "class": ProbeTarget(classes, "clustering"),
 }
-"""The items that are probed in tasks of each kind (He & Choi 2021). Those of other kinds are not probed."""
+"""The items that are probed in tasks of each kind (those on words: He & Choi 2021). Those of other kinds are
+not probed."""
 KINDS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "constituents", "srl": "frames"}
 """The kinds of the tasks on words that come with the program."""
 PROBE_TARGETS: Mapping[str, ProbeTarget] = {task: BY_KIND[kind] for task, kind in KINDS.items()}

@@ -30,7 +30,7 @@ from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.run import git_revision, versions
-from mtl.tasks.catalogue import TASKS
+from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.variants import task_of
@@ -113,8 +113,12 @@ def probe_run(
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
     named = {name: made.task(name) for name, made in (instances or {}).items()}
-    named |= {} if model is None else {name: task for name, task in model.tasks.items() if task.standard}
-    named = {name: task for name, task in named.items() if task.kind in BY_KIND}
+    named |= {} if model is None else model.tasks
+    named = {
+        name: task
+        for name, task in named.items()
+        if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS
+    }
     targets = {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", targets)
@@ -182,11 +186,11 @@ def probe_run(
 
 
 def _target_of(task: Task) -> ProbeTarget:
-    """What is probed in a task with a name of a user's own, whose kind is probed."""
-    target = BY_KIND[task.kind]
+    """What is probed in a task of a kind that is probed, by the layer that the task has."""
+    target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
 
     def items_of(sentence: Sentence) -> Iterable[Item]:
-        return target.items(task.seen(sentence)) if task.annotated(sentence) else ()
+        return target.items(sentence.with_layers({field: sentence.layer(task.layer)}))
 
     return target._replace(items=items_of)
 

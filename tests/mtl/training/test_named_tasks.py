@@ -105,6 +105,13 @@ def test_probes_and_importance_are_those_of_the_tasks_of_the_same_kinds(runs: tu
 def test_classes_of_sentences(tiny_encoder: Path, corpus: Path, tmp_path: Path) -> None:
     plain = trained(tmp_path, tiny_encoder, corpus, "plain", ["classify"])
     named = trained(tmp_path, tiny_encoder, corpus, "named", {"own": {"kind": "class"}})
+    probed = []
+    for run, name in ((plain, "classify"), (named, "own")):
+        assert main(["probe", str(run.folder), "--split=dev"]) == 0
+        heads = pl.read_parquet(run.folder / "heads.parquet").filter(task=name, measure="clustering")
+        probed.append(heads.drop("task"))
+    assert probed[0].height == probed[0]["label"].n_unique() * 12 > 12
+    assert probed[0].equals(probed[1])
     one, other = (load_file(run.model / "decoders.safetensors") for run in (plain, named))
     assert all(torch.equal(value, other[key.replace("classify", "own")]) for key, value in one.items())
 
