@@ -14,7 +14,7 @@ from mtl.corpora.formats.columns import (
     refuse_restarts,
     sentence_id,
 )
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.lines import malformed, name_of
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
@@ -44,7 +44,7 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
             Sentence(
                 words=tuple(block.column(at["word"] - 1)),
                 tags=tuple(block.column(at["label"] - 1)),
-                id=sentence_id(path, block) or f"{path.stem}-{number:04d}",
+                id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
             ),
         )
         for number, block in enumerate(blocks, start=1)
