@@ -11,6 +11,7 @@ from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from mtl.tasks.instance import instance
+from mtl.tasks.lemmas import Lemmas
 from mtl.tasks.ner import Ner
 from mtl.tasks.pos import Pos
 from mtl.tasks.regress import Regress
@@ -31,13 +32,14 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
 _ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("tasks"))
 """Those of packages beside the core (`mtl.registries`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
-KINDS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (Tags, Ner, Dep, Con, Srl, Classify, Regress)}
+KINDS: Mapping[str, type[Task]] = {
+    kind.kind: kind for kind in (Tags, Ner, Dep, Con, Srl, Lemmas, Classify, Regress)
+}
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task by name; a task whose `layers` are empty reads the words alone."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
-_BY_ANNOTATION = {kind.annotation: kind for kind in KINDS.values()}
 
 
 def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
@@ -47,8 +49,13 @@ def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
         for name in sentence.layers:
             if name not in LAYERS:
                 found[name] = found.get(name) or sentence.layer(name)
-    kinds = {name: _BY_ANNOTATION[annotation_of(found[name])] for name in sorted(found)}
-    return {name: instance(name, kind, name) for name, kind in kinds.items()}
+    return {name: instance(name, _kind_of(name, found[name]), name) for name in sorted(found)}
+
+
+def _kind_of(layer: str, value: Any) -> type[Task]:
+    """The kind of tasks that learn such a layer; of several the one that most formats have it for."""
+    alike = [kind for kind in KINDS.values() if kind.annotation == annotation_of(value)]
+    return next((kind for kind in alike if kind.layers[0] == layer), alike[0])
 
 
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))

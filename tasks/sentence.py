@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mtl.tasks.tree import Tree
@@ -80,10 +81,19 @@ class Sentence:
         return len(self.words)
 
     def layer(self, name: str) -> Any:
-        """The layer of that name: a field, a label, or a named layer; `None`: not annotated."""
+        """The layer of that name: a field, a label, or a named layer; `None`: not annotated.
+
+        `feats.Case` is the feature `Case` of each word in the layer `feats` (`feature_of`), unless there is a
+        layer of that name itself.
+        """
         if name in FIELDS:
             return getattr(self, name)
-        return next((value for other, value in self._others if other == name), None)
+        found = next((value for other, value in self._others if other == name), None)
+        if found is not None or "." not in name:
+            return found
+        bundles, feature = self.layer(bundles_of(name)), name.partition(".")[2]
+        of_words = isinstance(bundles, tuple) and bundles and isinstance(bundles[0], str)
+        return tuple([feature_of(bundle, feature) for bundle in bundles]) if of_words else None
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -111,6 +121,23 @@ class Sentence:
         return replace(self, **changed) if changed else self
 
 
+def bundles_of(layer: str) -> str:
+    """The layer whose bundles a layer of one feature (`feats.Case`) is taken from; else the layer itself."""
+    return layer.partition(".")[0]
+
+
+@lru_cache(maxsize=100_000)
+def feature_of(bundle: str, name: str) -> str:
+    """The value of one feature of a bundle such as `Case=Nom|Number=Sing`; `_`: it has none."""
+    features = dict(part.partition("=")[::2] for part in bundle.split("|"))
+    return features.get(name) or NO_FEATURES
+
+
+def in_order(bundle: str) -> str:
+    """A bundle of features in UD's order: that of the alphabet, without regard to case."""
+    return "|".join(sorted(bundle.split("|"), key=str.lower))
+
+
 def annotation_of(value: Any) -> str:
     """What a layer of this value holds, in words."""
     if isinstance(value, str):
@@ -127,6 +154,10 @@ def annotation_of(value: Any) -> str:
     return "a label per word" if isinstance(first, str) else "labelled spans"
 
 
+LEMMAS, FEATS = "lemmas", "feats"
+"""The names of the layers that are columns of CoNLL-U: a lemma per word, and a bundle of features."""
+NO_FEATURES = "_"
+"""The bundle of a word without features, and the value of a feature that a word does not have."""
 ON_WORDS = ("upos", "tags", "entities", "arcs", "tree", "frames")
 """The fields of a sentence that are layers on its words."""
 FIELDS = frozenset(field.name for field in fields(Sentence))

@@ -175,7 +175,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(record)) + "\n")
     (whole,) = read(path, "jsonl")
     fields = [each.name for each in dataclasses.fields(whole) if each.name not in ("second", "named")]
-    assert None not in [getattr(whole, name) for name in fields]
+    assert None not in [whole.layer(name) for name in fields]
     shown = {}
     for name, text in blocks("own-data.md", "text"):
         path = tmp_path / FORMATS[name].patterns[0].replace("*", "shown-")
@@ -183,7 +183,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
         (shown[name],) = read(path, name)
         assert shown[name].words == whole.words
     layers = {
-        "conllu": ("tags", "upos", "arcs", "id"),
+        "conllu": ("tags", "upos", "lemmas", "feats", "arcs", "id"),
         "conll2003": ("entities",),
         "columns": ("tags",),
         "brackets": ("tags", "tree"),
@@ -194,7 +194,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     for name, fields in layers.items():
         for field in fields:
             # CoNLL-2005 names the same roles A0 and AM-LOC.
-            given, due = (repr(getattr(each, field)).replace("ARG", "A") for each in (shown[name], whole))
+            given, due = (repr(each.layer(field)).replace("ARG", "A") for each in (shown[name], whole))
             assert given == due, f"{name}: {field}"
 
 

@@ -12,7 +12,7 @@ import pytest
 from perturb import Perturbation
 from scorers import Scorers, Unavailable, fetch
 
-from mtl.corpora.ewt5.build import build_ewt5
+from mtl.corpora.ewt5.build import build_ewt
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.scorer_files import export
 from mtl.corpora.toy.corpus import toy_corpus
@@ -38,7 +38,7 @@ def scorers() -> Scorers:
 @pytest.fixture(scope="session")
 def ewt(upstream: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Sentence]:
     out = tmp_path_factory.mktemp("ewt5")
-    build_ewt5(upstream, out)
+    build_ewt(upstream, out)
     return read_jsonl(out / "dev.jsonl") + read_jsonl(out / "test.jsonl")
 
 

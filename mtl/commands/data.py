@@ -32,13 +32,44 @@ def ewt5(
         cache: Where downloads are kept; verified files are not fetched again.
         overwrite: Replace the corpus that the folder holds.
     """
-    from mtl.corpora.ewt5.build import build_ewt5
+    _ewt("ewt5", out, source, subset, cache, overwrite)
+
+
+def ewt10(
+    *,
+    out: Path,
+    source: Path | None = None,
+    subset: Literal["small"] | None = None,
+    cache: Path = Path(".cache/ewt5"),
+    overwrite: bool = False,
+) -> None:
+    """Build EWT with lemmas, features and the text besides, from the files of ewt5.
+
+    Args:
+        out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
+        source: Folder with the upstream files; without it they are downloaded at pinned commits.
+        subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test documents.
+        cache: Where downloads are kept; verified files are not fetched again.
+        overwrite: Replace the corpus that the folder holds.
+    """
+    _ewt("ewt10", out, source, subset, cache, overwrite)
+
+
+def _ewt(
+    name: str,
+    out: Path,
+    source: Path | None,
+    subset: Literal["small"] | None,
+    cache: Path,
+    overwrite: bool,
+) -> None:
+    from mtl.corpora.ewt5.build import build_ewt
     from mtl.corpora.ewt5.download import download_ewt5
     from mtl.corpora.splits import refuse_existing
     from mtl.corpora.stats import corpus_stats, stats_table
 
     refuse_existing(out, overwrite)
-    provenance = build_ewt5(source or download_ewt5(cache), out, subset == "small")
+    provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
     console = Console(markup=False, emoji=False)
     console.print(stats_table(corpus_stats(out), str(out)))
     for line in left_out(provenance):

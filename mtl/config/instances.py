@@ -18,7 +18,7 @@ from mtl.errors import did_you_mean
 from mtl.registries import names
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.instance import instance
-from mtl.tasks.sentence import FIELDS, ON_WORDS
+from mtl.tasks.sentence import FEATS, FIELDS, ON_WORDS
 from mtl.tasks.task import Task
 from mtl.tasks.variants import task_of
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 else:
     KindName = Literal[tuple(KINDS)]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_FEATURE = re.compile(r"[^\s|=.]+")
+_OF_ANY_KIND = ("kind", "layer", "feature")
 _TAKEN = frozenset({"shared", "static", "single", "pairs", "all", "joint", *names("setups")})
 """Words that name masks and setups."""
 
@@ -50,17 +52,22 @@ class Instance:
     """What the task predicts: a label per word, spans, a tree, …, or a class or number of the sentence."""
     layer: str | None = None
     """The layer of annotation that it learns and predicts; `null`: the one with the task's name."""
+    feature: str | None = None
+    """Of kind tags: the feature that it learns and predicts, of bundles such as `Case=Nom|Number=Sing` in the
+    layer (`null`: feats). The prediction is a layer `feats.Case`."""
 
     def settings(self) -> dict[str, Any]:
-        """The settings that have a value."""
+        """The settings of its kind that have a value."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            key: value for key, value in given.items() if value is not None and key not in ("kind", "layer")
-        }
+        return {key: value for key, value in given.items() if value is not None and key not in _OF_ANY_KIND}
 
     def task(self, name: str) -> Task:
         """The task of this name."""
-        return instance(name, KINDS[self.kind], self.layer or name)(**self.settings())
+        return instance(name, KINDS[self.kind], _layer_of(name, self.layer, self.feature))(**self.settings())
+
+
+def _layer_of(name: str, layer: str | None, feature: str | None) -> str:
+    return layer or name if feature is None else f"{layer or FEATS}.{feature}"
 
 
 def kind_of(name: str, instances: Mapping[str, Any] | None) -> type[Task]:
@@ -69,8 +76,9 @@ def kind_of(name: str, instances: Mapping[str, Any] | None) -> type[Task]:
     made = (instances or {}).get(base)
     if made is None:
         return TASKS[base]
-    kind, layer = (made["kind"], made.get("layer")) if isinstance(made, Mapping) else (made.kind, made.layer)
-    return instance(base, KINDS[kind], layer or base)
+    given = made if isinstance(made, Mapping) else vars(made)
+    layer = _layer_of(base, given.get("layer"), given.get("feature"))
+    return instance(base, KINDS[given["kind"]], layer)
 
 
 def kinds_in(config: Mapping[str, Any]) -> dict[str, type[Task]]:
@@ -104,12 +112,17 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
         known = {field.name for field in fields(KINDS[made.kind])}
         odd = next((setting for setting in made.settings() if setting not in known), None)
         if odd is not None:
-            has = ", ".join(sorted({"kind", "layer", *known}))
+            has = ", ".join(sorted({*_OF_ANY_KIND, *known}))
             return KeyFault(
                 f"{key}.{odd}", f"{key}.{odd}: a task of kind {made.kind} has no such setting ({has})"
             )
         if made.layer is not None and (not made.layer or made.layer in FIELDS.difference(ON_WORDS)):
             return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
+        if made.feature is not None and (made.kind != "tags" or not _FEATURE.fullmatch(made.feature)):
+            what = f"features are learned by tasks of kind tags, not {made.kind}"
+            if made.kind == "tags":
+                what = f"'{made.feature}' is no name of a feature, such as Case"
+            return KeyFault(f"{key}.feature", f"{key}.feature: {what}")
     return None
 
 

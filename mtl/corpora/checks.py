@@ -14,12 +14,19 @@ from mtl.corpora.merge import MASKS
 from mtl.errors import InputError, counted
 from mtl.tasks.binarise import CHAIN, constituents
 from mtl.tasks.frames import without_verb
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import FEATS, Sentence, bundles_of
 from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 
-_ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "constituents": "constituent", "frames": "frame"}
+_ITEMS = {
+    "tags": "tag",
+    "lemmas": "lemma",
+    "spans": "entity",
+    "tree": "arc",
+    "constituents": "constituent",
+    "frames": "frame",
+}
 """What the annotations of a kind are called."""
 _SPANS = ("spans", "constituents", "frames")
 """Kinds whose items are also found, so that one label is enough."""
@@ -182,10 +189,10 @@ def _masked_words(look: Look) -> Iterator[str]:
 
 
 def _labels_left_blank(look: Look) -> Iterator[str]:
-    """Words whose label is `_`, which in most formats says that there is none."""
+    """Words whose label is `_`, which in most formats says that there is none; among features it is one."""
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
-            if task.kind not in ("tags", "tree"):
+            if task.kind not in ("tags", "tree") or bundles_of(task.layer) == FEATS:
                 continue
             labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
             if labels["_"]:

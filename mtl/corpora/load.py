@@ -17,7 +17,7 @@ from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.instance import misfit
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import Sentence, bundles_of
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 from mtl.tasks.variants import task_of
@@ -83,7 +83,7 @@ class Source:
         Raises `InputError` for a layer of a named task that holds what its kind does not learn.
         """
         own = self._own
-        layer = None if own is None else self.files.layer or _layer_in(own, self.files.format)
+        layer = None if own is None else _layer_in(own, self.files)
         if own is not None and layer is not None:
             value = sentence.layer(layer)
             bare = sentence.with_layers(dict.fromkeys(sentence.layers))
@@ -99,9 +99,17 @@ _ROLES = {"spans": "entity", "tags": "tag"}
 """What CoNLL-2003 calls the column with the labels of a kind."""
 
 
-def _layer_in(kind: type[Task], format: str) -> str | None:
-    """The layer of files that a named task learns; `None`: the one with the name of its own layer."""
-    return None if format == "jsonl" else kind.standard
+def _layer_in(kind: type[Task], files: Files) -> str | None:
+    """The layer of files that a named task learns; `None`: the one with the name of its own layer.
+
+    A task that learns one feature of bundles learns it from the layer with the bundles.
+    """
+    if kind.standard is None:
+        return files.layer
+    _, dot, feature = kind.layers[0].partition(".")
+    if dot:
+        return f"{files.layer}.{feature}" if files.layer else kind.layers[0]
+    return files.layer or (None if files.format == "jsonl" else kind.standard)
 
 
 def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
@@ -121,7 +129,7 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
         _check_layer(source)
     if config.files is not None:
         layers = _layers_of(Source(config.files, {}, "corpus.files"), config.path is None)
-        shared = {name: kind for name, kind in rest.items() if set(kind.layers[:1]) <= set(layers)}
+        shared = {name: kind for name, kind in rest.items() if bundles_of(kind.layers[0]) in layers}
         rest = {name: kind for name, kind in rest.items() if name not in shared}
         if shared:
             listed.insert(0, Source(config.files, shared, "corpus.files"))
@@ -156,11 +164,11 @@ def _check_layer(source: Source) -> None:
     """Raise `InputError` where the files of a named task are in a format that has nothing for its kind."""
     [(name, kind)] = source.kinds.items()
     layers = _layers_of(source, alone=True)
-    files = source.files
-    if kind.standard and files.format != "jsonl" and (files.layer or kind.standard) not in layers:
+    layer = bundles_of(_layer_in(kind, source.files) or "")
+    if kind.standard and source.files.format != "jsonl" and layer not in layers:
         raise InputError(
-            f"{source.key}.format={files.format}: {name}, of kind {kind.kind}, learns {kind.annotation} "
-            f"({files.layer or kind.standard}), and these files have {', '.join(layers) or 'no layer'}"
+            f"{source.key}.format={source.files.format}: {name}, of kind {kind.kind}, learns "
+            f"{kind.annotation} ({layer}), and these files have {', '.join(layers) or 'no layer'}"
         )
 
 
@@ -234,6 +242,7 @@ def only(sentence: Sentence, tasks: Collection[str] | Mapping[str, type[Task]]) 
     """The sentence with only the layers that `tasks` read."""
     kinds = tasks if isinstance(tasks, Mapping) else kinds_of(tasks)
     read = {layer for kind in kinds.values() for layer in kind.layers}
+    read |= {bundles_of(layer) for layer in read}
     return sentence.with_layers({layer: None for layer in sentence.layers if layer not in read})
 
 

@@ -19,11 +19,16 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.frames import without_verb
-from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.sentence import FEATS, LEMMAS, NO_FEATURES, Arcs, Frame, Sentence
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
+
+UNIVERSAL = "ud"
+"""What the names of the two files for the evaluator of Universal Dependencies begin with."""
+_COLUMNS = ("upos", "tags", FEATS, LEMMAS, "arcs")
+"""The layers of these files."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,11 @@ def export(
 ) -> Exported:
     """Write the scorers' files of `tasks` into `folder`.
 
-    A task's files hold only the sentences whose gold has its layer; a task without any has no files. Of
-    overlapping entities or arguments and of several frames at one predicate only those are written that
-    training uses as well; the others are counted, and so are sentences that a scorer has no room for: they
-    are left out of gold and prediction (`scorer_limits`). Raises `InputError` where the two do not pair.
+    All that CoNLL-U has columns for is in two files besides (`UNIVERSAL`), for the evaluator of Universal
+    Dependencies. A task's files hold only the sentences whose gold has its layer; a task without any has no
+    files. Of overlapping entities or arguments and of several frames at one predicate only those are written
+    that training uses as well; the others are counted, and so are sentences that a scorer has no room for:
+    they are left out of gold and prediction (`scorer_limits`). Raises `InputError` where the two do not pair.
     """
     if len(gold) != len(predicted):
         raise InputError(
@@ -81,14 +87,70 @@ def export(
                 of_file.append(text)
         if beyond:
             left_out[f"{LIMITS[layer].name}; the first is '{beyond[0]}'"] = len(beyond)
-        for suffix, of_file in texts.items():
-            path = folder / f"{task.name}.{suffix}"
-            if of_file:
-                write_text(path, "".join(of_file))
-                paths.append(path)
-            else:
-                path.unlink(missing_ok=True)  # of an earlier export, which would be scored for this one
+        paths += _written(folder, task.name, texts)
+    paths += _written(folder, UNIVERSAL, _universal(gold, predicted, tasks, left_out))
     return Exported(tuple(paths), dict(left_out))
+
+
+def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> list[Path]:
+    """Write the texts by suffix; a file without any is deleted, since it would be scored for this export."""
+    paths = []
+    for suffix, of_file in texts.items():
+        path = folder / f"{stem}.{suffix}"
+        if of_file:
+            write_text(path, "".join(of_file))
+            paths.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    return paths
+
+
+def _universal(
+    gold: Sequence[Sentence], predicted: Sequence[Sentence], tasks: Collection[Task], left_out: Counter[str]
+) -> dict[str, list[str]]:
+    """Gold and prediction in CoNLL-U, with the predicted layers that have a column there.
+
+    Sentences whose gold lacks one of these layers are left out, and counted. Without a task for arcs, heads
+    are placeholders, no two of them alike with their relations, since the evaluator reads trees only.
+    """
+    texts: dict[str, list[str]] = {"gold.conllu": [], "pred.conllu": []}
+    layers: dict[str, Task] = {}
+    for task in tasks:
+        column = _column_of(task)
+        if column is not None and any(map(task.annotated, gold)):
+            layers.setdefault(column, task)
+    for true, guess in zip(gold, predicted, strict=True) if layers else ():
+        if not all(task.annotated(true) for task in layers.values()):
+            _count(left_out, f"sentences of {UNIVERSAL}.*, not annotated for all of {', '.join(layers)}", 1)
+            continue
+        pair = [
+            Sentence(true.words, id=true.id).with_layers(
+                {layer: side.layer(task.layer) for layer, task in layers.items()}
+            )
+            for side in (true, guess)
+        ]
+        if "arcs" not in layers:
+            first, last = (_star(len(true), at) for at in (1, len(true)))
+            others = Arcs(last.heads, (NO_FEATURES,) * len(true))
+            pair = [replace(pair[0], arcs=first), replace(pair[1], arcs=others)]
+        if LIMITS["arcs"].exceeded((pair[0], pair[1]), ()):
+            continue  # counted with the files of the arcs
+        for of_file, side in zip(texts.values(), pair, strict=True):
+            of_file.append(_dependencies(side))
+    return texts
+
+
+def _column_of(task: Task) -> str | None:
+    """The layer with a column in CoNLL-U that a task predicts, lemmas and arcs also under other names."""
+    if task.layer in _COLUMNS:
+        return task.layer
+    return task.standard if task.standard in (LEMMAS, "arcs") else None
+
+
+def _star(words: int, root: int) -> Arcs:
+    """A tree in which all words depend on one of them."""
+    heads = [0 if word == root else root for word in range(1, words + 1)]
+    return Arcs(tuple(heads), tuple("dep" if head else "root" for head in heads))
 
 
 def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
@@ -138,6 +200,10 @@ def _upos(gold: Sentence, predicted: Sentence) -> str:
     return _tag_columns(gold.words, gold.upos, predicted.upos)
 
 
+def _lemmas(gold: Sentence, predicted: Sentence) -> str:
+    return _tag_columns(gold.words, gold.layer(LEMMAS), predicted.layer(LEMMAS))
+
+
 def _tag_columns(
     words: tuple[str, ...], gold: tuple[str, ...] | None, predicted: tuple[str, ...] | None
 ) -> str:
@@ -156,7 +222,8 @@ def _entities(gold: Sentence, predicted: Sentence) -> str:
 
 def _dependencies(sentence: Sentence) -> str:
     words = tuple(map(cell, sentence.words))  # without blanks, at which some programs split
-    return to_conllu(replace(sentence, words=words, text="", entities=None, tree=None, frames=None))
+    others = dict.fromkeys(layer for layer in sentence.layers if layer not in _COLUMNS)
+    return to_conllu(replace(sentence, words=words, text="").with_layers(others))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
@@ -211,6 +278,7 @@ _Writer = Callable[[Sentence, Sentence], str]
 _FORMATS: dict[str, dict[str, _Writer]] = {
     "tags": {"tsv": _tags},
     "upos": {"tsv": _upos},
+    LEMMAS: {"tsv": _lemmas},
     "entities": {"conll": _entities},
     "arcs": {
         "gold.conllu": lambda gold, _: _dependencies(gold),

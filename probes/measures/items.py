@@ -12,7 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mtl.probes.measures.record import ROOT, HeadRecords, ragged
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.lemma_scripts import scripts_of
+from mtl.tasks.sentence import LEMMAS, Sentence
 from mtl.tasks.tree import Tree
 
 
@@ -110,6 +111,13 @@ def tags(sentence: Sentence) -> Iterator[Item]:
         yield Item(word, word + 1, tag)
 
 
+def scripts(sentence: Sentence) -> Iterator[Item]:
+    """Every word with the script that makes its lemma."""
+    for word, edits in enumerate(scripts_of(sentence.words, sentence.layer(LEMMAS))):
+        if edits is not None:
+            yield Item(word, word + 1, edits)
+
+
 def entities(sentence: Sentence) -> Iterator[Item]:
     """Every named entity."""
     return (Item(*span) for span in sentence.entities or ())
@@ -166,6 +174,7 @@ class ProbeTarget(NamedTuple):
 
 BY_KIND: Mapping[str, ProbeTarget] = {
     "tags": ProbeTarget(tags, "clustering"),
+    "lemmas": ProbeTarget(scripts, "clustering"),
     "spans": ProbeTarget(entities, "clustering"),
     "tree": ProbeTarget(arcs, "attention", root=True),
     "constituents": ProbeTarget(lowest_constituents, "clustering"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -103,7 +103,8 @@ class WordClassifier(LinearDecoder):
 
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[tuple[str, ...]]:
+    ) -> list[tuple[Any, ...]]:
+        """Per sentence the label of each word."""
         lengths = mask.sum(1).tolist()
         names = self.labels.names
         return [

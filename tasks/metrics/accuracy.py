@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +31,9 @@ class Accuracy(TaskMetric):
 
     def update(
         self,
-        predicted: Sequence[str | tuple[str, ...]],
+        predicted: Sequence[Any],
         gold: Sequence[Sentence],
-        given: Sequence[str | tuple[str, ...]] | None = None,
+        given: Sequence[Any] | None = None,
     ) -> None:
         correct, labels = self.sentence_counts(predicted, gold).sum(0).tolist()
         self.labels += labels

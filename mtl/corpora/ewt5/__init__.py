@@ -1,1 +1,1 @@
-"""EWT in five layers: download, pairing and building from the upstream files."""
+"""EWT in five layers, or in ten: download, pairing and building from the upstream files."""

@@ -1,13 +1,14 @@
-"""EWT-5: five hand-made layers on the English Web Treebank, joined from three open repositories.
+"""EWT-5 and EWT-10: hand-made layers on the English Web Treebank, joined from three open repositories.
 
-Words, tags and dependencies come from UD_English-EWT, entities from UNER_English-EWT, trees and frames from
-the PropBank release (whose words are masked). The three pair by document name, sentence order and word order.
+Text, words, lemmas, tags, features and dependencies come from UD_English-EWT, entities from UNER_English-EWT,
+trees and frames with senses from the PropBank release (whose words are masked). The three pair by document
+name, sentence order and word order.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -38,12 +39,29 @@ class Joined(NamedTuple):
     dropped_entities: dict[str, int]
 
 
-def build_ewt5(source: Path, out: Path, small: bool = False) -> dict[str, Any]:
+class Corpus(NamedTuple):
+    """A corpus that is made of the upstream files: its name, and which of UD's sentences' layers it has."""
+
+    name: str
+    of_universal: Callable[[Sentence], Sentence]
+
+
+CORPORA = {
+    "ewt5": Corpus("EWT-5", lambda sentence: replace(sentence, named=None)),
+    # All layers that the reader of CoNLL-U gives, and the text of every sentence.
+    "ewt10": Corpus(
+        "EWT-10", lambda sentence: replace(sentence, text=sentence.text or " ".join(sentence.words))
+    ),
+}
+
+
+def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) -> dict[str, Any]:
     """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns the latter's content.
 
-    `source` holds the folders UD_English-EWT, UNER_English-EWT and propbank-release. Splits are UD's, or with
-    `small` those of the small subset, whose sentences are from UD's dev and test.
+    `name` is that of a corpus (`CORPORA`). `source` holds the folders UD_English-EWT, UNER_English-EWT and
+    propbank-release. Splits are UD's, or with `small` those of the small subset, from UD's dev and test.
     """
+    corpus = CORPORA[name]
     universal = {split: source / "UD_English-EWT" / f"en_ewt-ud-{split}.conllu" for split in SPLITS}
     names = {split: source / "UNER_English-EWT" / f"en_ewt-ud-{split}.iob2" for split in SPLITS}
     skeletons = _skeletons(source)
@@ -52,7 +70,12 @@ def build_ewt5(source: Path, out: Path, small: bool = False) -> dict[str, Any]:
             raise InputError(f"{path}: no such file; lay the source out as the repositories are")
 
     joined = {
-        split: join(read_conllu(universal[split]), _entities(names[split]), skeletons) for split in SPLITS
+        split: join(
+            [corpus.of_universal(sentence) for sentence in read_conllu(universal[split])],
+            _entities(names[split]),
+            skeletons,
+        )
+        for split in SPLITS
     }
     sentences = {split: joined[split].sentences for split in SPLITS}
     if small:
@@ -62,7 +85,7 @@ def build_ewt5(source: Path, out: Path, small: bool = False) -> dict[str, Any]:
 
     def provenance(outputs: Sequence[Path]) -> dict[str, Any]:
         return {
-            "corpus": "EWT-5, the small subset" if small else "EWT-5",
+            "corpus": f"{corpus.name}, the small subset" if small else corpus.name,
             "licence": LICENCE,
             "fingerprint": fingerprint(outputs),
             "upstream": UPSTREAM,

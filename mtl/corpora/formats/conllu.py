@@ -1,4 +1,4 @@
-"""CoNLL-U: tags, universal tags and basic dependencies (https://universaldependencies.org/format.html).
+"""CoNLL-U: lemmas, tags, features and basic dependencies (https://universaldependencies.org/format.html).
 
 Other layers are read where this program wrote them (`own_layers`).
 """
@@ -23,9 +23,16 @@ from mtl.corpora.formats.columns import (
 )
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed, name_of
-from mtl.corpora.formats.own_layers import comments_of, is_spelled, misc_of, misc_values, with_own_layers
+from mtl.corpora.formats.own_layers import (
+    comments_of,
+    in_column,
+    is_spelled,
+    misc_of,
+    misc_values,
+    with_own_layers,
+)
 from mtl.errors import InputError, counted
-from mtl.tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Sentence, Span, in_order
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
@@ -46,10 +53,12 @@ def read_conllu(
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
-    Multiword ranges and empty nodes are no words here and are left out. A column that holds nothing but `_`
-    in a sentence is not annotated there, nor are the arcs of a sentence of which some words have no head (UD
-    allows it for no word), with a note. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
-    `# global.columns`; what it has no column for is not annotated.
+    LEMMA and FEATS are the layers `lemmas` and `feats`, features in UD's order. Multiword ranges and empty
+    nodes are no words here and are left out. A column that holds nothing but `_` in a sentence is not
+    annotated there, nor are the arcs of a sentence of which some words have no head (UD allows it for no
+    word), with a note. In FEATS `_` is a value, too: no feature. Where a file has features, they are
+    annotated in each of its sentences with lemmas or tags. CoNLL-U Plus (`.conllup`, `.cupt`) names its
+    columns in the comment `# global.columns`; what it has no column for is not annotated.
 
     Args:
         path: The file.
@@ -76,8 +85,9 @@ def read_conllu(
         names = names if named is None else named.names
         blocks.append(_Words(path, block, names))
     layers = _entities(path, blocks, entities)
+    featured = any(block.annotated("FEATS") for block in blocks)
     return [
-        _sentence(path, block, column, roots, layer, f"{name_of(path)}-{number:04d}")
+        _sentence(path, block, column, roots, layer, featured, f"{name_of(path)}-{number:04d}")
         for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
     ]
 
@@ -160,10 +170,11 @@ def _column_names(path: Path, block: Block) -> _Named | None:
 
 
 def _sentence(
-    path: Path, words: _Words, column: str, roots: str, entities: _Entities, fallback: str
+    path: Path, words: _Words, column: str, roots: str, entities: _Entities, featured: bool, fallback: str
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
     upos = words.annotated("UPOS")
+    named = {LEMMAS: words.annotated("LEMMA"), FEATS: _features(words, featured)}
     sentence = Sentence(
         words=tuple(words.column("FORM") or ()),
         tags=words.annotated("XPOS") if column == "xpos" else upos,
@@ -172,11 +183,19 @@ def _sentence(
         arcs=arcs,
         id=sentence_id(path, words.block) or fallback,
         notes=(*notes, *entities.notes),
-    )
+    ).with_layers(named)
     sentence, problem = with_own_layers(sentence, words.comments)
     if problem is not None:
         raise malformed(path, *problem)
     return checked(path, words.block, sentence)
+
+
+def _features(words: _Words, featured: bool) -> tuple[str, ...] | None:
+    """The bundle of features of each word; `featured`: the file has some."""
+    values = words.column("FEATS")
+    if values is None or not (featured and any(map(words.annotated, ("FEATS", "LEMMA", "UPOS", "XPOS")))):
+        return None
+    return tuple(map(in_order, values))
 
 
 def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, tuple[str, ...]]:
@@ -254,10 +273,10 @@ def to_conllu(sentence: Sentence) -> str:
     columns = (
         [str(number) for number in range(1, len(words) + 1)],
         words,
-        empty,
+        [form(lemma) for lemma in in_column(sentence, LEMMAS) or empty],
         [cell(tag) for tag in sentence.upos or empty],
         [cell(tag) for tag in sentence.tags or empty],
-        empty,
+        [cell(in_order(bundle)) for bundle in in_column(sentence, FEATS) or empty],
         empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
         empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
         empty,

@@ -29,13 +29,13 @@ from mtl.corpora.formats.lines import number_of
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import Frame, Label, Layer, Sentence
+from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Label, Layer, Sentence
 from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _NAMED = re.compile(r"#\s*(label|layer)\s+([^\s=]+)\s*=[ \t]?(.*)")
 _TASKS = (*SENTENCE_TASKS, Translate.name)
-_WITH_COLUMN = ("tags", "upos")
+_WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)
 _BAR = {"\\": "\\\\", "|": "\\p"}
 """How MISC writes a bar, which separates its items, and what escapes it (as UD's SpacesAfter)."""
 _ESCAPED = re.compile(r"\\([\\p])")
@@ -44,10 +44,10 @@ _ESCAPED = re.compile(r"\\([\\p])")
 def comments_of(sentence: Sentence) -> Iterator[str]:
     """The comments of the layers that have no column.
 
-    `# tags = _` and `# upos = _` stand for tags that are all `_`, which in a column says that there are none.
+    `# tags = _` and its like stand for labels that are all `_`, which in a column says that there are none.
     """
     for layer in _WITH_COLUMN:
-        if set(sentence.layer(layer) or ()) == {"_"}:
+        if set(in_column(sentence, layer) or ()) == {"_"}:
             yield f"# {layer} = _"
     if sentence.tree is not None:
         yield f"# tree = {to_brackets(sentence.tree)}"
@@ -64,9 +64,18 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
     for task, label in sentence.labels or ():
         yield f"# {task if task in _TASKS else f'label {task}'} = {cell(str(label))}"
     for name, value in sentence.named or ():
+        if name in _WITH_COLUMN and in_column(sentence, name):
+            continue
         yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
         yield f"# second = {sentence.second + 1}"
+
+
+def in_column(sentence: Sentence, layer: str) -> tuple[str, ...] | None:
+    """A layer for which CoNLL-U has a column; `None`: not annotated, or not with a label per word."""
+    value = sentence.layer(layer)
+    is_labels = isinstance(value, tuple) and value and isinstance(value[0], str)
+    return value if is_labels else None
 
 
 def misc_of(sentence: Sentence) -> list[str]:
@@ -123,15 +132,14 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
     found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
     changes: dict[str, Any] = {}
     labels: list[Label] = []
-    named: list[Layer] = []
+    named = dict(sentence.named or ())
     for line, comment in comments:
         if match := _NAMED.match(comment):
             try:
                 if match[1] == "label":
                     labels.append(Label(match[2], _number_or_text(match[3])))
                 else:
-                    value = layer_from_json(match[2], json.loads(match[3]), sentence.words)
-                    named.append(Layer(match[2], value))
+                    named[match[2]] = layer_from_json(match[2], json.loads(match[3]), sentence.words)
             except (ValueError, TypeError, RecursionError) as error:
                 what = f"the comment '# {match[1]} {match[2]}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)
@@ -139,14 +147,16 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
         try:
             if name in SENTENCE_TASKS:
                 labels.append(_label(name, value))
+            elif name in (LEMMAS, FEATS):
+                named |= _all_blank(sentence, name, value)
             else:
                 changes |= _change(sentence, name, value)
         except ValueError as error:
             what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
             return sentence, (line, what)
     labels.sort()
-    named.sort(key=lambda layer: layer.name)
-    return replace(sentence, **changes, labels=tuple(labels) or None, named=tuple(named) or None), None
+    layers = tuple(Layer(*item) for item in sorted(named.items()))
+    return replace(sentence, **changes, labels=tuple(labels) or None, named=layers or None), None
 
 
 def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
@@ -155,8 +165,8 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
     text = value.strip(" ")
     if name == "text" and text != " ".join(words) and is_spelled(text, words):
         return {"text": text}
-    if name in _WITH_COLUMN and value == "_" and sentence.layer(name) is None:
-        return {name: ("_",) * len(sentence)}
+    if name in _WITH_COLUMN:
+        return _all_blank(sentence, name, value)
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":
@@ -164,6 +174,11 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
     if name == "frames":
         return {"frames": _frames(value, words)}
     return {"second": _second(value, len(sentence))} if name == "second" else {}
+
+
+def _all_blank(sentence: Sentence, layer: str, value: str) -> dict[str, Any]:
+    """The layer of which a comment says that all its labels are `_`, where its column has none."""
+    return {layer: ("_",) * len(sentence)} if value == "_" and sentence.layer(layer) is None else {}
 
 
 def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +29,8 @@ def fault(sentence: Sentence) -> Fault | None:
     """The first fault of a sentence that no format and no task can hold, or `None`.
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed. Labels, but for translations, hold no white space either. A label of a whole sentence is one
+    are allowed, and in a label per word in a layer with a name of its own: lemmas have the words'. Other
+    labels, but for translations, hold no white space. A label of a whole sentence is one
     that its task allows; a pair has no other labels. Arcs form a tree with one root. Overlapping entities,
     overlapping arguments and several frames at one predicate are no faults: tasks leave out what they cannot
     represent, and count it.
@@ -48,18 +49,17 @@ def fault(sentence: Sentence) -> Fault | None:
         return Fault(None, f"the id {sentence.id!a} holds a control character; take it out")
     # The quick way first: a corpus has a million labels, nearly all of them sound.
     if any(map(_label_fault, (label for _, _, label in _span_labels(sentence)))) or any(
-        any(map(_label_fault, labels)) for _, labels in _word_labels(sentence)
+        any(map(fault_of, labels)) for _, labels, fault_of in _word_labels(sentence)
     ):
         in_order = [
             *(
-                (layer, word, label)
-                for layer, labels in _word_labels(sentence)
+                (layer, word, fault_of(label))
+                for layer, labels, fault_of in _word_labels(sentence)
                 for word, label in enumerate(labels)
             ),
-            *_span_labels(sentence),
+            *((layer, word, _label_fault(label)) for layer, word, label in _span_labels(sentence)),
         ]
-        for layer, number, label in in_order:
-            message = _label_fault(label)
+        for layer, number, message in in_order:
             if message is not None:
                 return Fault(number, f"'{layer}' at word {number + 1}: {message}")
     for label_of_all in sentence.labels or ():
@@ -87,14 +87,14 @@ def _sentence_label_fault(label: Label) -> str | None:
     return _label_fault(label.value) if isinstance(label.value, str) else None
 
 
-def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every layer with one label per word, by its key in JSON."""
+def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Callable[[str], str | None]]]:
+    """Every layer with one label per word, by its key in JSON, and what finds the fault of a label."""
     for name in sentence.layers:
         value = sentence.layer(name)
         if isinstance(value, Arcs):
-            yield "relations" if name == "arcs" else name, value.relations
+            yield "relations" if name == "arcs" else name, value.relations, _label_fault
         elif isinstance(value, tuple) and value and isinstance(value[0], str):
-            yield name, value
+            yield name, value, _label_fault if name in ON_WORDS else _text_fault
 
 
 def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
@@ -117,6 +117,15 @@ def _label_fault(label: str) -> str | None:
         return "an empty label; name it, or leave the layer out of this sentence"
     if _BLANK_OR_UNPRINTABLE.search(label):
         return f"the label {label!a} holds white space or a control character; write it as one word"
+    return None
+
+
+@lru_cache(maxsize=100_000)
+def _text_fault(label: str) -> str | None:
+    if not label or label.isspace():
+        return f"an empty label, {label!a}; name it, or leave the layer out of this sentence"
+    if _UNPRINTABLE.search(label):
+        return f"the label {label!a} holds a control character; take it out"
     return None
 
 

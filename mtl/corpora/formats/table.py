@@ -19,7 +19,7 @@ from mtl.corpora.formats.label_columns import read_label_columns
 from mtl.corpora.formats.parallel import read_parallel
 from mtl.errors import InputError, did_you_mean
 from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
 
 
 class Format(NamedTuple):
@@ -39,7 +39,7 @@ class Format(NamedTuple):
 
 
 _COLUMNS = ("*.conll", "*.txt", "*.iob", "*.iob2", "*.bio")
-_UNIVERSAL = ("tags", "upos", "arcs")
+_UNIVERSAL = ("tags", "upos", LEMMAS, FEATS, "arcs")
 _BRACKETS = ("*.mrg", "*.ptb", "*.brackets")
 _GLUE = ("*.tsv", "*.txt")
 

@@ -46,7 +46,11 @@ def test_tasks_without_gold_are_named_and_the_others_scored(run, tmp_path, capsy
         "pos": both["pos"]
     }
     assert "not scored: dep: no test sentence is annotated for it" in capsys.readouterr().out
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["pos.tsv"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "pos.tsv",
+        "ud.gold.conllu",
+        "ud.pred.conllu",
+    }
 
 
 def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:

@@ -295,7 +295,7 @@ def test_a_finished_run_without_scores_says_how_to_get_them(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [["toy"], ["ewt5"], ["convert", "--train=conllu:x"], ["select", "x", "--ids=y"]]
+    "command", [["toy"], ["ewt5"], ["ewt10"], ["convert", "--train=conllu:x"], ["select", "x", "--ids=y"]]
 )
 def test_a_corpus_is_not_overwritten_unasked(command, tmp_path, capsys):
     (tmp_path / "train.jsonl").write_text("mine")
@@ -440,7 +440,7 @@ def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
     assert main(["evaluate", str(run), "--split=dev", f"--export={out}", f"--json_out={out / 's.json'}"]) == 0
     assert {path.name for path in out.iterdir()} == {
         "pos.tsv", "ner.conll", "dep.gold.conllu", "dep.pred.conllu", "con.gold.mrg", "con.pred.mrg",
-        "srl.gold.props", "srl.pred.props", "s.json",
+        "srl.gold.props", "srl.pred.props", "ud.gold.conllu", "ud.pred.conllu", "s.json",
     }  # fmt: skip
     scores = json.loads((out / "s.json").read_text())
     kept = json.loads((run / "metrics.json").read_text())

@@ -26,7 +26,7 @@ HEAVY = (
     "mtl.corpora.readers.iterate",
     "mtl.corpora.formats.jsonl.read_jsonl",
     "mtl.corpora.toy.corpus.toy_corpus",
-    "mtl.corpora.ewt5.build.build_ewt5",
+    "mtl.corpora.ewt5.build.build_ewt",
     "mtl.corpora.ewt5.download.manifest",
     "mtl.models.inputs.InputCache.split",
     "mtl.runs.report.gather.gather",
@@ -51,6 +51,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
     measured = [str(run), "--accelerator=cpu"]
     return {
         "data ewt5": [f"--source={corpus}"],
+        "data ewt10": [f"--source={corpus}"],
         "data toy": [],
         "data convert": [f"--train=jsonl:{corpus}/train.jsonl"],
         "data select": [str(corpus), f"--ids={corpus}/train.jsonl"],

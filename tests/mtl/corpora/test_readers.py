@@ -13,13 +13,15 @@ from mtl.corpora.formats.lines import iterate_lines, no_text, read_lines
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
-from mtl.tasks.catalogue import LAYERS as ALL_LAYERS
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Sentence
 
 SAMPLES = {
     "jsonl": ("a.jsonl", '{"words": ["Go", "!"]}\n'),
-    "conllu": ("a.conllu", "1\tGo\t_\tVERB\tVB\t_\t0\troot\t_\t_\n2\t!\t_\tPUNCT\t.\t_\t1\tpunct\t_\t_\n"),
+    "conllu": (
+        "a.conllu",
+        "1\tGo\tgo\tVERB\tVB\tMood=Imp\t0\troot\t_\t_\n2\t!\t!\tPUNCT\t.\t_\t1\tpunct\t_\t_\n",
+    ),
     "conll2012": ("a.v4_gold_conll", "d 0 0 Go VB (TOP(S* - - - - * -\nd 0 1 ! . *)) - - - - * -\n"),
     "conll2003": ("a.conll", "Go VB O\n! . O\n"),
     "columns": ("a.conll", "Go VB\n! .\n"),
@@ -37,7 +39,7 @@ SAMPLES = {
 }
 LAYERS = {
     "jsonl": set(),
-    "conllu": {"tags", "upos", "arcs"},
+    "conllu": {"tags", "upos", "lemmas", "feats", "arcs"},
     "conll2012": {"tags", "tree", "entities", "frames"},
     "conll2003": {"entities"},
     "columns": {"tags"},
@@ -58,7 +60,7 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
         (tmp_path / folder / "README").write_text("not a corpus")
     (one,) = read(tmp_path / "x" / file, name)
     assert one.words == ("Go", "!")
-    annotated = {layer for layer in ALL_LAYERS if one.layer(layer) is not None}
+    annotated = set(one.layers)
     assert annotated == LAYERS[sample]
     assert sample == "jsonl" or set(FORMATS[name].layers) == annotated
     assert read(tmp_path, name) == [one, one]

@@ -64,6 +64,22 @@ def test_formats(tmp_path):
             "3\tBob_Lee\t_\tPROPN\tNNP\t_\t1\tobj\t_\t_\n"
             "4\t-\t_\tPUNCT\t.\t_\t2\tdep\t_\t_\n\n"
         ),
+        "ud.gold.conllu": (
+            "# sent_id = one\n"
+            "# text = Mary_( gave Bob_Lee -\n"
+            "1\tMary_(\t_\t_\tNNP\t_\t2\tnsubj\t_\t_\n"
+            "2\tgave\t_\t_\tVBD\t_\t0\troot\t_\t_\n"
+            "3\tBob_Lee\t_\t_\tNNP\t_\t2\tobj\t_\t_\n"
+            "4\t-\t_\t_\t:\t_\t2\tpunct\t_\t_\n\n"
+        ),
+        "ud.pred.conllu": (
+            "# sent_id = one\n"
+            "# text = Mary_( gave Bob_Lee -\n"
+            "1\tMary_(\t_\t_\tNN\t_\t2\tnsubj\t_\t_\n"
+            "2\tgave\t_\t_\tVBD\t_\t0\troot\t_\t_\n"
+            "3\tBob_Lee\t_\t_\tNNP\t_\t1\tobj\t_\t_\n"
+            "4\t-\t_\t_\t.\t_\t2\tdep\t_\t_\n\n"
+        ),
         "con.gold.mrg": "(TOP (S (NP (NNP Mary_-LRB-)) (VP (VBD gave) (NP (NNP Bob_Lee))) (: -)))\n",
         "con.pred.mrg": "(TOP (NP (NNP Mary_-LRB-) (VBD gave) (NNP Bob_Lee) (: -)))\n",
         # The predicate that only the prediction has stands in gold without arguments.
@@ -142,7 +158,7 @@ def test_a_layer_without_a_scorer_is_an_error(tmp_path):
 
 
 def test_universal_tags_are_written_if_they_are_learnt(tmp_path):
-    (path,) = export([GOLD], [replace(PREDICTED, upos=("X",) * 4)], tmp_path, [Pos("upos")]).paths
+    path, *_ = export([GOLD], [replace(PREDICTED, upos=("X",) * 4)], tmp_path, [Pos("upos")]).paths
     assert path.read_text().splitlines()[1] == "gave\tVERB\tX"
 
 
@@ -170,7 +186,7 @@ def test_what_a_format_cannot_hold_is_left_out_and_counted(tmp_path):
         "second frames of a predicate in gold": 1,
         "overlapping arguments in gold": 1,
     }
-    assert len(exported.paths) == 8
+    assert len(exported.paths) == 10
     gold = [line.split()[1] for line in (tmp_path / "ner.conll").read_text().splitlines() if line]
     assert gold == ["B-PER", "I-PER", "I-PER", "B-LOC"]
     assert (tmp_path / "srl.gold.props").read_text() == "- (C*) *\ngave (A* *\n- *) *\n_ * (E*)\n\n"

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mtl.corpora.ewt5.build import SPLITS, build_ewt5, small_subset
+from mtl.corpora.ewt5.build import SPLITS, build_ewt, small_subset
 from mtl.corpora.ewt5.upstream import git_blob_id
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
@@ -76,13 +78,14 @@ def lay_out(source: Path) -> None:
 
 def _row(index: int, word: str, tag: str) -> str:
     head, relation = (0, "root") if index == 1 else (1, "dep:x")
-    return f"{index}\t{word}\t_\tX\t{tag}\t_\t{head}\t{relation}\t_\t_\n"
+    features = "Case=Nom" if tag == "PRP" else "_"
+    return f"{index}\t{word}\t{word.lower()}\tX\t{tag}\t{features}\t{head}\t{relation}\t_\t_\n"
 
 
 @pytest.fixture
 def built(tmp_path):
     lay_out(tmp_path / "source")
-    return tmp_path / "out", build_ewt5(tmp_path / "source", tmp_path / "out")
+    return tmp_path / "out", build_ewt(tmp_path / "source", tmp_path / "out")
 
 
 def test_five_layers_on_one_sentence(built):
@@ -104,6 +107,25 @@ def test_five_layers_on_one_sentence(built):
     )
     assert second.entities == (Span(0, 1, "LOC"),)
     assert str(second.tree) == "(TOP (NP (NP (NNP Paris)) (. !)))"  # the unary chain stays
+
+
+def test_ten_layers_are_the_five_with_lemmas_features_and_text(built, tmp_path):
+    five, provenance = built
+    ten = build_ewt(tmp_path / "source", tmp_path / "ten", "ewt10")
+    assert (provenance["corpus"], ten["corpus"]) == ("EWT-5", "EWT-10")
+    for split in SPLITS:
+        read = read_jsonl(tmp_path / "ten" / f"{split}.jsonl")
+        for sentence in read:
+            assert sentence.layer("lemmas") == tuple(map(str.lower, sentence.words))
+            cases = {"PRP": "Case=Nom"}
+            # No word of dev and test has features, so that these files have none.
+            due = tuple(cases.get(tag, "_") for tag in sentence.tags) if split == "train" else None
+            assert sentence.layer("feats") == due
+            assert sentence.text == " ".join(sentence.words)
+        plain = [replace(sentence, named=None, text="") for sentence in read]
+        assert plain == read_jsonl(five / f"{split}.jsonl")
+    assert ten["counts"]["train"]["lemmas"] == {"sentences": 6, "lemmas": 25}
+    assert ten["counts"]["train"]["feats"] == {"sentences": 6, "tags": 25}
 
 
 def test_what_does_not_pair_is_not_annotated_and_listed(built):
@@ -151,16 +173,16 @@ def test_provenance_is_on_disk_and_names_every_file(built, tmp_path):
 
 def test_a_second_build_is_the_same(built, tmp_path):
     _, provenance = built
-    assert build_ewt5(tmp_path / "source", tmp_path / "again") == provenance
+    assert build_ewt(tmp_path / "source", tmp_path / "again") == provenance
 
 
 def test_incomplete_sources(tmp_path):
     with pytest.raises(InputError, match="propbank-release"):
-        build_ewt5(tmp_path, tmp_path / "out")
+        build_ewt(tmp_path, tmp_path / "out")
     lay_out(tmp_path / "source")
     (tmp_path / "source/UNER_English-EWT/en_ewt-ud-dev.iob2").unlink()
     with pytest.raises(InputError, match=r"en_ewt-ud-dev\.iob2: no such file"):
-        build_ewt5(tmp_path / "source", tmp_path / "out")
+        build_ewt(tmp_path / "source", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -169,13 +191,51 @@ def test_the_small_subset_needs_its_sentences(tmp_path):
     with pytest.raises(
         InputError, match=r"no sentence 'email-.*' of the small subset: take the pinned files"
     ):
-        build_ewt5(tmp_path / "source", tmp_path / "out", small=True)
+        build_ewt(tmp_path / "source", tmp_path / "out", small=True)
     assert not (tmp_path / "out").exists()
 
 
+def counted_in(path: Path) -> Counter[str]:
+    """What a file of UD holds, counted by its columns."""
+    counts: Counter[str] = Counter()
+    for block in path.read_text(encoding="utf8").strip().split("\n\n"):
+        rows = [line.split("\t") for line in block.split("\n") if re.match(r"\d+\t", line)]
+        counts["sentences"] += 1
+        counts["words"] += len(rows)
+        for _, form, lemma, upos, xpos, feats, _, relation, *_ in rows:
+            counts["other lemmas"] += form != lemma
+            counts["no lemmas"] += lemma == "_" != form
+            counts["features"] += 0 if feats == "_" else feats.count("|") + 1
+            counts["nouns"] += upos == "NOUN"
+            counts["NN"] += xpos == "NN"
+            counts["obj"] += relation == "obj"
+            counts["Case=Nom"] += "Case=Nom" in feats.split("|")
+        counts["characters"] += len(re.search(r"^# text = (.*)$", block, re.M)[1].rstrip(" "))
+    return counts
+
+
+def counted(sentences: list[Sentence]) -> Counter[str]:
+    """The same of sentences that were read."""
+    counts = Counter({"sentences": len(sentences), "words": sum(map(len, sentences))})
+    for sentence in sentences:
+        counts["characters"] += len(sentence.text)
+        counts["nouns"] += sentence.upos.count("NOUN")
+        counts["NN"] += sentence.tags.count("NN")
+        counts["obj"] += sentence.arcs.relations.count("obj")
+        counts["Case=Nom"] += sentence.layer("feats.Case").count("Nom")
+        columns = sentence.words, sentence.layer("lemmas"), sentence.layer("feats")
+        for form, lemma, bundle in zip(*columns, strict=True):
+            counts["other lemmas"] += form != lemma
+            counts["no lemmas"] += lemma == "_" != form
+            counts["features"] += 0 if bundle == "_" else bundle.count("|") + 1
+    return counts
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_real_corpus(upstream, tmp_path):
-    provenance = build_ewt5(upstream, tmp_path)
+    """In ten layers, which are the five and others."""
+    provenance = build_ewt(upstream, tmp_path, "ewt10")
     assert provenance["inputs_not_as_pinned"] == provenance["pinned_inputs_missing"] == []
     counts = provenance["counts"]
     assert {split: (c["sentences"], c["words"]) for split, c in counts.items()} == {
@@ -197,6 +257,8 @@ def test_the_real_corpus(upstream, tmp_path):
         "test": 2074,
     }
     splits = {split: read_jsonl(tmp_path / f"{split}.jsonl") for split in SPLITS}
+    for split, sentences in splits.items():
+        assert counted(sentences) == counted_in(upstream / f"UD_English-EWT/en_ewt-ud-{split}.conllu")
     agreeing = words = 0
     for sentences in splits.values():
         for sentence in sentences:

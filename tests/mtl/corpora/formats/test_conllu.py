@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.formats.conllu import NO_ENTITIES, NO_HEAD, read_conllu, to_conllu
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
-from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Layer, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
@@ -38,9 +39,11 @@ def test_words_tags_and_arcs(tmp_path):
         tags=("VV", "PP", "IN", "DT", "NN"),
         upos=("VERB", "PRON", "ADP", "DET", "NOUN"),
         arcs=Arcs((0, 1, 5, 5, 1), ("root", "obj", "case", "det", "obl:arg")),
+        named=(Layer("lemmas", ("ir", "nosotros", "a", "el", "mar")),),
         id="d-1",
     )
-    assert second == Sentence(words=("#",), tags=None, upos=("SYM",), arcs=None, id="a-0002")
+    lemmas = (Layer("lemmas", ("#",)),)
+    assert second == Sentence(words=("#",), tags=None, upos=("SYM",), arcs=None, named=lemmas, id="a-0002")
     assert read_conllu(path, column="upos")[0].tags == first.upos
 
 
@@ -77,6 +80,43 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
         read_conllu(path)
     assert str(error.value).startswith(f"{path}:{line}: ")
     assert what in str(error.value)
+
+
+def test_lemmas_and_features(tmp_path: Path) -> None:
+    """`_` is a lemma of `_`, and no features; features are in UD's order, whatever the file has."""
+    path = tmp_path / "a.conllu"
+    rest = "\t_\t_\t_\t_\n"
+    path.write_text(
+        f"1\t_\t_\tX\t_\tnumber=Sing|Abbr=Yes|Case=Nom{rest}2\tmil anni\tmil anno\tX\t_\t_{rest}\n"
+        f"1\tx\t_\tX\t_\t_{rest}\n1\tx\t_\t_\t_\t_{rest}"
+    )
+    first, second, third = read_conllu(path)
+    assert first.layer("lemmas") == ("_", "mil anno")
+    assert first.layer("feats") == ("Abbr=Yes|Case=Nom|number=Sing", "_")
+    assert first.layer("feats.Case") == ("Nom", "_")
+    assert (second.layers, second.layer("feats")) == (("upos", "feats"), ("_",))
+    assert third.layers == ()
+    path.write_text(f"1\tx\t_\tX\t_\t_{rest}")
+    assert read_conllu(path)[0].layers == ("upos",)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"lemmas": ("_", "a b"), "feats": ("Case=Nom|Number=Sing", "_")},
+        {"lemmas": ("_", "_"), "feats": ("_", "_")},
+        {"lemmas": ("x", "y"), "feats.Case": ("Nom", "_")},
+        {"lemmas": (Span(0, 1, "A"),), "feats": Arcs((0, 1), ("root", "dep"))},
+    ],
+)
+def test_lemmas_and_features_read_back(tmp_path: Path, layers: dict[str, object]) -> None:
+    """Also layers of these names that are something else."""
+    sentence = Sentence(("_", "a b"), id="1").with_layers(layers)
+    file = tmp_path / "a.conllu"
+    file.write_text(to_conllu(sentence), encoding="utf8")
+    assert read_conllu(file) == [sentence]
+    write_jsonl(tmp_path / "a.jsonl", [sentence])
+    assert read_jsonl(tmp_path / "a.jsonl") == [sentence]
 
 
 def test_a_sentence_with_words_without_a_head_has_no_arcs(tmp_path) -> None:

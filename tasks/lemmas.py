@@ -1,0 +1,71 @@
+"""A lemma per word: scripts that edit the form, learned as labels of words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mtl.tasks.lemma_scripts import SAME, lemma_of, scripts_of
+from mtl.tasks.ranges import Dropout, Size
+from mtl.tasks.sentence import LEMMAS, Sentence
+from mtl.tasks.task import Labels, Task
+
+if TYPE_CHECKING:
+    from mtl.tasks.decoders.decoder import Decoder
+    from mtl.tasks.metrics.metric import TaskMetric
+
+
+@dataclass(frozen=True)
+class Lemmas(Task):
+    """A lemma per word."""
+
+    kind: ClassVar[str] = "lemmas"
+    annotation: ClassVar[str] = "a label per word"
+    layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
+    layer: ClassVar[str] = LEMMAS
+    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
+    score: ClassVar[str] = "accuracy"
+    scores: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    dropout: Dropout = field(default=0.33, kw_only=True)
+    """Share of the word vectors' features dropped in training."""
+    min_count: Size = field(default=2, kw_only=True)
+    """How often a script must occur in training to be learned."""
+
+    def items(self, sentence: Sentence) -> Mapping[str, int]:
+        return {"lemmas": len(sentence)}
+
+    def labels(self, sentences: Iterable[Sentence]) -> Labels:
+        found: Counter[str | None] = Counter()
+        for sentence in sentences:
+            found.update(scripts_of(sentence.words, sentence.layer(self.layer)))
+        frequent = {edits for edits, count in found.items() if edits and count >= self.min_count}
+        return Labels(sorted(frequent | {SAME}))
+
+    def targets(self, sentence: Sentence, labels: Labels) -> Any:
+        from mtl.tasks.decoders.classifier import label_targets
+
+        lemmas = sentence.layer(self.layer)
+        if lemmas is None:
+            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
+        return label_targets([edits or "" for edits in scripts_of(sentence.words, lemmas)], labels)
+
+    def collate(self, targets: Sequence[Any], width: int) -> Any:
+        from mtl.tasks.decoders.classifier import collate_words
+
+        return collate_words(targets, width)
+
+    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+        from mtl.tasks.decoders.lemmas import LemmaDecoder
+
+        return LemmaDecoder(hidden, labels, self.dropout)
+
+    def metric(self) -> TaskMetric:
+        from mtl.tasks.metrics.lemma_accuracy import LemmaAccuracy
+
+        return LemmaAccuracy(self.layer)
+
+    def annotate(self, sentence: Sentence, annotation: tuple[tuple[str, ...], ...]) -> Sentence:
+        return sentence.with_layers({self.layer: tuple(map(lemma_of, sentence.words, annotation))})

@@ -1,0 +1,155 @@
+"""Lemmas: scripts, those that apply to a form, and accuracy."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+import torch
+
+from mtl.probes.measures.items import BY_KIND, Item
+from mtl.tasks.catalogue import KINDS, named_in
+from mtl.tasks.instance import instance
+from mtl.tasks.lemma_scripts import SAME, lemma_of, made, script, shortest_form
+from mtl.tasks.lemmas import Lemmas
+from mtl.tasks.sentence import Layer, Sentence, Span
+from mtl.tasks.task import UNKNOWN, Labels
+
+LETTERS = "abAB+¦-.;=,0ßİǅéſ _"
+
+
+def sentence(words: str, lemmas: str) -> Sentence:
+    return Sentence(tuple(words.split()), named=(Layer("lemmas", tuple(lemmas.split())),))
+
+
+SENTENCES = [
+    sentence("The studies is long", "the study be long"),
+    sentence("Bob studies flies", "Bob study fly"),
+    sentence("as in Rio", "_ in Rio"),
+]
+MASK = torch.tensor([[True] * 4, [True] * 3 + [False], [True] * 3 + [False]])
+
+
+@pytest.mark.parametrize(
+    ("form", "lemma", "edits"),
+    [
+        ("studies", "study", "L0;¦---+y"),
+        ("Studies", "study", "L0;¦---+y"),
+        ("The", "the", SAME),
+        ("Paris", "Paris", "U0,L1;¦"),
+        ("USA", "USA", "U0;¦"),
+        ("gegangen", "gehen", "L0;¦----+h.."),
+        ("undone", "do", "L0;--¦--"),
+        ("was", "be", "=be"),
+        ("McDonalds", "McDonald", "U0,L1,U2,L3;¦-"),
+    ],
+)
+def test_scripts(form: str, lemma: str, edits: str) -> None:
+    assert script(form, lemma) == edits
+    assert made(edits, form) == lemma
+
+
+def test_every_script_makes_its_lemma_and_applies_from_a_length_on() -> None:
+    rng = random.Random(0)
+    for _ in range(5000):
+        form, lemma = ("".join(rng.choices(LETTERS, k=rng.randint(1, 6))) for _ in range(2))
+        edits = script(form, lemma)
+        assert made(edits, form) == lemma
+        least = shortest_form(edits)
+        assert least <= len(form.lower())
+        assert made(edits, "x" * least)
+        if least > 1:
+            assert made(edits, "x" * (least - 1)) is None
+
+
+def test_edits_are_the_shortest() -> None:
+    """What is after a root is edited with as few drops and additions as a common subsequence leaves."""
+    for size in (1, 2, 3):
+        for part, target in product(map("".join, product("abc", repeat=size)), ("", "a", "ba", "cab")):
+            edits = script(f"zzzz{part}", f"zzzz{target}").partition("¦")[2]
+            root = next(n for n in range(len(part), -1, -1) if target.startswith(part[:n]))
+            common = _common(part[root:], target[root:])
+            assert sum(edits.count(operation) for operation in "-+") == len(part) + len(target) - 2 * (
+                root + common
+            )
+
+
+def _common(left: str, right: str) -> int:
+    if not left or not right:
+        return 0
+    if left[0] == right[0]:
+        return 1 + _common(left[1:], right[1:])
+    return max(_common(left[1:], right), _common(left, right[1:]))
+
+
+def test_rare_scripts_are_no_labels_and_a_word_without_lemma_has_no_target() -> None:
+    assert Lemmas().labels(SENTENCES).names == ("L0;¦", "L0;¦---+y", "U0,L1;¦")
+    labels = Lemmas(min_count=1).labels([*SENTENCES, Sentence(("x",))])
+    assert labels.names == ("=be", "L0;¦", "L0;¦---+y", "U0,L1;¦")
+    assert Lemmas(min_count=9).labels(SENTENCES).names == (SAME,)
+    batch = Lemmas().collate([Lemmas().targets(s, Lemmas().labels(SENTENCES)) for s in SENTENCES], 4)
+    assert batch.labels.tolist() == [[0, 1, UNKNOWN, 0], [2, 1, 1, UNKNOWN], [UNKNOWN, 0, 2, UNKNOWN]]
+    with pytest.raises(ValueError, match="no lemmas"):
+        Lemmas().targets(Sentence(("x",)), labels)
+
+
+def test_of_the_scripts_the_best_that_applies_is_taken() -> None:
+    rng = random.Random(1)
+    torch.manual_seed(0)
+    names = ("=be", "L0;¦", "L0;¦---+y", "L0;¦-", "U0;----¦", "L0;-¦-")
+    decoder = Lemmas().decoder(4, Labels(names))
+    words = [tuple("".join(rng.choices("abc", k=rng.randint(1, 7))) for _ in range(50)) for _ in range(2)]
+    scores = torch.randn(2, 50, len(names))
+    decoded = decoder.decode(scores, torch.ones(2, 50, dtype=torch.bool))
+    for row, (forms, scripts) in enumerate(zip(words, decoded, strict=True)):
+        for place, form in enumerate(forms):
+            ranked = [names[index] for index in scores[row, place].argsort(descending=True)]
+            expected = next(lemma for edits in ranked if (lemma := made(edits, form)) is not None)
+            assert lemma_of(form, scripts[place]) == expected
+    assert lemma_of("go", ["L0;¦---+y"]) == "go"
+
+
+def test_learns_decodes_and_scores_its_own_training_data() -> None:
+    torch.manual_seed(1)
+    task = Lemmas(dropout=0.0, min_count=1)
+    labels = task.labels(SENTENCES)
+    decoder = task.decoder(8, labels)
+    words = torch.randn(3, 4, 8)
+    batch = task.collate([task.targets(s, labels) for s in SENTENCES], 4)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        decoder.loss(decoder(words, MASK), batch, MASK).sum().backward()
+        optimizer.step()
+    with torch.inference_mode():
+        decoded = decoder.decode(decoder(words, MASK), MASK)
+    metric = task.metric()
+    metric.update(decoded, SENTENCES)
+    assert metric.compute() == {"accuracy": 100.0}
+    annotated = task.annotate(Sentence(SENTENCES[0].words), decoded[0])
+    assert annotated.layer("lemmas") == SENTENCES[0].layer("lemmas")
+
+
+def test_accuracy_is_that_of_lemmas_and_any_is_right_where_there_is_none() -> None:
+    """`be` by another script is right, too."""
+    metric = Lemmas().metric()
+    guess = ((SAME,), ("=study",), (SAME,), ("L0;-----¦", "=long"))
+    assert metric.sentence_counts([guess], SENTENCES[:1]).tolist() == [[3, 4]]
+    assert metric.sentence_counts([((SAME,),) * 3], SENTENCES[2:]).tolist() == [[2, 3]]
+    assert metric.sentence_counts([((SAME,),)], [Sentence(("x",))]).tolist() == [[0, 0]]
+    underscore = sentence("_ a", "_ b")
+    assert metric.sentence_counts([((SAME,),) * 2], [underscore]).tolist() == [[1, 2]]
+
+
+def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() -> None:
+    found = named_in([*SENTENCES, Sentence(("x",), named=(Layer("other", ("y",)),))])
+    assert {name: kind.kind for name, kind in found.items()} == {"lemmas": "lemmas", "other": "tags"}
+    spans = Sentence(("x",), named=(Layer("lemmas", (Span(0, 1, "A"),)),))
+    assert named_in([spans])["lemmas"].kind == "spans"
+    assert [*BY_KIND["lemmas"].items(SENTENCES[2])] == [Item(1, 2, SAME), Item(2, 3, "U0,L1;¦")]
+    assert [*BY_KIND["lemmas"].items(Sentence(("x",)))] == []
+    task = instance("roots", KINDS["lemmas"], "roots")()
+    named = SENTENCES[1].with_layers({"roots": SENTENCES[1].layer("lemmas"), "lemmas": None})
+    assert task.labels([named]).names == Lemmas().labels([SENTENCES[1]]).names
+    assert task.annotate(Sentence(("Flies",)), (("L0;¦---+y",),)).layer("roots") == ("fly",)
