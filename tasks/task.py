@@ -43,8 +43,9 @@ class Labels:
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
 
-    kind: ClassVar[str]
-    """What a configuration calls tasks of this sort; all of them have its decoder, loss and metric."""
+    kind: ClassVar[str] = ""
+    """What a configuration calls tasks of this sort; all of them have its decoder, loss and metric. Empty: a
+    sort of its own."""
     annotation: ClassVar[str] = ""
     """What it predicts of a sentence, as `annotation_of` calls it."""
     standard: ClassVar[str | None] = None
