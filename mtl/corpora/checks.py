@@ -19,7 +19,7 @@ from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 
-_ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "constituents": "constituent", "frames": "frame"}
+_ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "graph": "arc", "constituents": "constituent", "frames": "frame"}
 """What the annotations of a kind are called."""
 _SPANS = ("spans", "constituents", "frames")
 """Kinds whose items are also found, so that one label is enough."""
@@ -185,7 +185,7 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
     """Words whose label is `_`, which in most formats says that there is none."""
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
-            if task.kind not in ("tags", "tree"):
+            if task.kind not in ("tags", "tree", "graph"):
                 continue
             labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
             if labels["_"]:
@@ -301,6 +301,8 @@ def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
         yield from (label for _, _, label in value)
     elif task.kind == "tree":
         yield from value.relations
+    elif task.kind == "graph":
+        yield from (arc.label for arc in value.arcs)
     elif task.kind == "constituents":
         yield from (label for _, _, label in constituents(value))
     elif task.kind == "frames":

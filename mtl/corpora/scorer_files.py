@@ -12,6 +12,7 @@ from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell, lines
 from mtl.corpora.formats.conll2005 import to_props
 from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.iob import to_bio
 from mtl.corpora.formats.treebank import IN_BRACKETS
 from mtl.corpora.scorer_limits import EVALB_WORD, LIMITS
@@ -19,7 +20,7 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.frames import without_verb
-from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.sentence import Arcs, Frame, Sentence
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
@@ -159,6 +160,14 @@ def _dependencies(sentence: Sentence) -> str:
     return to_conllu(replace(sentence, words=words, text="", entities=None, tree=None, frames=None))
 
 
+def _graphs(sentence: Sentence) -> str:
+    """The graph in DEPS; its evaluation also asks for a tree, here one that says nothing."""
+    words = tuple(map(cell, sentence.words))
+    others = len(words) - 1
+    tree = Arcs((0, *[1] * others), ("root", *["dep"] * others))
+    return to_conllu(Sentence(words, arcs=tree, id=sentence.id).with_layers({DEPS: sentence.layer(DEPS)}))
+
+
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
     """One tree on a line, with the gold's words and preterminals, by which EVALB deletes punctuation."""
     assert gold.tree is not None
@@ -215,6 +224,10 @@ _FORMATS: dict[str, dict[str, _Writer]] = {
     "arcs": {
         "gold.conllu": lambda gold, _: _dependencies(gold),
         "pred.conllu": lambda _, predicted: _dependencies(predicted),
+    },
+    DEPS: {
+        "gold.conllu": lambda gold, _: _graphs(gold),
+        "pred.conllu": lambda _, predicted: _graphs(predicted),
     },
     "tree": {
         "gold.mrg": lambda gold, _: _brackets(gold, gold),

@@ -124,6 +124,13 @@ def arcs(sentence: Sentence) -> Iterator[Item]:
             yield Item(word, word + 1, relation, head - 1)
 
 
+def graph_arcs(sentence: Sentence) -> Iterator[Item]:
+    """Every arc of a graph: its dependent, anchored at its head. A word with several heads is several items."""
+    graph = sentence.layer("deps")
+    for dependent, head, label in () if graph is None else graph.arcs:
+        yield Item(dependent - 1, dependent, label, head - 1)
+
+
 def arguments(sentence: Sentence) -> Iterator[Item]:
     """Every argument, anchored at its predicate; V (the predicate itself) is no argument."""
     for frame in sentence.frames or ():
@@ -161,6 +168,7 @@ BY_KIND: Mapping[str, ProbeTarget] = {
     "tags": ProbeTarget(tags, "clustering"),
     "spans": ProbeTarget(entities, "clustering"),
     "tree": ProbeTarget(arcs, "attention", root=True),
+    "graph": ProbeTarget(graph_arcs, "attention", root=True),
     "constituents": ProbeTarget(lowest_constituents, "clustering"),
     "frames": ProbeTarget(arguments, "attention"),
 }

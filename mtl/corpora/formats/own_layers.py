@@ -10,7 +10,7 @@ Everything counts words from 1, as the file does, and a span has its first and i
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
 
 Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
-exclusive. MISC has `NER=B-PER` and `SpaceAfter=No`.
+exclusive; the graph of the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and `SpaceAfter=No`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Line, cell
+from mtl.corpora.formats.enhanced import DEPS, deps_of
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, layer_to_json, letters, tree_from
 from mtl.corpora.formats.lines import number_of
@@ -63,7 +64,10 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
     for task, label in sentence.labels or ():
         yield f"# {task if task in _TASKS else f'label {task}'} = {cell(str(label))}"
+    in_column = (DEPS,) if deps_of(sentence) else ()
     for name, value in sentence.named or ():
+        if name in in_column:
+            continue
         yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
         yield f"# second = {sentence.second + 1}"
@@ -123,15 +127,16 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
     found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
     changes: dict[str, Any] = {}
     labels: list[Label] = []
-    named: list[Layer] = []
+    named = dict(sentence.named or ())
     for line, comment in comments:
         if match := _NAMED.match(comment):
             try:
                 if match[1] == "label":
                     labels.append(Label(match[2], _number_or_text(match[3])))
+                elif match[2] in named:
+                    raise ValueError(f"the sentence has a layer '{match[2]}' before it")
                 else:
-                    value = layer_from_json(match[2], json.loads(match[3]), sentence.words)
-                    named.append(Layer(match[2], value))
+                    named[match[2]] = layer_from_json(match[2], json.loads(match[3]), sentence.words)
             except (ValueError, TypeError, RecursionError) as error:
                 what = f"the comment '# {match[1]} {match[2]}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)
@@ -145,8 +150,8 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
             what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
             return sentence, (line, what)
     labels.sort()
-    named.sort(key=lambda layer: layer.name)
-    return replace(sentence, **changes, labels=tuple(labels) or None, named=tuple(named) or None), None
+    layers = tuple(Layer(name, named[name]) for name in sorted(named)) or None
+    return replace(sentence, **changes, labels=tuple(labels) or None, named=layers), None
 
 
 def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
