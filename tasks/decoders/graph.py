@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.biaffine import Biaffine, Mlp
+from mtl.tasks.biaffine import Biaffine, DiagonalBiaffine, Mlp
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.reachable import with_all_reached
 from mtl.tasks.sentence import Arc, Graph
@@ -93,7 +93,7 @@ class GraphDecoder(Decoder):
         self.mlp = Mlp(hidden, sum(self.widths), dropout)
         self.arc = Biaffine(arc_dim, 1)
         nn.init.constant_(self.arc.get_parameter("bias"), _RARE)
-        self.label = Biaffine(label_dim, len(labels))
+        self.label = DiagonalBiaffine(label_dim, len(labels))
         of_root = [name.partition(">")[0].partition(":")[0] == "root" for name in labels.names]
         self.register_buffer("of_root", torch.tensor(of_root, dtype=torch.bool), persistent=False)
 
@@ -173,5 +173,5 @@ class GraphDecoder(Decoder):
         dependents: Int[Tensor, " arc"],
         heads: Int[Tensor, " arc"],
     ) -> Float[Tensor, "arc label"]:
-        labels = self.label.pairs(scores.dependents[rows, dependents], scores.heads[rows, heads])
+        labels = self.label(scores.dependents[rows, dependents], scores.heads[rows, heads])
         return labels.to(torch.promote_types(labels.dtype, torch.float32))
