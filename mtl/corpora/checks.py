@@ -21,7 +21,7 @@ Splits = Mapping[str, Sequence[Sentence]]
 
 _ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "graph": "arc", "constituents": "constituent", "frames": "frame"}
 """What the annotations of a kind are called."""
-_SPANS = ("spans", "constituents", "frames")
+_SPANS = ("spans", "graph", "constituents", "frames")
 """Kinds whose items are also found, so that one label is enough."""
 _SHOWN = 5
 _INDEXED = re.compile(r"[0-9]+=.")
