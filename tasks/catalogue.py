@@ -32,7 +32,9 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
 _ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("tasks"))
 """Those of packages beside the core (`mtl.registries`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
-KINDS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (Tags, Ner, Dep, Graphs, Con, Srl, Classify, Regress)}
+KINDS: Mapping[str, type[Task]] = {
+    kind.kind: kind for kind in (Tags, Ner, Dep, Graphs, Con, Srl, Classify, Regress)
+}
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task by name; a task whose `layers` are empty reads the words alone."""

@@ -36,7 +36,7 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Labelled arcs, any number per word; they are kept in order, and `ValueError` is raised for one twice."""
+    """Labelled arcs, any number per word, in order; raises `ValueError` for an arc that is there twice."""
 
     arcs: tuple[Arc, ...]
 

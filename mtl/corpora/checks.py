@@ -19,7 +19,14 @@ from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 
-_ITEMS = {"tags": "tag", "spans": "entity", "tree": "arc", "graph": "arc", "constituents": "constituent", "frames": "frame"}
+_ITEMS = {
+    "tags": "tag",
+    "spans": "entity",
+    "tree": "arc",
+    "graph": "arc",
+    "constituents": "constituent",
+    "frames": "frame",
+}
 """What the annotations of a kind are called."""
 _SPANS = ("spans", "graph", "constituents", "frames")
 """Kinds whose items are also found, so that one label is enough."""

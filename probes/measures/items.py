@@ -125,7 +125,7 @@ def arcs(sentence: Sentence) -> Iterator[Item]:
 
 
 def graph_arcs(sentence: Sentence) -> Iterator[Item]:
-    """Every arc of a graph: its dependent, anchored at its head. A word with several heads is several items."""
+    """Every arc of a graph: its dependent, anchored at its head; several for a word with several heads."""
     graph = sentence.layer("deps")
     for dependent, head, label in () if graph is None else graph.arcs:
         yield Item(dependent - 1, dependent, label, head - 1)

@@ -41,7 +41,7 @@ CORPUS = (
     ),
     Sentence(("x", "y", "z")),
 )
-"""The last sentence is not annotated at all, the second not in every layer; in graphs a word has two heads."""
+"""The last sentence is not annotated at all, the second not in every layer."""
 
 Matrices = list[Tensor]
 """Per sentence attention at word level, layer x head x from x to: first special token, words, final one."""

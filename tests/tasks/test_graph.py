@@ -95,9 +95,7 @@ def test_decoding_is_that_of_pairs_one_by_one(connected: bool, bias: float, seed
             expected.add(max(ways, key=lambda pair: arcs[pair[0]][pair[1]]))
         assert {(d - 1, h) for d, h, _ in graph.arcs} == expected
         for d, h, label in graph.arcs:
-            allowed = [
-                name for name in LABELS.names if not connected or (name == "root") == (h == 0)
-            ]
+            allowed = [name for name in LABELS.names if not connected or (name == "root") == (h == 0)]
             best = max(allowed, key=lambda name: of_labels[row, d - 1, h, LABELS.index(name)].item())
             assert label == best
 
@@ -153,9 +151,7 @@ def test_unseen_labels_are_left_out_of_the_loss_and_of_the_score() -> None:
     assert (batch.labels == UNKNOWN).sum() == 6
     arcs_alone = _decoder(Graphs(arc_dim=6, label_dim=5, dropout=0.0, interpolation=0.0), few)
     # Of one label, nothing is to be learnt.
-    torch.testing.assert_close(
-        decoder.loss(scores, batch, MASK), 0.7 * arcs_alone.loss(scores, batch, MASK)
-    )
+    torch.testing.assert_close(decoder.loss(scores, batch, MASK), 0.7 * arcs_alone.loss(scores, batch, MASK))
     assert decoder.structure_score(scores, batch, MASK).items.tolist() == [4, 0, 5]
 
 

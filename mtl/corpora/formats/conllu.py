@@ -267,9 +267,9 @@ def to_conllu(sentence: Sentence) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
     `# text` is the sentence's text, or its words with blanks between them where that is not known. The column
-    DEPS has the layer `deps` where that is a graph that it can hold. Layers without a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a
-    column become `_`; other white space does in labels only. Raises `InputError` where entities overlap,
-    which BIO cannot hold.
+    DEPS has the layer `deps` where that is a graph that it can hold. Layers without a column are in comments
+    and MISC (`own_layers`). Tabs, line ends and control characters in a column become `_`; other white space
+    does in labels only. Raises `InputError` where entities overlap, which BIO cannot hold.
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
