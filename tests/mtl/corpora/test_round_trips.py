@@ -96,6 +96,7 @@ def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder:
             upos=("X",) * len(sentence),
             arcs=Arcs(sentence.arcs.heads, ("root", *["obl:arg"] * (len(sentence) - 1))),
             tags=None,
+            named=None,
         )
         for sentence in hostile_sentences(7, words=words)
         if sentence.arcs is not None
