@@ -30,7 +30,7 @@ class Graphs(Task):
 
     arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""
-    label_dim: Size = 128
+    label_dim: Size = 256
     """Size of the vectors that labels are scored from."""
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
