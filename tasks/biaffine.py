@@ -72,3 +72,22 @@ class Biaffine(nn.Module):
         # x W + v, for all labels in one product; its product with y is x W y + v y
         weight = self.weight.transpose(1, 2).flatten(0, 1)
         return functional.linear(left, weight, None if self.of_right is None else self.of_right.flatten())
+
+
+class DiagonalBiaffine(nn.Module):
+    """A bilinear form per label with a diagonal matrix D: x D y + v x + w y + b, at given pairs.
+
+    Dozat and Manning (2018) offer it in the place of full matrices: it costs less by the size of the inputs,
+    and so suits hundreds of labels. Weights start at zero, so that all labels start out equally probable.
+    """
+
+    def __init__(self, inputs: int, labels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * inputs, labels)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(
+        self, left: Float[Tensor, "pair inputs"], right: Float[Tensor, "pair inputs"]
+    ) -> Float[Tensor, "pair label"]:
+        return self.linear(torch.cat([left * right, left, right], 1))

@@ -10,6 +10,7 @@ from mtl.tasks.classify import Classify
 from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
+from mtl.tasks.graph import Graphs
 from mtl.tasks.instance import instance
 from mtl.tasks.lemmas import Lemmas
 from mtl.tasks.ner import Ner
@@ -33,7 +34,7 @@ _ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("t
 """Those of packages beside the core (`mtl.registries`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
 KINDS: Mapping[str, type[Task]] = {
-    kind.kind: kind for kind in (Tags, Ner, Dep, Con, Srl, Lemmas, Classify, Regress)
+    kind.kind: kind for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Classify, Regress)
 }
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}

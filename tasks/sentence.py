@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from mtl.tasks.tree import Tree
@@ -24,6 +25,28 @@ class Arcs:
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
+
+
+class Arc(NamedTuple):
+    """One arc of a graph, between words counted from 1; a head of 0 is the root."""
+
+    dependent: int
+    head: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Labelled arcs, any number per word, in order; raises `ValueError` for an arc that is there twice."""
+
+    arcs: tuple[Arc, ...]
+
+    def __post_init__(self) -> None:
+        arcs = sorted(self.arcs)
+        for arc, following in pairwise(arcs):
+            if arc == following:
+                raise ValueError(f"the arc {list(arc)} occurs twice in a graph; write it once")
+        object.__setattr__(self, "arcs", tuple(arcs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +169,8 @@ def annotation_of(value: Any) -> str:
         return "a number"
     if isinstance(value, Arcs):
         return "a dependency tree"
+    if isinstance(value, Graph):
+        return "a graph"
     if isinstance(value, Tree):
         return "a tree of constituents"
     first = value[0] if value else None

@@ -24,11 +24,12 @@ _ITEMS = {
     "lemmas": "lemma",
     "spans": "entity",
     "tree": "arc",
+    "graph": "arc",
     "constituents": "constituent",
     "frames": "frame",
 }
 """What the annotations of a kind are called."""
-_SPANS = ("spans", "constituents", "frames")
+_SPANS = ("spans", "graph", "constituents", "frames")
 """Kinds whose items are also found, so that one label is enough."""
 _SHOWN = 5
 _INDEXED = re.compile(r"[0-9]+=.")
@@ -192,7 +193,7 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
     """Words whose label is `_`, which in most formats says that there is none; among features it is one."""
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
-            if task.kind not in ("tags", "tree") or bundles_of(task.layer) == FEATS:
+            if task.kind not in ("tags", "tree", "graph") or bundles_of(task.layer) == FEATS:
                 continue
             labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
             if labels["_"]:
@@ -308,6 +309,8 @@ def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
         yield from (label for _, _, label in value)
     elif task.kind == "tree":
         yield from value.relations
+    elif task.kind == "graph":
+        yield from (arc.label for arc in value.arcs)
     elif task.kind == "constituents":
         yield from (label for _, _, label in constituents(value))
     elif task.kind == "frames":

@@ -6,6 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from io import StringIO
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree as Branch
 
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.sentence import Arcs, Frame, Sentence
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence
 from mtl.tasks.tree import Tree
 
 _WIDE = 10_000
@@ -27,9 +29,9 @@ def picture(sentence: Sentence) -> str:
 
     Words with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), entities in
     brackets; arcs as a tree from the root down, each word with its number and relation; constituents as a
-    tree, the lowest in bracket notation; a line per frame; a label of the whole sentence as `layer: label`.
-    The sentences of a pair have a line each. A layer in which nothing was found is `none`.
-    Control characters are shown as escapes.
+    tree, the lowest in bracket notation; a line per frame, and per word that has heads in a graph; a label of
+    the whole sentence as `layer: label`. The sentences of a pair have a line each. A layer in which nothing
+    was found is `none`. Control characters are shown as escapes.
     """
     words = [_visible(word) for word in sentence.words]
     parts = [_line(sentence, words)]
@@ -57,6 +59,8 @@ def _named(words: Sequence[str], value: Any) -> str:
         return _drawn(_arcs(words, value))
     if isinstance(value, Tree):
         return _drawn(_constituents(value))
+    if isinstance(value, Graph):
+        return "\n".join(["", *_graph(words, value)]) if value.arcs else "none"
     if not value:
         return "none"
     if isinstance(value[0], Frame):
@@ -97,6 +101,18 @@ def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:
             label = Text(f"{words[number - 1]} ({number}) {arcs.relations[number - 1]}")
             stack.append((branch.add(label), number))
     return root
+
+
+def _graph(words: Sequence[str], graph: Graph) -> list[str]:
+    """A line for each word that has heads: the labels, and the heads with their numbers."""
+    lines = []
+    for number, arcs in groupby(graph.arcs, attrgetter("dependent")):
+        heads = [
+            f"{_visible(label)} {words[head - 1]} ({head})" if head else f"{_visible(label)} (0)"
+            for _, head, label in arcs
+        ]
+        lines.append(f"  {words[number - 1]} ({number}): {', '.join(heads)}")
+    return lines
 
 
 def _constituents(tree: Tree) -> Branch:

@@ -12,6 +12,7 @@ from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell, lines
 from mtl.corpora.formats.conll2005 import to_props
 from mtl.corpora.formats.conllu import to_conllu
+from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.iob import to_bio
 from mtl.corpora.formats.treebank import IN_BRACKETS
 from mtl.corpora.scorer_limits import EVALB_WORD, LIMITS
@@ -27,7 +28,7 @@ from mtl.tasks.tree import Tree
 
 UNIVERSAL = "ud"
 """What the names of the two files for the evaluator of Universal Dependencies begin with."""
-_COLUMNS = ("upos", "tags", FEATS, LEMMAS, "arcs")
+_COLUMNS = ("upos", "tags", FEATS, LEMMAS, "arcs", DEPS)
 """The layers of these files."""
 
 
@@ -226,6 +227,14 @@ def _dependencies(sentence: Sentence) -> str:
     return to_conllu(replace(sentence, words=words, text="").with_layers(others))
 
 
+def _graphs(sentence: Sentence) -> str:
+    """The graph in DEPS; its evaluation also asks for a tree, here one that says nothing."""
+    words = tuple(map(cell, sentence.words))
+    others = len(words) - 1
+    tree = Arcs((0, *[1] * others), ("root", *["dep"] * others))
+    return to_conllu(Sentence(words, arcs=tree, id=sentence.id).with_layers({DEPS: sentence.layer(DEPS)}))
+
+
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
     """One tree on a line, with the gold's words and preterminals, by which EVALB deletes punctuation."""
     assert gold.tree is not None
@@ -283,6 +292,10 @@ _FORMATS: dict[str, dict[str, _Writer]] = {
     "arcs": {
         "gold.conllu": lambda gold, _: _dependencies(gold),
         "pred.conllu": lambda _, predicted: _dependencies(predicted),
+    },
+    DEPS: {
+        "gold.conllu": lambda gold, _: _graphs(gold),
+        "pred.conllu": lambda _, predicted: _graphs(predicted),
     },
     "tree": {
         "gold.mrg": lambda gold, _: _brackets(gold, gold),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from mtl.corpora.formats.enhanced import DEPS
 from mtl.tasks.sentence import Arcs, Sentence
 
 EVALB_WORD = 90
@@ -45,6 +46,10 @@ def _beyond_conll2018(pair: tuple[Sentence, Sentence], _: Sequence[str]) -> bool
     return any(sentence.arcs is not None and _depth(sentence.arcs) > _CONLL2018_DEPTH for sentence in pair)
 
 
+def _beyond_deps(pair: tuple[Sentence, Sentence], _: Sequence[str]) -> bool:
+    return any("|" in arc.label for sentence in pair for arc in sentence.layer(DEPS).arcs)
+
+
 def _depth(arcs: Arcs) -> int:
     """The most arcs between a word and the root, of arcs that are a tree."""
     depths = [0] * (len(arcs.heads) + 1)
@@ -64,6 +69,7 @@ LIMITS = {
         f"{_EVALB_LINE - 1:,} bytes, or {_EVALB_LABEL} bytes of a label)",
         _beyond_evalb,
     ),
+    DEPS: Limit("sentences with '|' in a label, which the column DEPS cannot hold", _beyond_deps),
     "arcs": Limit(
         f"sentences that the CoNLL 2018 scorer cannot score (more than {_CONLL2018_DEPTH} arcs from a word "
         "to the root)",

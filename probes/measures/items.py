@@ -132,6 +132,13 @@ def arcs(sentence: Sentence) -> Iterator[Item]:
             yield Item(word, word + 1, relation, head - 1)
 
 
+def graph_arcs(sentence: Sentence) -> Iterator[Item]:
+    """Every arc of a graph: its dependent, anchored at its head; several for a word with several heads."""
+    graph = sentence.layer("deps")
+    for dependent, head, label in () if graph is None else graph.arcs:
+        yield Item(dependent - 1, dependent, label, head - 1)
+
+
 def arguments(sentence: Sentence) -> Iterator[Item]:
     """Every argument, anchored at its predicate; V (the predicate itself) is no argument."""
     for frame in sentence.frames or ():
@@ -177,6 +184,7 @@ BY_KIND: Mapping[str, ProbeTarget] = {
     "lemmas": ProbeTarget(scripts, "clustering"),
     "spans": ProbeTarget(entities, "clustering"),
     "tree": ProbeTarget(arcs, "attention", root=True),
+    "graph": ProbeTarget(graph_arcs, "attention", root=True),
     "constituents": ProbeTarget(lowest_constituents, "clustering"),
     "frames": ProbeTarget(arguments, "attention"),
     "class": ProbeTarget(classes, "clustering"),

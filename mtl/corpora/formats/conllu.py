@@ -1,4 +1,5 @@
-"""CoNLL-U: lemmas, tags, features and basic dependencies (https://universaldependencies.org/format.html).
+"""CoNLL-U: lemmas, tags, features, dependencies basic and enhanced
+(https://universaldependencies.org/format.html).
 
 Other layers are read where this program wrote them (`own_layers`).
 """
@@ -21,6 +22,7 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     sentence_id,
 )
+from mtl.corpora.formats.enhanced import DEPS, EMPTY, NodeArc, collapsed, deps_of, node_arcs
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed, name_of
 from mtl.corpora.formats.own_layers import (
@@ -32,7 +34,7 @@ from mtl.corpora.formats.own_layers import (
     with_own_layers,
 )
 from mtl.errors import InputError, counted
-from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Sentence, Span, in_order
+from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Graph, Sentence, Span, in_order
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
@@ -53,12 +55,14 @@ def read_conllu(
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
-    LEMMA and FEATS are the layers `lemmas` and `feats`, features in UD's order. Multiword ranges and empty
-    nodes are no words here and are left out. A column that holds nothing but `_` in a sentence is not
-    annotated there, nor are the arcs of a sentence of which some words have no head (UD allows it for no
-    word), with a note. In FEATS `_` is a value, too: no feature. Where a file has features, they are
-    annotated in each of its sentences with lemmas or tags. CoNLL-U Plus (`.conllup`, `.cupt`) names its
-    columns in the comment `# global.columns`; what it has no column for is not annotated.
+    LEMMA and FEATS are the layers `lemmas` and `feats`, features in UD's order; DEPS is the layer `deps`, a
+    graph. Multiword ranges and empty nodes are no words here and are left out; in graphs an arc stands for
+    each path over empty nodes (`mtl.corpora.formats.enhanced`), with a note for each of these nodes. A column
+    that holds nothing but `_` in a sentence is not annotated there, nor are the arcs of a sentence of which
+    some words have no head (UD allows it for no word), with a note. In FEATS `_` is a value, too: no feature.
+    Where a file has features, they are annotated in each of its sentences with lemmas or tags. CoNLL-U Plus
+    (`.conllup`, `.cupt`) names its columns in the comment `# global.columns`; what it has no column for is
+    not annotated.
 
     Args:
         path: The file.
@@ -69,8 +73,8 @@ def read_conllu(
             sentence has tags on some of its words only, the file's other words are O.
 
     Raises:
-        InputError: with the line, for what breaks the format, arcs that are no tree, and tags of entities
-            that fit no scheme.
+        InputError: with the line, for what breaks the format, arcs that are no tree, DEPS that are no
+            `HEAD:LABEL|…`, and tags of entities that fit no scheme.
     """
     names: tuple[str, ...] = _STANDARD
     blocks: list[_Words] = []
@@ -112,6 +116,7 @@ class _Words:
     def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
         self.path, self.comments, self.names = path, block.comments, names
         self.rows: list[Row] = []
+        self.empty_nodes: dict[str, Row] = {}
         last = 0  # the word that the latest range ends with
         self.empty = (0, 0)  # the word before the latest empty node, and the node's number
         for row in block.rows:
@@ -120,7 +125,7 @@ class _Words:
                 raise malformed(path, row.line, what if names is _STANDARD else f"{what} (# global.columns)")
             index = row.fields[names.index("ID")] if "ID" in names else str(len(self.rows) + 1)
             if no_word := _NO_WORD.fullmatch(index):
-                last = self._no_word(row.line, no_word, last)
+                last = self._no_word(row, no_word, last)
                 continue
             if index != str(len(self.rows) + 1):
                 raise malformed(path, row.line, f"word id '{index}' where {len(self.rows) + 1} is expected")
@@ -131,20 +136,21 @@ class _Words:
             what = f"a multiword range ends with word {last}, and the sentence has {len(self.rows)} words"
             raise malformed(path, block.rows[-1].line, what)
 
-    def _no_word(self, line: int, index: re.Match[str], last: int) -> int:
+    def _no_word(self, row: Row, index: re.Match[str], last: int) -> int:
         """The word that the latest range ends with; raises `InputError` for a row out of its place."""
         first, end, here = int(index[1][:9]), int(index[3][:9]), len(self.rows)
         if index[2] == ".":
             if first != here:
-                raise malformed(self.path, line, f"the empty node '{index[0]}' stands behind word {here}")
+                raise malformed(self.path, row.line, f"the empty node '{index[0]}' stands behind word {here}")
             if (first, end) <= self.empty:
                 what = f"the empty node '{index[0]}' behind '{self.empty[0]}.{self.empty[1]}'"
-                raise malformed(self.path, line, what)
+                raise malformed(self.path, row.line, what)
             self.empty = (first, end)
+            self.empty_nodes[index[0]] = row
             return last
         if first != here + 1 or end < first or first <= last:
             what = f"the multiword range '{index[0]}' where one from {max(here, last) + 1} on is expected"
-            raise malformed(self.path, line, what)
+            raise malformed(self.path, row.line, what)
         return end
 
     @property
@@ -173,8 +179,9 @@ def _sentence(
     path: Path, words: _Words, column: str, roots: str, entities: _Entities, featured: bool, fallback: str
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
+    deps = _deps(words)
     upos = words.annotated("UPOS")
-    named = {LEMMAS: words.annotated("LEMMA"), FEATS: _features(words, featured)}
+    named = {LEMMAS: words.annotated("LEMMA"), FEATS: _features(words, featured), DEPS: deps}
     sentence = Sentence(
         words=tuple(words.column("FORM") or ()),
         tags=words.annotated("XPOS") if column == "xpos" else upos,
@@ -182,7 +189,7 @@ def _sentence(
         entities=entities.spans,
         arcs=arcs,
         id=sentence_id(path, words.block) or fallback,
-        notes=(*notes, *entities.notes),
+        notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
     ).with_layers(named)
     sentence, problem = with_own_layers(sentence, words.comments)
     if problem is not None:
@@ -215,6 +222,24 @@ def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, tuple[str, ...]]:
         for number in others:
             heads[number] = first + 1
     return Arcs(tuple(heads), tuple(relations)), (ATTACHED,) * len(others) if roots == "attach" else ()
+
+
+def _deps(words: _Words) -> Graph | None:
+    """The graph of the column DEPS."""
+    if words.annotated("DEPS") is None:
+        return None
+    column = words.names.index("DEPS")
+    nodes = {str(number): row for number, row in enumerate(words.rows, start=1)} | words.empty_nodes
+    arcs: list[NodeArc] = []
+    for node, row in nodes.items():
+        try:
+            arcs += node_arcs(node, row.fields[column], nodes)
+        except ValueError as error:
+            raise malformed(words.path, row.line, str(error)) from error
+    try:
+        return collapsed(arcs)
+    except ValueError as error:
+        raise malformed(words.path, words.rows[0].line, str(error)) from error
 
 
 def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[_Entities]:
@@ -259,10 +284,10 @@ def _entity_tags(words: _Words, key: str) -> list[str | None]:
 def to_conllu(sentence: Sentence) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
-    `# text` is the sentence's text, or its words with blanks between them where that is not known. Layers
-    without a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a
-    column become `_`; other white space does in labels only. Raises `InputError` where entities overlap,
-    which BIO cannot hold.
+    `# text` is the sentence's text, or its words with blanks between them where that is not known. The column
+    DEPS has the layer `deps` where that is a graph that it can hold. Layers without a column are in comments
+    and MISC (`own_layers`). Tabs, line ends and control characters in a column become `_`; other white space
+    does in labels only. Raises `InputError` where entities overlap, which BIO cannot hold.
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
@@ -279,7 +304,7 @@ def to_conllu(sentence: Sentence) -> str:
         [cell(in_order(bundle)) for bundle in in_column(sentence, FEATS) or empty],
         empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
         empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
-        empty,
+        deps_of(sentence) or empty,
         misc_of(sentence),
     )
     return lines([*comments, *("\t".join(row) for row in zip(*columns, strict=True))])

@@ -16,7 +16,7 @@ from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_bracke
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
-from mtl.tasks.sentence import FIELDS, ON_WORDS, Arcs, Frame, Label, Layer, Sentence, Span
+from mtl.tasks.sentence import FIELDS, ON_WORDS, Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
@@ -104,6 +104,8 @@ def layer_to_json(value: Any) -> Any:
     """A layer as JSON, whose shape says what it is."""
     if isinstance(value, Arcs):
         return {"heads": value.heads, "relations": value.relations}
+    if isinstance(value, Graph):
+        return {"arcs": value.arcs}
     if isinstance(value, Tree):
         return to_brackets(value)
     if isinstance(value, tuple) and value and isinstance(value[0], Frame):
@@ -134,7 +136,7 @@ def layer_from_json(name: str, value: Any, words: tuple[str, ...]) -> Any:
     if isinstance(value, str):
         return tree_from(value, words)
     if isinstance(value, dict):
-        return _arcs(value, words)
+        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words)
     if isinstance(value, list) and value and isinstance(value[0], str):
         return _strings({name: value}, name, words)
     if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -236,6 +238,19 @@ def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
         raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
     return Arcs(tuple(heads), relations)
+
+
+def _graph(value: dict[str, Any], name: str, words: tuple[str, ...]) -> Graph:
+    if not isinstance(value["arcs"], list):
+        raise ValueError(f"'{name}': the 'arcs' of a graph must be a list of [dependent, head, label]")
+    arcs = []
+    for arc in value["arcs"]:
+        if not isinstance(arc, list) or list(map(type, arc)) != [int, int, str]:
+            raise ValueError(f"'{name}' holds {arc!r}; an arc is [dependent, head, label]")
+        if not 0 < arc[0] <= len(words) or not 0 <= arc[1] <= len(words):
+            raise ValueError(f"'{name}' holds {arc!r}; words are 1 to {len(words)}, and the root is 0")
+        arcs.append(Arc(*arc))
+    return Graph(tuple(arcs))
 
 
 def tree_from(value: Any, words: tuple[str, ...]) -> Tree:

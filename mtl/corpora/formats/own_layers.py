@@ -10,7 +10,7 @@ Everything counts words from 1, as the file does, and a span has its first and i
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
 
 Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
-exclusive. MISC has `NER=B-PER` and `SpaceAfter=No`.
+exclusive; the graph of the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and `SpaceAfter=No`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Line, cell
+from mtl.corpora.formats.enhanced import DEPS, deps_of
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, layer_to_json, letters, tree_from
 from mtl.corpora.formats.lines import number_of
@@ -63,8 +64,9 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
     for task, label in sentence.labels or ():
         yield f"# {task if task in _TASKS else f'label {task}'} = {cell(str(label))}"
+    in_deps = deps_of(sentence) is not None
     for name, value in sentence.named or ():
-        if name in _WITH_COLUMN and in_column(sentence, name):
+        if (name in _WITH_COLUMN and in_column(sentence, name)) or (name == DEPS and in_deps):
             continue
         yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
@@ -138,6 +140,8 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
             try:
                 if match[1] == "label":
                     labels.append(Label(match[2], _number_or_text(match[3])))
+                elif match[2] in named:
+                    raise ValueError(f"the sentence has a layer '{match[2]}' before it")
                 else:
                     named[match[2]] = layer_from_json(match[2], json.loads(match[3]), sentence.words)
             except (ValueError, TypeError, RecursionError) as error:

@@ -11,7 +11,7 @@ from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.classify import Classify
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import ON_WORDS, Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.sentence import ON_WORDS, Arcs, Frame, Graph, Label, Sentence, Span
 from mtl.tasks.translate import Translate
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -30,10 +30,11 @@ def fault(sentence: Sentence) -> Fault | None:
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
     are allowed, and in a label per word in a layer with a name of its own: lemmas have the words'. Other
-    labels, but for translations, hold no white space. A label of a whole sentence is one
-    that its task allows; a pair has no other labels. Arcs form a tree with one root. Overlapping entities,
-    overlapping arguments and several frames at one predicate are no faults: tasks leave out what they cannot
-    represent, and count it.
+    labels, but for translations, hold no white space. A label of a whole sentence is one that its task
+    allows; a pair has no other labels. Arcs form a tree with one root. In a graph only a path over empty
+    nodes, whose label has a `>`, leads from a word to itself. Overlapping entities, overlapping arguments,
+    several frames at one predicate and several arcs between two words are no faults: tasks leave out what
+    they cannot represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
@@ -70,8 +71,14 @@ def fault(sentence: Sentence) -> Fault | None:
         for layer in (*ON_WORDS, *(layer.name for layer in sentence.named or ())):
             if sentence.layer(layer) is not None:
                 return Fault(None, f"a pair of sentences has labels only: take '{layer}' or 'second' out")
-    trees = [arcs for layer in sentence.layers if isinstance(arcs := sentence.layer(layer), Arcs)]
-    return next(filter(None, (_arcs_fault(arcs.heads) for arcs in trees)), None)
+    return next(filter(None, (_layer_fault(name, sentence) for name in sentence.layers)), None)
+
+
+def _layer_fault(name: str, sentence: Sentence) -> Fault | None:
+    value = sentence.layer(name)
+    if isinstance(value, Graph):
+        return _graph_fault(name, value)
+    return _arcs_fault(value.heads) if isinstance(value, Arcs) else None
 
 
 def _sentence_label_fault(label: Label) -> str | None:
@@ -98,9 +105,12 @@ def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Cal
 
 
 def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
-    """Every label of spans and frames with its key in JSON and its first word."""
+    """Every label of spans, frames and graphs with its key in JSON and its first word."""
     for name in sentence.layers:
         value = sentence.layer(name)
+        if isinstance(value, Graph):
+            for dependent, _, label in value.arcs:
+                yield name, dependent - 1, label
         for item in value if isinstance(value, tuple) else ():
             if isinstance(item, Span):
                 yield name, item.start, item.label
@@ -141,6 +151,14 @@ def _arcs_fault(heads: Sequence[int]) -> Fault | None:
             f"{len(roots)} roots, the first at words {first} and {second}; "
             "a dependency tree has one: give the others a head",
         )
+    return None
+
+
+def _graph_fault(name: str, graph: Graph) -> Fault | None:
+    for arc in graph.arcs:
+        if arc.dependent == arc.head and ">" not in arc.label:
+            what = f"'{name}' has the arc {list(arc)}; give word {arc.dependent} another head"
+            return Fault(arc.dependent - 1, what)
     return None
 
 

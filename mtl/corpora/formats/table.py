@@ -12,6 +12,7 @@ from mtl.corpora.formats.conll2003 import ROLES, read_conll2003
 from mtl.corpora.formats.conll2005 import read_conll2005
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.glue import read_glue, unnamed_task
 from mtl.corpora.formats.jsonl import iterate_jsonl
 from mtl.corpora.formats.label_columns import ROLES as LABEL_ROLES
@@ -26,8 +27,8 @@ class Format(NamedTuple):
     """A reader, the names of the files that it takes from a folder, and the layers that it can give.
 
     Without names the reader takes the two files of a path SOURCE:TARGET. `roles` are what its columns may be
-    named for, `options` its other options with the values that they may have (none: any); `sometimes` is a
-    layer that few files of the format have.
+    named for, `options` its other options with the values that they may have (none: any); `sometimes` are
+    layers that few files of the format have.
     """
 
     read: Callable[..., Iterable[Sentence]]
@@ -49,7 +50,7 @@ _OF_CONLLU = MappingProxyType({"roots": ("refuse", "attach"), "entities": ()})
 
 def _conllu(column: Literal["xpos", "upos"]) -> Format:
     read = partial(read_conllu, column=column)
-    return Format(read, _PLUS, _UNIVERSAL, options=_OF_CONLLU, sometimes=("entities",))
+    return Format(read, _PLUS, _UNIVERSAL, options=_OF_CONLLU, sometimes=("entities", DEPS))
 
 
 def _conll2003(**settings: Any) -> Format:
@@ -113,7 +114,7 @@ def format_of(name: str) -> Format:
     given: dict[str, Any] = {"columns": columns} if columns else {}
     return form._replace(
         read=partial(form.read, **given, **options),
-        layers=(*form.layers, *(form.sometimes if "entities" in options else ())),
+        layers=(*form.layers, *(layer for layer in form.sometimes if layer in options)),
     )
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
 from mtl.tasks.tree import Tree
 
 WORDS = (
@@ -130,6 +130,7 @@ def _annotated(rng: random.Random, found: tuple[str, ...], name: str) -> Sentenc
         tree=rng.choice((None, _tree(rng, found))),
         frames=rng.choice((None, frames)),
         labels=None if task is None else (task,),
+        named=rng.choice((None, (Layer("deps", _graph(rng, size)),))),
         id=name,
         text=rng.choice(("", text)),
     )
@@ -144,6 +145,15 @@ def _spans(rng: random.Random, size: int) -> tuple[Span, ...]:
     cuts = sorted(rng.sample(range(size + 1), rng.randint(0, min(size + 1, 5))))
     spans = [Span(start, end, rng.choice(LABELS)) for start, end in pairwise(cuts)]
     return tuple(span for span in spans if rng.random() < 0.7)
+
+
+def _graph(rng: random.Random, size: int) -> Graph:
+    """Also without arcs, and with several between two words."""
+    drawn = [
+        Arc(rng.randint(1, size), rng.randint(0, size), rng.choice(LABELS))
+        for _ in range(rng.randint(0, 2 * size))
+    ]
+    return Graph(tuple({arc for arc in drawn if arc.dependent != arc.head}))
 
 
 def _tree(rng: random.Random, words: tuple[str, ...]) -> Tree:

@@ -13,6 +13,7 @@ from mtl.tasks.sentence import Sentence
 from tests.probes import planted
 
 LAYERS, HEADS = 2, 3
+TARGETS = {**items.PROBE_TARGETS, "graph": items.BY_KIND["graph"]}
 
 
 def measured(
@@ -22,8 +23,8 @@ def measured(
     batches: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),),
 ) -> pl.DataFrame:
     layers, heads = matrices[0].shape[:2]
-    found = items.index(planted.CORPUS, items.PROBE_TARGETS[task].items)
-    probe = AttentionProbe(task, found, layers, heads, root=task == "dep", final=final)
+    found = items.index(planted.CORPUS, TARGETS[task].items)
+    probe = AttentionProbe(task, found, layers, heads, root=TARGETS[task].root, final=final)
     outputs = [torch.zeros(len(each), layers, heads, 1) for each in planted.CORPUS]
     for batch in batches:
         probe.update(planted.records_of(matrices, outputs, batch))
@@ -53,7 +54,7 @@ def by_hand(matrices: planted.Matrices, task: str, final: bool) -> Values:
             counts[label] += 1
         for layer in range(LAYERS):
             for head in range(HEADS):
-                g = [most_attended(row, task == "dep", final) for row in matrix[layer, head]]
+                g = [most_attended(row, task != "srl", final) for row in matrix[layer, head]]
                 for label, dependents, anchor in pairs:
                     hit = g[anchor] in dependents or any(g[t] == anchor for t in dependents)
                     hits[label, layer, head] += hit
@@ -72,6 +73,9 @@ def _pairs(sentence: Sentence, task: str) -> list[tuple[str, list[int], int]]:
             return []
         arcs = zip(sentence.arcs.heads, sentence.arcs.relations, strict=True)
         return [(relation, [d], h) for d, (h, relation) in enumerate(arcs, start=1)]
+    if task == "graph":
+        graph = sentence.layer("deps")
+        return [] if graph is None else [(label, [d], h) for d, h, label in graph.arcs]
     return [
         (span.label, list(range(span.start + 1, span.end + 1)), frame.predicate + 1)
         for frame in sentence.frames or ()
@@ -80,14 +84,14 @@ def _pairs(sentence: Sentence, task: str) -> list[tuple[str, list[int], int]]:
 
 
 @pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("task", ["dep", "srl"])
+@pytest.mark.parametrize("task", ["dep", "graph", "srl"])
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_loop_over_the_definition(task: str, final: bool, seed: int) -> None:
     matrices = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, seed)
     assert values(measured(matrices, task, final)) == by_hand(matrices, task, final)
 
 
-@pytest.mark.parametrize("task", ["dep", "srl"])
+@pytest.mark.parametrize("task", ["dep", "graph", "srl"])
 def test_batches_do_not_matter(task: str) -> None:
     matrices = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 7)
     once = measured(matrices, task)
@@ -122,7 +126,7 @@ def test_a_head_that_looks_at_itself_scores_zero_and_its_labels_stay() -> None:
     assert table.filter(measure="attention")["count"].sum() == 14
 
 
-@pytest.mark.parametrize("task", ["dep", "srl"])
+@pytest.mark.parametrize("task", ["dep", "graph", "srl"])
 def test_shifts_score_the_offset_baseline(task: str) -> None:
     best: dict[str, float] = {}
     for offset in chance.OFFSETS:
@@ -135,7 +139,8 @@ def test_shifts_score_the_offset_baseline(task: str) -> None:
             best[label] = max(best.get(label, 0.0), value)
     baseline = {label: value for (label, _, _), value in values(table, "attention_offset").items()}
     assert baseline == best
-    assert baseline["obj" if task == "dep" else "ARG0"] == {"dep": 1 / 2, "srl": 2 / 3}[task]
+    label, best_share = {"dep": ("obj", 1 / 2), "graph": ("A1", 1 / 2), "srl": ("ARG0", 2 / 3)}[task]
+    assert baseline[label] == best_share
 
 
 def test_the_final_special_token_wins_only_if_chosen_and_then_hits_nothing() -> None:

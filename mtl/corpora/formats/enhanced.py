@@ -1,0 +1,92 @@
+"""Graphs in the column DEPS of CoNLL-U, without empty nodes.
+
+An empty node (8.1) stands for a word that is not said. It is no word here: each path from a word, or the
+root, over empty nodes to a word is one arc, whose label joins those on the way with `>`. In `Ann reads papers
+and Bob 5.1 books`, where 5.1 is a `conj` of `reads` and `Bob` its `nsubj`, `Bob` is a `conj>nsubj` of
+`reads`. The evaluation of the shared tasks IWPT 2020 and 2021 has this rule, and ELAS is defined by it. No
+path passes an empty node twice; paths that begin at an empty node without a head are left out. A path may
+lead from a word to itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from mtl.tasks.sentence import Arc, Graph, Sentence
+
+DEPS = "deps"
+"""The layer that the column DEPS is."""
+EMPTY = "empty node taken out of a graph, its arcs joined into labels such as 'conj>nsubj'"
+_HEAD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_MOST_STEPS = 10_000
+"""Steps of paths over empty nodes in a sentence; their number may be exponential in that of the nodes."""
+
+
+class NodeArc(NamedTuple):
+    """An arc between nodes, by their ids in the file."""
+
+    dependent: str
+    head: str
+    label: str
+
+
+def node_arcs(node: str, cell: str, nodes: Collection[str]) -> Iterator[NodeArc]:
+    """The arcs of one node; raises `ValueError` for what is no list of HEAD:LABEL of the given nodes."""
+    if cell == "_":
+        return
+    for item in cell.split("|"):
+        head, colon, label = item.partition(":")
+        if not colon or not _HEAD.fullmatch(head):
+            raise ValueError(f"DEPS {item!a}; write HEAD:LABEL for each head, with '|' between, or '_'")
+        if head != "0" and head not in nodes:
+            raise ValueError(f"DEPS {item!a}: the sentence has no node {head}; correct the head")
+        yield NodeArc(node, head, label)
+
+
+def collapsed(arcs: Iterable[NodeArc]) -> Graph:
+    """The graph on words; raises `ValueError` for an arc twice, and for more paths than can be meant."""
+    above: dict[str, list[NodeArc]] = defaultdict(list)
+    direct: list[Arc] = []
+    begun: list[tuple[NodeArc, tuple[str, ...]]] = []
+    for arc in arcs:
+        if "." in arc.dependent:
+            above[arc.dependent].append(arc)
+        elif "." in arc.head:
+            begun.append((arc, (arc.head,)))
+        else:
+            direct.append(_arc(arc))
+    over_nodes: set[Arc] = set()
+    steps = 0
+    while begun:
+        path, passed = begun.pop()
+        for arc in above[path.head]:
+            steps += 1
+            longer = NodeArc(path.dependent, arc.head, f"{arc.label}>{path.label}")
+            if "." not in arc.head:
+                over_nodes.add(_arc(longer))
+            elif arc.head not in passed:
+                begun.append((longer, (*passed, arc.head)))
+        if steps > _MOST_STEPS:
+            raise ValueError(f"more than {_MOST_STEPS:,} paths over the sentence's empty nodes; correct DEPS")
+    return Graph((*direct, *over_nodes.difference(direct)))
+
+
+def deps_of(sentence: Sentence) -> list[str] | None:
+    """The column DEPS of the layer `deps`; `None` where there is none, or where the column cannot hold it.
+
+    It cannot hold a graph without arcs, or labels with a `|`.
+    """
+    graph = sentence.layer(DEPS)
+    if not isinstance(graph, Graph) or not graph.arcs or any("|" in arc.label for arc in graph.arcs):
+        return None
+    items: list[list[str]] = [[] for _ in sentence.words]
+    for dependent, head, label in graph.arcs:
+        items[dependent - 1].append(f"{head}:{label}")
+    return ["|".join(item) or "_" for item in items]
+
+
+def _arc(arc: NodeArc) -> Arc:
+    return Arc(int(arc.dependent), int(arc.head), arc.label)

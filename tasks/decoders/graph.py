@@ -1,0 +1,177 @@
+"""Graphs by biaffine scores of every pair of words (Dozat and Manning 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mtl.tasks.biaffine import Biaffine, DiagonalBiaffine, Mlp
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.reachable import with_all_reached
+from mtl.tasks.sentence import Arc, Graph
+from mtl.tasks.task import UNKNOWN, Labels
+
+_RARE = -3.0
+"""Log odds of an arc between two words at the start: one head per word in a sentence of 20."""
+_AT_ONCE = 2_048
+"""Arcs whose labels are scored together in decoding, which bounds the memory if a model finds very many."""
+
+
+class GraphTargets(NamedTuple):
+    """The arcs: dependents from 0, heads from 1 (0 is the root), and their labels' indices."""
+
+    dependents: Int[np.ndarray, " arc"]
+    heads: Int[np.ndarray, " arc"]
+    labels: Int[np.ndarray, " arc"]
+
+
+class GraphBatch(NamedTuple):
+    """`GraphTargets` of a batch one after the other (no padding), with their sentence's row."""
+
+    rows: Int[Tensor, " arc"]
+    dependents: Int[Tensor, " arc"]
+    heads: Int[Tensor, " arc"]
+    labels: Int[Tensor, " arc"]
+
+
+class PairScores(NamedTuple):
+    """Log odds of an arc to every word from every candidate (0 is the root), and what labels are scored from.
+
+    The log odds are -inf at padding and from a word to itself.
+    """
+
+    arcs: Float[Tensor, "batch word candidate"]
+    dependents: Float[Tensor, "batch word label_dim"]
+    heads: Float[Tensor, "batch candidate label_dim"]
+
+
+def graph_targets(arcs: Sequence[Arc], labels: Labels) -> GraphTargets:
+    """The targets of a graph with at most one arc between two words."""
+    table = [(dependent - 1, head, labels.index(label)) for dependent, head, label in arcs]
+    return GraphTargets(*np.array(table, dtype=np.int64).reshape(-1, 3).T)
+
+
+def collate_graphs(targets: Sequence[GraphTargets]) -> GraphBatch:
+    """The targets of a batch."""
+    rows = np.repeat(np.arange(len(targets)), [len(target.labels) for target in targets])
+    columns = [np.concatenate(column) for column in zip(*targets, strict=True)]
+    return GraphBatch(*map(torch.from_numpy, [rows, *columns]))
+
+
+class GraphDecoder(Decoder):
+    """Whether there is an arc is decided for each pair alone; labels are scored at arcs only.
+
+    A learned root vector stands before the words. The loss is `1 - interpolation` of the cross-entropy of all
+    pairs and `interpolation` of that of the arcs' labels. An arc is decoded where its probability is above a
+    half. With `connected`, words that are not reached from the root get the likeliest arcs from those that
+    are, one by one; and arcs from the root have labels that begin with `root`, if there are any, and no other
+    arc has.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        labels: Labels,
+        arc_dim: int,
+        label_dim: int,
+        dropout: float,
+        interpolation: float,
+        connected: bool,
+    ) -> None:
+        super().__init__()
+        self.labels = labels
+        self.widths = [arc_dim, arc_dim, label_dim, label_dim]
+        self.interpolation = interpolation
+        self.connected = connected
+        self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
+        self.mlp = Mlp(hidden, sum(self.widths), dropout)
+        self.arc = Biaffine(arc_dim, 1)
+        nn.init.constant_(self.arc.get_parameter("bias"), _RARE)
+        self.label = DiagonalBiaffine(label_dim, len(labels))
+        of_root = [name.partition(">")[0].partition(":")[0] == "root" for name in labels.names]
+        self.register_buffer("of_root", torch.tensor(of_root, dtype=torch.bool), persistent=False)
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> PairScores:
+        batch, width = mask.shape
+        root = self.root.to(words.dtype).expand(batch, 1, -1)
+        dependent, head, label_dependent, label_head = self.mlp(torch.cat([root, words], 1)).split(
+            self.widths, 2
+        )
+        arcs = self.arc(dependent[:, 1:], head).squeeze(3)
+        arcs = arcs.to(torch.promote_types(arcs.dtype, torch.float32))
+        pairs = mask[:, :, None] & functional.pad(mask, (1, 0), value=True)[:, None]
+        itself = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
+        return PairScores(arcs.masked_fill(~pairs | itself, -torch.inf), label_dependent[:, 1:], label_head)
+
+    def loss(
+        self, scores: PairScores, targets: GraphBatch, mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, " batch"]:
+        rows, dependents, heads, labels = targets
+        # -log p is softplus(-s) = softplus(s) - s where there is an arc, softplus(s) elsewhere
+        arcs = functional.softplus(scores.arcs).sum((1, 2))
+        arcs = arcs.index_add(0, rows, -scores.arcs[rows, dependents, heads])
+        of_labels = functional.cross_entropy(
+            self._labels(scores, rows, dependents, heads), labels, ignore_index=UNKNOWN, reduction="none"
+        )
+        return ((1 - self.interpolation) * arcs).index_add(0, rows, self.interpolation * of_labels)
+
+    def structure_score(
+        self,
+        scores: PairScores,
+        targets: GraphBatch,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        if label is not None:
+            targets = GraphBatch(*(column[targets.labels == label] for column in targets))
+        rows, dependents, heads, labels = targets
+        of_labels = self._labels(scores, rows, dependents, heads).gather(1, labels.clamp_min(0)[:, None])
+        of_labels = of_labels.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
+        return summed(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
+
+    def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> list[Graph]:
+        chosen = scores.arcs > 0
+        if self.connected:
+            lengths = mask.sum(1).cpu().numpy()
+            found = with_all_reached(scores.arcs.detach().cpu().numpy(), chosen.cpu().numpy(), lengths)
+            chosen = torch.from_numpy(found).to(mask.device)
+        places = chosen.nonzero(as_tuple=True)
+        parts = zip(*(column.split(_AT_ONCE) for column in places), strict=True)
+        labels = torch.cat([self._best_labels(scores, *part) for part in parts])
+        arcs: list[list[Arc]] = [[] for _ in range(len(mask))]
+        names = self.labels.names
+        for row, dependent, head, label in torch.stack([*places, labels], 1).tolist():
+            arcs[row].append(Arc(dependent + 1, head, names[label]))
+        return [Graph(tuple(of_sentence)) for of_sentence in arcs]
+
+    def _best_labels(
+        self,
+        scores: PairScores,
+        rows: Int[Tensor, " arc"],
+        dependents: Int[Tensor, " arc"],
+        heads: Int[Tensor, " arc"],
+    ) -> Int[Tensor, " arc"]:
+        labels = self._labels(scores, rows, dependents, heads)
+        if self.connected:
+            of_root = self.get_buffer("of_root")
+            other = (of_root != (heads == 0)[:, None]) & of_root.any() & ~of_root.all()
+            labels = labels.masked_fill(other, -torch.inf)
+        return labels.argmax(1)
+
+    def _labels(
+        self,
+        scores: PairScores,
+        rows: Int[Tensor, " arc"],
+        dependents: Int[Tensor, " arc"],
+        heads: Int[Tensor, " arc"],
+    ) -> Float[Tensor, "arc label"]:
+        labels = self.label(scores.dependents[rows, dependents], scores.heads[rows, heads])
+        return labels.to(torch.promote_types(labels.dtype, torch.float32))
