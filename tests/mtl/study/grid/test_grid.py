@@ -275,7 +275,7 @@ def test_a_tasks_weight_holds_in_the_runs_that_train_it():
     study = StudyConfig(grid=(Block(("dep", "pos+ner")),), seeds=(1,), train=TrainConfig(balancer=weighed))
     runs = {run.name: run.config.balancer.weights for run in planned(study, HERE)}
     assert runs == {"dep-seed1": {}, "pos+ner-seed1": {"ner": 3.0, "pos": 2.0}}
-    with pytest.raises(InputError, match="balancer.weights.enr': did you mean 'balancer.weights.ner'"):
+    with pytest.raises(InputError, match=r"did you mean 'balancer\.weights\.ner'"):
         names(Block(), train=TrainConfig(balancer=BalancerConfig("fixed", {"enr": 1.0})))
 
 
