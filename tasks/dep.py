@@ -27,6 +27,7 @@ class Dep(Task):
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
     scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
+    scored_by: ClassVar[tuple[str, ...]] = ("punct",)
 
     arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""
@@ -34,6 +35,8 @@ class Dep(Task):
     """Size of the vectors that relations are scored from."""
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
+    punct: bool = True
+    """Whether words that are punctuation count in the scores; published scores often leave them out."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
@@ -61,7 +64,7 @@ class Dep(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.attachment import AttachmentScores
 
-        return AttachmentScores(self.layer)
+        return AttachmentScores(self.layer, self.punct)
 
     def annotate(self, sentence: Sentence, annotation: Arcs) -> Sentence:
         return replace(sentence, arcs=annotation)
