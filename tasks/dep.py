@@ -37,6 +37,10 @@ class Dep(Task):
     """Dropout of these vectors."""
     punct: bool = True
     """Whether words that are punctuation count in the scores; published scores often leave them out."""
+    projective: bool = False
+    """Whether predicted trees have no crossing arcs."""
+    tie_root: bool = False
+    """Whether the root's dependent, and no other word, is predicted to have the relation `root`."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
@@ -59,7 +63,10 @@ class Dep(Task):
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.dep import DepDecoder
 
-        return DepDecoder(hidden, labels, self.arc_dim, self.relation_dim, self.dropout)
+        return DepDecoder(
+            hidden, labels, self.arc_dim, self.relation_dim, self.dropout,
+            projective=self.projective, tie_root=self.tie_root,
+        )  # fmt: skip
 
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.attachment import AttachmentScores
