@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
-from mtl.tasks.binarise import binarise, constituents, restore
+from mtl.tasks.binarise import NULL, binarise, constituents, restore
 from mtl.tasks.cky import best_brackets
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.span_crf import span_crf_loss, span_marginals
@@ -149,6 +150,32 @@ class ConDecoder(Decoder):
         ]
         last = np.maximum(2 * lengths - 1, 0).cumsum().tolist()
         return [restore(labelled[a:b]) for a, b in zip([0, *last], last, strict=False)]
+
+    def alternatives(
+        self,
+        scores: SpanScores,
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Span, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """Chains of labels (`S VP`) of each predicted constituent.
+
+        Their probabilities are the marginal of the span as a bracket times the softmax over chains, one of
+        which is that of brackets that are no constituents.
+        """
+        spans = [dict.fromkeys((start, end) for start, end, _ in of_tree) for of_tree in decoded]
+        places = [(row, *span) for row, of_tree in enumerate(spans) for span in of_tree]
+        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 3)
+        rows, starts, ends = index.unbind(1)
+        marginals = span_marginals(scores.brackets.detach(), mask.sum(1))[rows, starts, ends]
+        chains = self._label_scores(scores, rows, starts, ends).softmax(1)
+        kept = [number for number, name in enumerate(self.labels.names) if name != NULL]
+        names = [self.labels[number] for number in kept]
+        best = iter(k_best((marginals[:, None] * chains)[:, kept], names, k))
+        return [
+            tuple([Item("constituent", start, end, next(best)) for start, end in of_tree])
+            for of_tree in spans
+        ]
 
     def _label_scores(
         self,

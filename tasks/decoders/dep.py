@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore
 from mtl.tasks.eisner import projective_trees
 from mtl.tasks.mst import maximum_trees
@@ -143,6 +144,31 @@ class DepDecoder(Decoder):
         return [
             Arcs(tuple(row[:length].tolist()), tuple([names[index] for index in indices[:length]]))
             for row, indices, length in zip(heads, relations, lengths, strict=True)
+        ]
+
+    def alternatives(
+        self, scores: ArcScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Arcs], k: int
+    ) -> list[tuple[Item, ...]]:
+        """Heads by the softmax over all words and the root, word by word, and relations given the head.
+
+        Neither is a marginal over trees: the predicted head need not be the most probable one.
+        """
+        heads = torch.zeros(mask.shape, dtype=torch.long)
+        for row, arcs in zip(heads, decoded, strict=True):
+            row[: len(arcs.heads)] = torch.tensor(arcs.heads)
+        chosen = heads.to(mask.device)
+        relations = self._possible(self._relations(scores, chosen), chosen).softmax(2)[mask]
+        of_heads = iter(k_best(scores.arcs.softmax(2)[mask], range(scores.arcs.shape[2]), k))
+        of_relations = iter(k_best(relations, self.labels.names, k))
+        return [
+            tuple(
+                [
+                    Item(kind, word, word + 1, next(best))
+                    for word in range(len(arcs.heads))
+                    for kind, best in (("head", of_heads), ("relation", of_relations))
+                ]
+            )
+            for arcs in decoded
         ]
 
     def _possible(

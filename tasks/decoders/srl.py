@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.crf import BioCrf, path_score
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.frames import representable, tagged_spans
 from mtl.tasks.sentence import Frame, Sentence
@@ -181,6 +182,31 @@ class SrlDecoder(Decoder):
         ]
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
         return self._frames(scores, mask, index[:, 0], index[:, 1])
+
+    def alternatives(
+        self,
+        scores: FrameScores,
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Frame, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """How probable each predicted predicate is, and its arguments as BIO tags by the CRF's marginals."""
+        places = [(row, frame.predicate) for row, frames in enumerate(decoded) for frame in frames]
+        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
+        rows, predicates = index.unbind(1)
+        lengths = mask.sum(1)[rows]
+        tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates), lengths)
+        names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.labels.names))
+        of_words = iter(k_best(tags.flatten(0, 1), names, k))
+        chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
+        found: list[list[Item]] = [[] for _ in decoded]
+        for (row, predicate), length in zip(places, lengths.tolist(), strict=True):
+            found[row].append(Item("predicate", predicate, predicate + 1, next(chances)))
+            for word in range(mask.shape[1]):
+                best = next(of_words)
+                if word < length and word != predicate:
+                    found[row].append(Item("role", word, word + 1, best, predicate))
+        return [tuple(items) for items in found]
 
     def _frames(
         self,
