@@ -163,9 +163,12 @@ class DepDecoder(Decoder):
         return [
             tuple(
                 [
-                    Item(kind, word, word + 1, next(best))
+                    item
                     for word in range(len(arcs.heads))
-                    for kind, best in (("head", of_heads), ("relation", of_relations))
+                    for item in (
+                        Item("head", word, word + 1, next(of_heads)),
+                        Item("relation", word, word + 1, next(of_relations)),
+                    )
                 ]
             )
             for arcs in decoded
