@@ -35,6 +35,9 @@ class Con(Task):
     """Size of the vectors that the brackets' labels are scored from."""
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
+    decoding: Literal["viterbi", "mbr"] = "viterbi"
+    """Predict the most probable bracketing, or the one with most expected correct brackets (minimum Bayes
+    risk)."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"constituents": 0 if sentence.tree is None else len(constituents(sentence.tree))}
@@ -59,7 +62,7 @@ class Con(Task):
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.con import ConDecoder
 
-        return ConDecoder(hidden, labels, self.span_dim, self.label_dim, self.dropout)
+        return ConDecoder(hidden, labels, self.span_dim, self.label_dim, self.dropout, self.decoding)
 
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.evalb import BracketScores

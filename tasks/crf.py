@@ -57,10 +57,7 @@ class BioCrf(nn.Module):
         """Negative log-likelihood of each tag sequence, in nats; lengths are at least 1."""
         with torch.autocast(scores.device.type, enabled=False):
             transitions, scores = self.transitions(), _at_least_float32(scores)
-            if scores.device.type == "cpu":
-                partition = _LogPartition.apply(scores, lengths, *transitions)
-            else:
-                partition = log_partition(scores, lengths, transitions)
+            partition = _partition(scores, lengths, transitions)
             return partition - path_score(scores, tags, lengths, transitions)
 
     def decode(
@@ -70,6 +67,19 @@ class BioCrf(nn.Module):
         start, turn, stay, end = (value.detach().cpu().numpy() for value in self.transitions())
         emissions = _at_least_float32(scores.detach()).cpu().contiguous().numpy()
         return best_paths(emissions, lengths.cpu().numpy(), start, turn, stay, end)
+
+    def marginals(
+        self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row word tag"]:
+        """The probability of each tag at each word, in float32 at least; 0 beyond the lengths."""
+        if not len(scores):
+            return _at_least_float32(scores)
+        # Gradients of log Z; inference mode forbids them, also for its tensors.
+        with torch.inference_mode(False), torch.enable_grad():
+            emissions = _at_least_float32(scores.detach()).clone().requires_grad_()
+            transitions = Transitions(*(value.detach() for value in self.transitions()))
+            partition = _partition(emissions, lengths.clone(), transitions)
+            return torch.autograd.grad(partition.sum(), emissions)[0]
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
@@ -95,6 +105,15 @@ def path_score(
     within = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
     last = states.gather(1, lengths[:, None] - 1)[:, 0]
     return (moves * within).sum(1) + start[states[:, 0]] + end[last]
+
+
+def _partition(
+    scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
+) -> Float[Tensor, " row"]:
+    if scores.device.type == "cpu":
+        partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
+        return partition
+    return log_partition(scores, lengths, transitions)
 
 
 def log_partition(

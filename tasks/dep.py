@@ -27,6 +27,7 @@ class Dep(Task):
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
     scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
+    scored_by: ClassVar[tuple[str, ...]] = ("punct",)
 
     arc_dim: Size = 256
     """Size of the vectors that arcs are scored from."""
@@ -34,6 +35,12 @@ class Dep(Task):
     """Size of the vectors that relations are scored from."""
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
+    punct: bool = True
+    """Whether words that are punctuation count in the scores; published scores often leave them out."""
+    projective: bool = False
+    """Whether predicted trees have no crossing arcs."""
+    tie_root: bool = False
+    """Whether the root's dependent, and no other word, is predicted to have the relation `root`."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
@@ -56,12 +63,15 @@ class Dep(Task):
     def decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.dep import DepDecoder
 
-        return DepDecoder(hidden, labels, self.arc_dim, self.relation_dim, self.dropout)
+        return DepDecoder(
+            hidden, labels, self.arc_dim, self.relation_dim, self.dropout,
+            projective=self.projective, tie_root=self.tie_root,
+        )  # fmt: skip
 
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.attachment import AttachmentScores
 
-        return AttachmentScores(self.layer)
+        return AttachmentScores(self.layer, self.punct)
 
     def annotate(self, sentence: Sentence, annotation: Arcs) -> Sentence:
         return replace(sentence, arcs=annotation)

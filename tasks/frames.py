@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
 
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import without_overlaps
@@ -10,6 +12,8 @@ from mtl.tasks.task import Labels
 
 _VERB = ("V", "C-V")
 """The predicate's own span and its continuation: neither is an argument."""
+_SENSE = "sense "
+"""What stands before a sense in an inventory of roles and senses; labels in files have no blanks."""
 
 
 def without_verb(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -21,6 +25,30 @@ def roles(sentences: Iterable[Sentence]) -> list[str]:
     """All roles of arguments, sorted."""
     frames = (frame for sentence in sentences for frame in sentence.frames or ())
     return sorted({span.label for frame in frames for span in frame.arguments} - set(_VERB))
+
+
+def senses(sentences: Iterable[Sentence]) -> list[str]:
+    """All senses of predicates, sorted."""
+    frames = (frame for sentence in sentences for frame in sentence.frames or ())
+    return sorted({frame.sense for frame in frames if frame.sense is not None})
+
+
+class FrameLabels(NamedTuple):
+    """The roles of arguments, and the senses of predicates, if they are learned."""
+
+    roles: Labels
+    senses: Labels
+
+    def joined(self) -> Labels:
+        """One inventory for both: the roles, then the senses with a mark that no role has."""
+        return Labels([*self.roles.names, *(_SENSE + name for name in self.senses.names)])
+
+
+@lru_cache(maxsize=16)
+def split_labels(labels: Labels) -> FrameLabels:
+    """The two inventories in one that `FrameLabels.joined` made, or in one of roles alone."""
+    marked = [name.removeprefix(_SENSE) for name in labels.names if name.startswith(_SENSE)]
+    return FrameLabels(Labels(labels.names[: len(labels) - len(marked)]), Labels(marked))
 
 
 def representable(sentence: Sentence) -> list[Frame]:
@@ -40,7 +68,7 @@ def representable(sentence: Sentence) -> list[Frame]:
             if not 0 <= start < end <= len(sentence):
                 raise ValueError(f"{where}: its argument {start} to {end} is not within the sentence")
         free = [span for span in arguments if not span.start <= predicate < span.end]
-        frames.setdefault(predicate, Frame(predicate, None, tuple(without_overlaps(free))))
+        frames.setdefault(predicate, Frame(predicate, frame.sense, tuple(without_overlaps(free))))
     return list(frames.values())
 
 

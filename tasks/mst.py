@@ -28,12 +28,12 @@ def maximum_trees(
 def _solve_batch(scores, lengths, heads):
     for row in range(len(scores)):
         if lengths[row] > 0:
-            _solve(_weights(scores[row], lengths[row]), heads[row])
+            _solve(arc_weights(scores[row], lengths[row]), heads[row])
 
 
 @njit(cache=True, nogil=True)
 @no_type_check
-def _weights(scores, length):
+def arc_weights(scores, length):
     # All trees have `length` arcs, so the scores of two trees differ by at most `length` times the range of
     # arc scores. A larger penalty on arcs from the root therefore makes every tree with one such arc beat
     # every tree with several. In float64 the penalty costs the float32 scores no digits.

@@ -49,10 +49,19 @@ def log_partition(
     default `inside_outside` is `by_numba` for scores on the CPU, where it is some 60 times as fast, and
     `by_supar` on other devices.
     """
-    if inside_outside is None:
-        inside_outside = by_numba if scores.device.type == "cpu" else by_supar
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return _LogPartition.apply(scores, lengths, inside_outside)
+    return _LogPartition.apply(scores, lengths, inside_outside or _fastest(scores))
+
+
+def span_marginals(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch boundary boundary"]:
+    """The probability of each span to be a bracket, without a gradient; 0 where no span is."""
+    return _fastest(scores)(scores, lengths)[1]
+
+
+def _fastest(scores: Float[Tensor, "batch boundary boundary"]) -> InsideOutside:
+    return by_numba if scores.device.type == "cpu" else by_supar
 
 
 class _LogPartition(Function):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mtl.tasks.frames import dropped, roles
+from mtl.tasks.frames import FrameLabels, dropped, roles, senses
 from mtl.tasks.ranges import Dropout, Range, Size
 from mtl.tasks.sentence import Frame, Sentence
 from mtl.tasks.task import Labels, Task
@@ -28,7 +28,8 @@ class Srl(Task):
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
-        "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1"
+        "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1",
+        "sense/",
     )  # fmt: skip
 
     dim: Size = 256
@@ -38,12 +39,16 @@ class Srl(Task):
     dropout: Dropout = 0.33
     """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
 
+    senses: bool = False
+    """Whether the senses of predicates are learned, too: each sense of the training data is a label."""
+
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         frames = sentence.frames or ()
         return {"frames": len(frames), "arguments": sum(len(frame.arguments) for frame in frames)}
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        return Labels(roles(sentences))
+        seen = list(sentences)
+        return FrameLabels(Labels(roles(seen)), Labels(senses(seen) if self.senses else ())).joined()
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.srl import frame_targets
@@ -65,7 +70,7 @@ class Srl(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.arguments import ArgumentScores
 
-        return ArgumentScores(self.layer)
+        return ArgumentScores(self.layer, self.senses)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
         return dropped(sentence, labels)

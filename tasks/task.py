@@ -62,7 +62,10 @@ class Task(ABC):
     score: ClassVar[str]
     """Which of the metric's scores stands for the task in model selection."""
     scores: ClassVar[tuple[str, ...]]
-    """The names of the metric's scores; one that ends in `/` stands for a score per label after it."""
+    """The names of the metric's scores; one that ends in `/` stands for those whose names go on after it,
+    such as one per label, of which there may be none."""
+    scored_by: ClassVar[tuple[str, ...]] = ()
+    """The settings that say what the main score counts; runs that differ in them have different scores."""
     sentences: ClassVar[tuple[int, ...]] = (1,)
     """How many sentences the task annotates together: one, or (2) those of a pair."""
 

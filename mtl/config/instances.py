@@ -81,6 +81,13 @@ def kind_of(name: str, instances: Mapping[str, Any] | None) -> type[Task]:
     return instance(base, KINDS[given["kind"]], layer)
 
 
+def setting_values(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a task that a configuration of plain values has; others have their defaults."""
+    base = task_of(name)
+    given = (config.get("instances") or {}).get(base) or config.get(base) or {}
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def kinds_in(config: Mapping[str, Any]) -> dict[str, type[Task]]:
     """The class of each task of a configuration of plain values, by its name."""
     return {name: kind_of(name, config.get("instances")) for name in config["tasks"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ Weight = Annotated[float, Range(0, math.inf)]
 Depth = Annotated[int, Range(1, 1_000)]
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""
-COMPARING = ("gradnorm", "pcgrad")
+COMPARING = ("gradnorm", "pcgrad", "torchjd")
 """Balancers that compare the tasks' gradients in every step."""
 LEARNING = ("dynamic", "static", "gates_only")
 """Values of `pruning` with which masks are learned."""
@@ -194,7 +195,9 @@ def _by_balancer(*names: str) -> Used:
 class BalancerConfig:
     """How the tasks' losses are weighted."""
 
-    name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"] = "uniform"
+    name: Literal["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad", "torchjd"] = (
+        "uniform"
+    )
     """The method that weights the tasks' losses against each other."""
     weights: Annotated[dict[str, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
         default_factory=dict
@@ -206,6 +209,11 @@ class BalancerConfig:
     """For `gradnorm`: how strongly slow tasks are favoured."""
     lr: Annotated[float, Range(0, 1, open_low=True), _by_balancer("uncertainty", "gradnorm")] = 0.025
     """Learning rate of learned weights (`uncertainty`, `gradnorm`)."""
+    weighting: Annotated[
+        Literal["AlignedMTL", "CAGrad", "DualProj", "FairGrad", "IMTLG", "MGDA", "NashMTL", "UPGrad"],
+        _by_balancer("torchjd"),
+    ] = "UPGrad"
+    """For `torchjd`: the weighting of that library."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
             lambda run: next(
@@ -214,6 +222,10 @@ class BalancerConfig:
             ),
             "balancer.weights names {found}, which is not trained (tasks are {tasks}): leave it out; "
             "--balancer.weights={{}} leaves out all",
+        ),
+        Forbidden(
+            lambda run: run.balancer.name == "torchjd" and importlib.util.find_spec("torchjd") is None,
+            "balancer.name=torchjd needs the library of that name: pip install 'mtl-heads[torchjd]'",
         ),
         Forbidden(
             lambda run: run.balancer.name in COMPARING and run.pruning == "gates_only",

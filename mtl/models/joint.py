@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, overload
 
 import torch
 from huggingface_hub import CommitInfo
@@ -36,6 +36,7 @@ from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_o
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
 from mtl.models.translations import translations
+from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.translator import Translator
 from mtl.tasks.sentence import Sentence
@@ -68,6 +69,14 @@ class Decoded(NamedTuple):
 
     predicted: list[Any]
     given: list[Any] | None = None
+    items: list[tuple[Item, ...]] | None = None
+
+
+class Probable(NamedTuple):
+    """An annotated sentence, and by task what its decoder found most probable."""
+
+    sentence: Sentence
+    items: Mapping[str, tuple[Item, ...]]
 
 
 class JointModel(nn.Module):
@@ -181,12 +190,18 @@ class JointModel(nn.Module):
         return scores
 
     def decoded(
-        self, batch: Batch, head_scale: TaskScale | None = None, *, given: bool = False
+        self,
+        batch: Batch,
+        head_scale: TaskScale | None = None,
+        *,
+        given: bool = False,
+        k: int | None = None,
     ) -> dict[str, Decoded]:
         """Predictions per task for the batch's sentences; `head_scale` is as in `forward`.
 
         With `given` also the predictions given a part of the gold (`Decoder.decode_given`), and for
-        translations the cross-entropy of the references (`Translator.references`).
+        translations the cross-entropy of the references (`Translator.references`). With `k` also the `k` most
+        probable values (`Decoder.alternatives`).
         """
         if (translator := self.encoder.translator) is not None:
             return self._translated(translator, batch, head_scale, given)
@@ -198,7 +213,9 @@ class JointModel(nn.Module):
             if given:
                 gold = [self.tasks[name].seen(batch.sentences[row]) for row in batch.rows[name].tolist()]
                 with_gold = decoder.decode_given(output.scores, output.mask, gold)
-            decoded[name] = Decoded(decoder.decode(output.scores, output.mask), with_gold)
+            predicted = decoder.decode(output.scores, output.mask)
+            items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)
+            decoded[name] = Decoded(predicted, with_gold, items)
         return decoded
 
     def _translated(
@@ -239,16 +256,40 @@ class JointModel(nn.Module):
         """
         return 1024 if next(self.parameters()).device.type == "cpu" else 16384
 
+    @overload
+    def annotate(
+        self,
+        sentences: Sequence[Sequence[str]] | Sequence[Sentence],
+        max_words: int = MAX_WORDS,
+        *,
+        probabilities: None = None,
+    ) -> list[Sentence]: ...
+
+    @overload
+    def annotate(
+        self,
+        sentences: Sequence[Sequence[str]] | Sequence[Sentence],
+        max_words: int = MAX_WORDS,
+        *,
+        probabilities: int,
+    ) -> list[Probable]: ...
+
     @torch.inference_mode()
     def annotate(
-        self, sentences: Sequence[Sequence[str]] | Sequence[Sentence], max_words: int = MAX_WORDS
-    ) -> list[Sentence]:
+        self,
+        sentences: Sequence[Sequence[str]] | Sequence[Sentence],
+        max_words: int = MAX_WORDS,
+        *,
+        probabilities: int | None = None,
+    ) -> list[Sentence] | list[Probable]:
         """Annotate tokenised sentences in all of the model's tasks; existing annotations are replaced.
 
         Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
-        may annotate with one model. Raises `InputError` for a sentence that is not a list of words, that has
-        more than `max_words` words, or that has none (unless the model translates), and for models with two
-        decoders for one layer of annotation.
+        may annotate with one model. With `probabilities=K` also the K most probable values of everything
+        that is predicted, as far as the decoders have probabilities (docs/decoders.md).
+
+        Raises `InputError` for a sentence that is not a list of words, that has more than `max_words` words,
+        or that has none (unless the model translates), and for models with two decoders for one layer.
         """
         layers = [task.layer for task in self.tasks.values() if task.layers]
         if len(set(layers)) < len(layers):
@@ -270,18 +311,22 @@ class JointModel(nn.Module):
                     f"{max_words:,}: split it, or raise max_words (memory grows with its square, time with "
                     "its cube)"
                 )
+        if probabilities is not None:
+            probabilities = whole_number(probabilities, "probabilities", 1)
         with in_evaluation_mode(self):
-            return self._annotate(plain)
+            found = self._annotate(plain, probabilities)
+        return found if probabilities is not None else [sentence for sentence, _ in found]
 
-    def _annotate(self, sentences: Sequence[Sentence]) -> list[Sentence]:
+    def _annotate(self, sentences: Sequence[Sentence], k: int | None) -> list[Probable]:
         tokenizer = self.encoder.tokenizer
         corpus = examples(sentences, tokenizer, {}, {})
         annotated = list(sentences)
+        items: list[dict[str, tuple[Item, ...]]] = [{} for _ in sentences]
         device = next(self.parameters()).device
         for indices in buckets([example.length for example in corpus], self.evaluation_tokens(), None, None):
             share = [corpus[index] for index in indices]
             batch = unlabelled(share, tokenizer, self.tasks).to(device)
-            decoded = self.decoded(batch) if batch.rows else {}
+            decoded = self.decoded(batch, k=k) if batch.rows else {}
             for name, task in self._in_order_of_need():
                 if name not in decoded:
                     continue
@@ -289,7 +334,9 @@ class JointModel(nn.Module):
                 for position, annotation in zip(rows, decoded[name].predicted, strict=True):
                     index = indices[position]
                     annotated[index] = task.annotate(annotated[index], annotation)
-        return annotated
+                for position, of_sentence in zip(rows, decoded[name].items or (), strict=False):
+                    items[indices[position]][name] = of_sentence
+        return [Probable(*pair) for pair in zip(annotated, items, strict=True)]
 
     def _in_order_of_need(self) -> list[tuple[str, Task]]:
         """The tasks; one whose annotation takes in another's layer comes after it (CON: tags)."""

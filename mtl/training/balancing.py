@@ -13,7 +13,16 @@ from mtl.config.schema import BalancerConfig
 from mtl.errors import as_input_error
 from mtl.models.tapped import TappedModel
 from mtl.tasks.variants import task_of
-from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
+from mtl.training.balancers import (
+    Balancer,
+    Fixed,
+    GradNorm,
+    MovingAverage,
+    PCGrad,
+    TorchJD,
+    Uncertainty,
+    Uniform,
+)
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str]) -> Balancer:
@@ -28,6 +37,7 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str]) -> Balancer:
         "uncertainty": lambda: Uncertainty(number),
         "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),
         "pcgrad": lambda: PCGrad(),
+        "torchjd": lambda: TorchJD(number, config.weighting),
     }
     with as_input_error(f"balancer {config.name}"):
         return balancers[config.name]()

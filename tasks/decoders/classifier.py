@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore
 from mtl.tasks.decoders.pooling import Kind, SentencePooling
 from mtl.tasks.task import UNKNOWN, Labels
@@ -112,6 +113,19 @@ class WordClassifier(LinearDecoder):
             for indices, length in zip(scores.argmax(2).tolist(), lengths, strict=True)
         ]
 
+    def alternatives(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[str, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        best = iter(k_best(scores.softmax(2)[mask], self.labels.names, k))
+        return [
+            tuple([Item("label", word, word + 1, next(best)) for word in range(length)])
+            for length in mask.sum(1).tolist()
+        ]
+
 
 class SentenceClassifier(LinearDecoder):
     """A label for the sentence, from one vector for all of its words."""
@@ -149,3 +163,16 @@ class SentenceClassifier(LinearDecoder):
 
     def decode(self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]) -> list[str]:
         return [self.labels[index] for index in scores.argmax(1).tolist()]
+
+    def alternatives(
+        self,
+        scores: Float[Tensor, "batch label"],
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[str],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        words = mask.sum(1).tolist()
+        if self.reads_first:
+            words = [number - 1 for number in words]
+        best = k_best(scores.softmax(1), self.labels.names, k)
+        return [(Item("label", 0, number, values),) for number, values in zip(words, best, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
-from mtl.tasks.binarise import binarise, constituents, restore
+from mtl.tasks.binarise import NULL, binarise, constituents, restore
 from mtl.tasks.cky import best_brackets
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.span_crf import span_crf_loss
+from mtl.tasks.span_crf import span_crf_loss, span_marginals
 from mtl.tasks.task import UNKNOWN, Labels
 
 
@@ -70,10 +71,22 @@ class ConDecoder(Decoder):
     A boundary is represented by the words on both of its sides; learned vectors stand in for a word left of
     the first and right of the last. A bracket's label is scored from the sum of its two boundaries' vectors
     by one hidden layer, at a fraction of the cost of a bilinear form per label.
+
+    `viterbi` decodes the most probable bracketing, `mbr` (minimum Bayes risk) the one with the greatest
+    expected number of correct brackets: the sum of their marginals (Goodman 1996).
     """
 
-    def __init__(self, hidden: int, labels: Labels, span_dim: int, label_dim: int, dropout: float) -> None:
+    def __init__(
+        self,
+        hidden: int,
+        labels: Labels,
+        span_dim: int,
+        label_dim: int,
+        dropout: float,
+        decoding: Literal["viterbi", "mbr"] = "viterbi",
+    ) -> None:
         super().__init__()
+        self.decoding = decoding
         self.labels = labels
         self.span_dim = span_dim
         self.label_dim = label_dim
@@ -124,16 +137,45 @@ class ConDecoder(Decoder):
 
     def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
         lengths = mask.sum(1).cpu().numpy()
-        best = best_brackets(scores.brackets.detach().cpu().numpy(), lengths)
+        brackets = scores.brackets.detach()
+        if self.decoding == "mbr":
+            brackets = span_marginals(brackets, mask.sum(1))
+        best = best_brackets(brackets.cpu().numpy(), lengths)
         indices = [torch.from_numpy(array).to(mask.device) for array in best]
         chosen = self._label_scores(scores, *indices).argmax(1).cpu().tolist()
         names = self.labels.names
-        brackets = [
+        labelled = [
             Span(start, end, names[label])
             for start, end, label in zip(best.starts.tolist(), best.ends.tolist(), chosen, strict=True)
         ]
         last = np.maximum(2 * lengths - 1, 0).cumsum().tolist()
-        return [restore(brackets[a:b]) for a, b in zip([0, *last], last, strict=False)]
+        return [restore(labelled[a:b]) for a, b in zip([0, *last], last, strict=False)]
+
+    def alternatives(
+        self,
+        scores: SpanScores,
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Span, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """Chains of labels (`S VP`) of each predicted constituent.
+
+        Their probabilities are the marginal of the span as a bracket times the softmax over chains, one of
+        which is that of brackets that are no constituents.
+        """
+        spans = [dict.fromkeys((start, end) for start, end, _ in of_tree) for of_tree in decoded]
+        places = [(row, *span) for row, of_tree in enumerate(spans) for span in of_tree]
+        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 3)
+        rows, starts, ends = index.unbind(1)
+        marginals = span_marginals(scores.brackets.detach(), mask.sum(1))[rows, starts, ends]
+        chains = self._label_scores(scores, rows, starts, ends).softmax(1)
+        kept = [number for number, name in enumerate(self.labels.names) if name != NULL]
+        names = [self.labels[number] for number in kept]
+        best = iter(k_best((marginals[:, None] * chains)[:, kept], names, k))
+        return [
+            tuple([Item("constituent", start, end, next(best)) for start, end in of_tree])
+            for of_tree in spans
+        ]
 
     def _label_scores(
         self,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.sentence import Sentence
 
 
@@ -74,6 +75,15 @@ class Decoder(nn.Module, ABC):
     ) -> list[Any] | None:
         """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting."""
         return None
+
+    def alternatives(
+        self, scores: Any, mask: Bool[Tensor, "batch word"], decoded: Sequence[Any], k: int
+    ) -> list[tuple[Item, ...]]:
+        """The `k` most probable values of each item of each sentence, given what `decode` returned.
+
+        Empty for decoders whose scores are no probabilities.
+        """
+        return [()] * len(decoded)
 
 
 def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.eisner import projective_trees
 from mtl.tasks.mst import maximum_trees
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import UNKNOWN, Labels
@@ -64,11 +66,28 @@ def collate_arcs(targets: Sequence[ArcTargets], width: int) -> ArcBatch:
 
 
 class DepDecoder(Decoder):
-    """Deep biaffine attention (Dozat and Manning 2017) over the words and a learned root vector."""
+    """Deep biaffine attention (Dozat and Manning 2017) over the words and a learned root vector.
 
-    def __init__(self, hidden: int, labels: Labels, arc_dim: int, relation_dim: int, dropout: float) -> None:
+    `projective` decodes trees without crossing arcs. With `tie_root`, the root's dependent gets a relation
+    named `root` (up to a colon) and no other word does, as far as the labels allow it.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        labels: Labels,
+        arc_dim: int,
+        relation_dim: int,
+        dropout: float,
+        *,
+        projective: bool = False,
+        tie_root: bool = False,
+    ) -> None:
         super().__init__()
         self.labels = labels
+        self.best_trees = projective_trees if projective else maximum_trees
+        of_root = torch.tensor([name.partition(":")[0].lower() == "root" for name in labels.names])
+        self.of_root = of_root if tie_root and of_root.any() and not of_root.all() else None
         self.widths = [arc_dim, arc_dim, relation_dim, relation_dim]
         self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
         self.mlp = Mlp(hidden, sum(self.widths), dropout)
@@ -118,14 +137,50 @@ class DepDecoder(Decoder):
 
     def decode(self, scores: ArcScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
         lengths = mask.sum(1).cpu().numpy()
-        heads = maximum_trees(scores.arcs.detach().cpu().numpy(), lengths)
+        heads = self.best_trees(scores.arcs.detach().cpu().numpy(), lengths)
         chosen = torch.from_numpy(heads).to(mask.device)
-        relations = self._relations(scores, chosen).argmax(2).cpu().tolist()
+        relations = self._possible(self._relations(scores, chosen), chosen).argmax(2).cpu().tolist()
         names = self.labels.names
         return [
             Arcs(tuple(row[:length].tolist()), tuple([names[index] for index in indices[:length]]))
             for row, indices, length in zip(heads, relations, lengths, strict=True)
         ]
+
+    def alternatives(
+        self, scores: ArcScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Arcs], k: int
+    ) -> list[tuple[Item, ...]]:
+        """Heads by the softmax over all words and the root, word by word, and relations given the head.
+
+        Neither is a marginal over trees: the predicted head need not be the most probable one.
+        """
+        heads = torch.zeros(mask.shape, dtype=torch.long)
+        for row, arcs in zip(heads, decoded, strict=True):
+            row[: len(arcs.heads)] = torch.tensor(arcs.heads)
+        chosen = heads.to(mask.device)
+        relations = self._possible(self._relations(scores, chosen), chosen).softmax(2)[mask]
+        of_heads = iter(k_best(scores.arcs.softmax(2)[mask], range(scores.arcs.shape[2]), k))
+        of_relations = iter(k_best(relations, self.labels.names, k))
+        return [
+            tuple(
+                [
+                    item
+                    for word in range(len(arcs.heads))
+                    for item in (
+                        Item("head", word, word + 1, next(of_heads)),
+                        Item("relation", word, word + 1, next(of_relations)),
+                    )
+                ]
+            )
+            for arcs in decoded
+        ]
+
+    def _possible(
+        self, relations: Float[Tensor, "batch word label"], heads: Int[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch word label"]:
+        if self.of_root is None:
+            return relations
+        from_root = (heads == 0)[:, :, None]
+        return relations.masked_fill(from_root != self.of_root.to(relations.device), -torch.inf)
 
     def _relations(
         self, scores: ArcScores, heads: Int[Tensor, "batch word"]

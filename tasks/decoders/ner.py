@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.interval_scheduling import select_spans
 from mtl.tasks.sentence import Sentence, Span
@@ -127,6 +128,22 @@ class NerDecoder(Decoder):
             for (row, start, end), kind in zip(chosen.tolist(), kinds, strict=True):
                 entities[row].append(Span(start, end, self.labels[kind]))
         return [tuple(spans) for spans in entities]
+
+    def alternatives(
+        self,
+        scores: Float[Tensor, "batch word word label"],
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Span, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """Types of each predicted span, and `O` for no entity: a softmax for each span alone."""
+        places = [(row, span.start, span.end - 1) for row, spans in enumerate(decoded) for span in spans]
+        index = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3)
+        of_spans = functional.pad(scores[index[:, 0], index[:, 1], index[:, 2]], (1, 0)).softmax(1)
+        best = iter(k_best(of_spans, ("O", *self.labels.names), k))
+        return [
+            tuple([Item("span", span.start, span.end, next(best)) for span in spans]) for spans in decoded
+        ]
 
 
 def _means(

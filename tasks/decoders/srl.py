@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.crf import BioCrf, path_score
+from mtl.tasks.decoders.alternatives import Alternative, Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
-from mtl.tasks.frames import representable, tagged_spans
+from mtl.tasks.frames import representable, split_labels, tagged_spans
 from mtl.tasks.sentence import Frame, Sentence
-from mtl.tasks.task import Labels
+from mtl.tasks.task import UNKNOWN, Labels
 
 _IMPOSSIBLE = -1e4
 """Score of a tag that a word cannot have; finite, so that gradients stay so."""
@@ -24,14 +25,16 @@ _RARE = -1.5
 
 
 class FrameTargets(NamedTuple):
-    """Which words are predicates, and per frame the index of its predicate and its arguments as tags.
+    """Which words are predicates, and per frame its predicate, its arguments as tags, and its sense.
 
-    Tags are O, then B of every role, then I of every role, as `BioCrf` has them.
+    Tags are O, then B of every role, then I of every role, as `BioCrf` has them. A sense is `UNKNOWN` if
+    training never saw it, or no sense is learned or annotated.
     """
 
     is_predicate: Bool[np.ndarray, " word"]
     predicates: Int[np.ndarray, " frame"]
     tags: Int[np.ndarray, "frame word"]
+    senses: Int[np.ndarray, " frame"]
 
 
 class FrameBatch(NamedTuple):
@@ -41,6 +44,7 @@ class FrameBatch(NamedTuple):
     rows: Int[Tensor, " frame"]
     predicates: Int[Tensor, " frame"]
     tags: Int[Tensor, "frame word"]
+    senses: Int[Tensor, " frame"]
 
 
 class FrameScores(NamedTuple):
@@ -53,17 +57,19 @@ class FrameScores(NamedTuple):
 def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
     """The targets of an annotated sentence, as far as tags can represent it (`representable`)."""
     frames = representable(sentence)
+    roles, senses = split_labels(labels)
     is_predicate = np.zeros(len(sentence), dtype=bool)
     tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
     for row, frame in zip(tags, frames, strict=True):
         is_predicate[frame.predicate] = True
         for start, end, role in frame.arguments:
-            index = labels.index(role)
+            index = roles.index(role)
             if index >= 0:
                 row[start] = 1 + index
-                row[start + 1 : end] = 1 + len(labels) + index
+                row[start + 1 : end] = 1 + len(roles) + index
     predicates = np.array([frame.predicate for frame in frames], dtype=np.int64)
-    return FrameTargets(is_predicate, predicates, tags)
+    indices = [senses.index(frame.sense or "") for frame in frames]
+    return FrameTargets(is_predicate, predicates, tags, np.array(indices, dtype=np.int64))
 
 
 def collate_frames(targets: Sequence[FrameTargets], width: int) -> FrameBatch:
@@ -79,7 +85,8 @@ def collate_frames(targets: Sequence[FrameTargets], width: int) -> FrameBatch:
         first = last
     rows = np.repeat(np.arange(len(targets)), counts)
     predicates = np.concatenate([target.predicates for target in targets])
-    return FrameBatch(*map(torch.from_numpy, (is_predicate, rows, predicates, tags)))
+    senses = np.concatenate([target.senses for target in targets])
+    return FrameBatch(*map(torch.from_numpy, (is_predicate, rows, predicates, tags, senses)))
 
 
 class RoleScorer(nn.Module):
@@ -123,16 +130,20 @@ def _dropout(
 
 
 class SrlDecoder(Decoder):
-    """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top."""
+    """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top.
+
+    If the labels have senses, a linear classifier over the predicate's vector chooses among all of them.
+    """
 
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
-        self.labels = labels
+        self.labels, self.senses = split_labels(labels)
         self.dropout = dropout
+        self.sense = nn.Linear(hidden, len(self.senses)) if len(self.senses) else None
         self.predicate = nn.Linear(hidden, 1)
         nn.init.constant_(self.predicate.bias, _RARE)
-        self.roles = RoleScorer(hidden, 1 + 2 * len(labels), dim, reach, dropout)
-        self.crf = BioCrf(len(labels))
+        self.roles = RoleScorer(hidden, 1 + 2 * len(self.labels), dim, reach, dropout)
+        self.crf = BioCrf(len(self.labels))
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
@@ -150,7 +161,15 @@ class SrlDecoder(Decoder):
         losses = decisions.masked_fill(~mask, 0.0).sum(1)
         tag_scores = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
-        return losses.index_add(0, targets.rows, self.crf.loss(tag_scores, targets.tags, lengths))
+        of_frames = self.crf.loss(tag_scores, targets.tags, lengths)
+        if self.sense is not None:
+            of_frames = of_frames + functional.cross_entropy(
+                self._sense_scores(self.sense, scores.words, targets.rows, targets.predicates),
+                targets.senses,
+                ignore_index=UNKNOWN,
+                reduction="none",
+            )
+        return losses.index_add(0, targets.rows, of_frames)
 
     def structure_score(
         self,
@@ -163,7 +182,14 @@ class SrlDecoder(Decoder):
         tag_scores = self._tag_scores(scores.words, rows, predicates)
         if label is None:
             paths = path_score(tag_scores, tags, mask.sum(1)[rows], self.crf.transitions())
+            if self.sense is not None:
+                paths = paths + self._gold_senses(self.sense, scores, targets)
             return summed(paths + scores.predicates[rows, predicates], rows, len(mask))
+        if label >= len(self.labels):
+            assert self.sense is not None
+            chosen = targets.senses == label - len(self.labels)
+            of_sense = self._gold_senses(self.sense, scores, targets)[chosen]
+            return summed(of_sense, rows[chosen], len(mask))
         frames, words = ((tags == 1 + label) | (tags == 1 + len(self.labels) + label)).nonzero(as_tuple=True)
         return summed(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
@@ -182,6 +208,38 @@ class SrlDecoder(Decoder):
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
         return self._frames(scores, mask, index[:, 0], index[:, 1])
 
+    def alternatives(
+        self,
+        scores: FrameScores,
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Frame, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """Each predicted predicate by a sigmoid, its sense by a softmax, its arguments as BIO tags by the
+        CRF's marginals."""
+        places = [(row, frame.predicate) for row, frames in enumerate(decoded) for frame in frames]
+        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
+        rows, predicates = index.unbind(1)
+        lengths = mask.sum(1)[rows]
+        tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates), lengths)
+        names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.labels.names))
+        of_words = iter(k_best(tags.flatten(0, 1), names, k))
+        chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
+        of_senses: Iterator[tuple[Alternative, ...]] = iter(())
+        if self.sense is not None:
+            sense_scores = self._sense_scores(self.sense, scores.words, rows, predicates)
+            of_senses = iter(k_best(sense_scores.softmax(1), self.senses.names, k))
+        found: list[list[Item]] = [[] for _ in decoded]
+        for (row, predicate), length in zip(places, lengths.tolist(), strict=True):
+            found[row].append(Item("predicate", predicate, predicate + 1, next(chances)))
+            if self.sense is not None:
+                found[row].append(Item("sense", predicate, predicate + 1, next(of_senses)))
+            for word in range(mask.shape[1]):
+                best = next(of_words)
+                if word < length and word != predicate:
+                    found[row].append(Item("role", word, word + 1, best, predicate))
+        return [tuple(items) for items in found]
+
     def _frames(
         self,
         scores: FrameScores,
@@ -191,9 +249,32 @@ class SrlDecoder(Decoder):
     ) -> list[tuple[Frame, ...]]:
         frames: list[list[Frame]] = [[] for _ in range(len(mask))]
         tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
-        for row, predicate, sequence in zip(rows.tolist(), predicates.tolist(), tags.tolist(), strict=True):
-            frames[row].append(Frame(predicate, None, tagged_spans(sequence, self.labels)))
+        senses: list[str | None] = [None] * len(rows)
+        if self.sense is not None:
+            best = self._sense_scores(self.sense, scores.words, rows, predicates).argmax(1)
+            senses = [self.senses[index] for index in best.tolist()]
+        for row, predicate, sense, sequence in zip(
+            rows.tolist(), predicates.tolist(), senses, tags.tolist(), strict=True
+        ):
+            frames[row].append(Frame(predicate, sense, tagged_spans(sequence, self.labels)))
         return [tuple(of_sentence) for of_sentence in frames]
+
+    def _sense_scores(
+        self,
+        classifier: nn.Linear,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> Float[Tensor, "frame sense"]:
+        scores = classifier(words[rows, predicates])
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+    def _gold_senses(
+        self, classifier: nn.Linear, scores: FrameScores, targets: FrameBatch
+    ) -> Float[Tensor, " frame"]:
+        of_senses = self._sense_scores(classifier, scores.words, targets.rows, targets.predicates)
+        gold = of_senses.gather(1, targets.senses.clamp_min(0)[:, None]).squeeze(1)
+        return gold.masked_fill(targets.senses == UNKNOWN, 0.0)
 
     def _tag_scores(
         self,

@@ -20,14 +20,22 @@ class ArgumentScores(TaskMetric):
     An argument of a predicate that the gold lacks counts as wrong; srl-eval.pl counts it so only if its
     gold file has that predicate, without arguments. `predicate_f1` is over predicates alone;
     `given_*` are precision, recall and F1 where the decoder is given the gold predicates.
+
+    With senses, `sense/accuracy` is the share of gold predicates whose sense is predicted, given the
+    predicates. `sense/f1` is end to end and has the sense of each predicate as an item beside the arguments,
+    as the labelled F1 of CoNLL 2009 has it. Predicates whose gold has no sense are left out of both.
     """
 
     counts: Tensor
     given: Tensor
+    sense_counts: Tensor
 
-    def __init__(self, layer: str = "frames") -> None:
+    def __init__(self, layer: str = "frames", senses: bool = False) -> None:
         super().__init__()
         self.layer = layer
+        self.senses = senses
+        # Senses end to end: correct, predicted, gold; given the predicates: correct, gold.
+        self.add_state("sense_counts", torch.zeros(5, dtype=torch.long), dist_reduce_fx="sum")
         # Rows: end to end, predicates, predicates given; columns: correct, predicted, gold.
         self.add_state("counts", torch.zeros(3, 3, dtype=torch.long), dist_reduce_fx="sum")
         self.add_state("given", torch.tensor(0), dist_reduce_fx="sum")
@@ -44,6 +52,11 @@ class ArgumentScores(TaskMetric):
             frames = sentence.layer(self.layer)
             if given is not None and frames is not None:
                 counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(frames))
+            if self.senses and frames is not None:
+                end_to_end = _sense_counts(predicted[index], frames)
+                of_given = (0, 0, 0) if given is None else _sense_counts(given[index], frames)
+                found = torch.tensor([*end_to_end, of_given[0], of_given[2]])
+                self.sense_counts += found.to(self.sense_counts.device)
         self.counts += torch.from_numpy(counts).to(self.counts.device)
         self.given += given is not None
 
@@ -52,6 +65,12 @@ class ArgumentScores(TaskMetric):
         scores = end_to_end | {"predicate_f1": predicates["f1"]}
         if self.given:
             scores |= {f"given_{name}": value for name, value in given.items()}
+        if self.senses:
+            senses = self.sense_counts.tolist()
+            items = [sum(pair) for pair in zip(self.counts[0].tolist(), senses[:3], strict=True)]
+            scores["sense/f1"] = precision_recall_f1(*items)["f1"]
+            if self.given:
+                scores["sense/accuracy"] = 100 * senses[3] / max(senses[4], 1)
         return scores
 
     def sentence_counts(
@@ -78,6 +97,15 @@ def _by_predicate(frames: Iterable[Frame]) -> _Arguments:
     for frame in frames:
         arguments.setdefault(frame.predicate, set()).update(joined(frame))
     return arguments
+
+
+def _sense_counts(predicted: Iterable[Frame], gold: Iterable[Frame]) -> tuple[int, int, int]:
+    """Correct, predicted and gold senses; the first frame of a predicate counts."""
+    guess = {frame.predicate: frame.sense for frame in reversed(tuple(predicted))}
+    true = {frame.predicate: frame.sense for frame in reversed(tuple(gold))}
+    without = {predicate for predicate, sense in true.items() if sense is None}
+    correct = sum(guess.get(predicate) == sense for predicate, sense in true.items() if sense is not None)
+    return correct, len(guess.keys() - without), len(true) - len(without)
 
 
 def _overlap(guess: _Arguments, true: _Arguments) -> tuple[int, int, int]:

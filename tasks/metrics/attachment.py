@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,9 +15,11 @@ from mtl.tasks.sentence import Arcs, Sentence
 
 
 class AttachmentScores(TaskMetric):
-    """UAS and LAS over all words, punctuation included, as the CoNLL 2018 scorer counts them.
+    """UAS and LAS as the CoNLL 2018 scorer counts them, or without words that are punctuation.
 
     `las` compares relations up to the first colon, as the scorer does; `las_subtypes` compares all of them.
+    Without `punct`, words are left out by their form (`is_punctuation`), whatever their relation and
+    whatever is predicted. Words that attach to them count.
     """
 
     words: Tensor
@@ -24,9 +27,10 @@ class AttachmentScores(TaskMetric):
     las: Tensor
     las_subtypes: Tensor
 
-    def __init__(self, layer: str = "arcs") -> None:
+    def __init__(self, layer: str = "arcs", punct: bool = True) -> None:
         super().__init__()
         self.layer = layer
+        self.punct = punct
         for name in ("words", "uas", "las", "las_subtypes"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
@@ -51,16 +55,27 @@ class AttachmentScores(TaskMetric):
             arcs = sentence.layer(self.layer)
             if arcs is None:
                 continue
-            attached = labelled = labelled_fully = 0
-            for head, relation, gold_head, gold_relation in zip(
-                guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
+            words = attached = labelled = labelled_fully = 0
+            for word, head, relation, gold_head, gold_relation in zip(
+                sentence.words, guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
             ):
+                if not self.punct and is_punctuation(word):
+                    continue
+                words += 1
                 if head == gold_head:
                     attached += 1
                     labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
                     labelled_fully += relation == gold_relation
-            row[:] = labelled, len(sentence), attached, labelled_fully
+            row[:] = labelled, words, attached, labelled_fully
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         return share(counts)
+
+
+def is_punctuation(word: str) -> bool:
+    """Whether every character of a word is punctuation in Unicode (P*; `$`, `+` and `=` are symbols).
+
+    The rule of supar (`supar.utils.fn.ispunct`) and of He and Choi's parser.
+    """
+    return all(unicodedata.category(character).startswith("P") for character in word)

@@ -56,7 +56,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
-    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512},
+    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
     },
@@ -149,6 +149,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             [{"We", "ate"}], [["We", "ate"], "We ate"],
         ),
         "max_words": (0, -1, 1.5, True, None, "5", 1),
+        "probabilities": (0, -1, 1.5, True, "5"),
     },
     "JointModel.from_pretrained": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
@@ -410,3 +411,13 @@ def test_words_of_other_types_are_plain_strings(joint) -> None:
         assert all(type(word) is str for word in found.words)
     assert joint.annotate(iter([["We", "ate"]])) == joint.annotate((("We", "ate"),)) == expected
     assert joint.annotate([]) == []
+
+
+def test_probabilities_come_beside_the_same_annotations(joint) -> None:
+    words = [["We", "ate", "."], ["Go"], ["A", "b", "c", "d"]]
+    found = joint.annotate(words, probabilities=2)
+    assert [sentence for sentence, _ in found] == joint.annotate(words)
+    for sentence, items in found:
+        assert list(items) == [name for name, task in joint.tasks.items() if task.annotated(sentence)]
+        assert all(0 <= item.start < item.end <= len(sentence) for of in items.values() for item in of)
+        assert all(1 <= len(item.best) <= 2 for of in items.values() for item in of)

@@ -14,6 +14,7 @@ from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.span_crf import log_partition
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.tasks.tree import Tree
+from tests.tasks.test_cky import bracketings
 
 
 def _sentence(text: str) -> Sentence:
@@ -127,6 +128,31 @@ def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     metric = TASK.metric()
     metric.update(decoded, SENTENCES)
     assert metric.compute() == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "exact": 100.0}
+
+
+def test_mbr_expects_most_correct_brackets_of_all_bracketings() -> None:
+    """Against every bracketing, weighed by its probability; the best one of them is often another."""
+    torch.manual_seed(0)
+    decoder = Con(span_dim=6, label_dim=5, decoding="mbr").decoder(4, Labels(["X", "Y"])).double().eval()
+    mask = torch.arange(6) < (torch.arange(60) % 6 + 1)[:, None]
+    scores = decoder(torch.randn(60, 6, 4).double(), mask)
+    scores = scores._replace(brackets=torch.randn(60, 7, 7).double())
+    decoded = decoder.decode(scores, mask)
+    decoder.decoding = "viterbi"
+    others = 0
+    for row, (spans, best, n) in enumerate(
+        zip(decoded, decoder.decode(scores, mask), mask.sum(1).tolist(), strict=True)
+    ):
+        trees = [frozenset(tree) for tree in bracketings(0, n)]
+        totals = torch.stack([sum(scores.brackets[row, i, j] for i, j in tree) for tree in trees])
+        chances = totals.softmax(0).tolist()
+        expected = {
+            tree: sum(len(tree & other) * chance for other, chance in zip(trees, chances, strict=True))
+            for tree in trees
+        }
+        assert {(start, end) for start, end, _ in spans} == max(trees, key=expected.__getitem__)
+        others += spans != best
+    assert others
 
 
 def test_annotating_without_tags() -> None:

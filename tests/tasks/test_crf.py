@@ -62,6 +62,21 @@ def enumerated(
     return paths, torch.stack(totals)
 
 
+def test_marginals_are_those_of_all_sequences() -> None:
+    torch.manual_seed(0)
+    model, lengths = crf(), torch.tensor([4, 1, 3])
+    scores = torch.randn(3, 4, TAGS, dtype=torch.float64) * 2
+    with torch.inference_mode():
+        marginals = model.marginals(scores.clone(), lengths.clone())
+    for row, length in enumerate(lengths.tolist()):
+        paths, totals = enumerated(scores[row], model.transitions(), length)
+        expected = torch.zeros(4, TAGS, dtype=torch.float64)
+        for path, chance in zip(paths, totals.softmax(0).tolist(), strict=True):
+            expected[range(length), path] += chance
+        torch.testing.assert_close(marginals[row], expected)
+    assert model.marginals(scores[:0], lengths[:0]).shape == (0, 4, TAGS)
+
+
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_enumeration(length: int) -> None:
     torch.manual_seed(length)

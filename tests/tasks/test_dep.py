@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -129,6 +130,46 @@ def test_scores_by_hand() -> None:
     metric = TASK.metric()
     metric.update(predicted, gold)
     assert metric.compute() == {"uas": 75.0, "las": 50.0, "las_subtypes": 25.0}
+
+
+def _decoded(task: Dep, labels: Labels = LABELS) -> list[Arcs]:
+    """What a decoder with random weights makes of random words."""
+    torch.manual_seed(1)
+    decoder = task.decoder(4, labels).double()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter)
+    mask = torch.arange(8) < torch.tensor([8, 5, 1, 7, 8, 6])[:, None]
+    return decoder.decode(decoder(torch.randn(6, 8, 4).double(), mask), mask)
+
+
+def _crossing(arcs: Arcs) -> bool:
+    ends = [sorted((word, head)) for word, head in enumerate(arcs.heads, 1)]
+    return any(a < c < b < d for a, b in ends for c, d in ends)
+
+
+def test_projective_trees_have_no_crossing_arcs() -> None:
+    assert any(map(_crossing, _decoded(TASK)))
+    assert not any(map(_crossing, _decoded(replace(TASK, projective=True))))
+
+
+def test_the_relation_root_is_tied_to_the_root() -> None:
+    """Heads stay; relations change only where one was `root` below a word, or another below the root."""
+    labels = Labels(["det", "obj", "root", "root:x"])
+    free, tied = _decoded(TASK, labels), _decoded(replace(TASK, tie_root=True), labels)
+    changed = 0
+    for before, after in zip(free, tied, strict=True):
+        assert before.heads == after.heads
+        for head, relation, earlier in zip(after.heads, after.relations, before.relations, strict=True):
+            assert (head == 0) == relation.startswith("root")
+            fits = (head == 0) == earlier.startswith("root")
+            assert (relation == earlier) == fits
+            changed += not fits
+    assert changed
+
+
+@pytest.mark.parametrize("names", [["det", "obj"], ["root", "root:x"]])
+def test_labels_without_a_root_or_with_nothing_else_are_not_tied(names: list[str]) -> None:
+    assert _decoded(TASK, Labels(names)) == _decoded(replace(TASK, tie_root=True), Labels(names))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import torch
 from torch.nn import functional
 
 from mtl.tasks.decoders.srl import SrlDecoder
+from mtl.tasks.frames import split_labels
 from mtl.tasks.metrics.arguments import ArgumentScores
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.srl import Srl
-from mtl.tasks.task import Labels
+from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
     Sentence(
@@ -170,3 +171,92 @@ def test_scores_are_those_of_srl_eval() -> None:
     scores = metric.compute()
     assert scores["recall"] == 25.0
     assert scores["given_precision"] == scores["given_recall"] == scores["given_f1"] == 100.0
+
+
+SENSES = replace(TASK, senses=True)
+
+
+def test_senses_are_labels_after_the_roles_and_old_inventories_have_none() -> None:
+    labels = SENSES.labels(SENTENCES)
+    assert labels.names[:3] == LABELS.names
+    roles, senses = split_labels(Labels(list(labels.names)))  # as a saved model has it
+    assert (roles.names, senses.names) == (LABELS.names, ("x.01", "y.02", "z.01"))
+    assert split_labels(LABELS) == (split_labels(LABELS).roles, split_labels(LABELS).senses)
+    assert not len(split_labels(LABELS).senses)
+    before, after = TASK.decoder(8, LABELS).state_dict(), SENSES.decoder(8, labels).state_dict()
+    assert {name: value.shape for name, value in after.items() if not name.startswith("sense.")} == {
+        name: value.shape for name, value in before.items()
+    }
+    other = Sentence(tuple("ab"), frames=(Frame(0, "new.01", ()), Frame(1, None, ())))
+    assert SENSES.targets(other, labels).senses.tolist() == [UNKNOWN, UNKNOWN]
+
+
+def test_senses_add_their_cross_entropy_to_the_loss_and_their_scores_to_structures() -> None:
+    labels = SENSES.labels(SENTENCES)
+    torch.manual_seed(0)
+    decoder = SENSES.decoder(8, labels)
+    words = torch.randn(3, 6, 8)
+    batch = SENSES.collate([SENSES.targets(sentence, labels) for sentence in SENTENCES], 6)
+    scores = decoder(words, MASK)
+    together, structure = decoder.loss(scores, batch, MASK), decoder.structure_score(scores, batch, MASK)
+    of_senses = decoder.sense(words[[0, 0, 2], [1, 4, 2]])
+    gold = of_senses[[0, 1, 2], [0, 1, 2]]
+    one = decoder.structure_score(scores, batch, MASK, labels.index("sense y.02"))
+    torch.testing.assert_close(one.score, torch.stack([gold[1], torch.tensor(0.0), torch.tensor(0.0)]))
+    assert one.items.tolist() == [1, 0, 0]
+    [_, items, *_] = decoder.alternatives(scores, MASK, [(), (Frame(0, "x.01", ()),), ()], 3)
+    best = next(item.best for item in items if item.kind == "sense")
+    assert dict(best) == pytest.approx(
+        dict(zip(decoder.senses.names, decoder.sense(words[1, 0]).softmax(0).tolist(), strict=True))
+    )
+    decoder.sense = None
+    losses = functional.cross_entropy(of_senses, torch.arange(3), reduction="none")
+    rows = torch.tensor([0, 0, 2])
+    expected = decoder.loss(scores, batch, MASK).index_add(0, rows, losses)
+    torch.testing.assert_close(together, expected)
+    bare = decoder.structure_score(scores, batch, MASK).score.index_add(0, rows, gold)
+    torch.testing.assert_close(structure.score, bare)
+
+
+def test_senses_are_learned_decoded_and_scored() -> None:
+    torch.manual_seed(1)
+    labels = SENSES.labels(SENTENCES)
+    decoder = SENSES.decoder(8, labels)
+    words = torch.randn(3, 6, 8)
+    batch = SENSES.collate([SENSES.targets(sentence, labels) for sentence in SENTENCES], 6)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
+    for _ in range(100):
+        optimizer.zero_grad()
+        decoder.loss(decoder(words, MASK), batch, MASK).sum().backward()
+        optimizer.step()
+    with torch.inference_mode():
+        scores = decoder(words, MASK)
+        decoded = decoder.decode(scores, MASK)
+        given = decoder.decode_given(scores, MASK, SENTENCES)
+    assert decoded == given == [sentence.frames for sentence in SENTENCES]
+    metric = SENSES.metric()
+    metric.update(decoded, SENTENCES, given)
+    assert set(metric.compute().values()) == {100.0}
+    extra = {"sense/accuracy", "sense/f1"}
+    assert set(metric.compute()) == {*SENSES.scores, *extra} - {"sense/"}
+
+
+def test_scores_of_senses_by_hand() -> None:
+    """Two of three senses right given the predicates; end to end 1 of 3 senses and 1 of 2 arguments."""
+    gold = Sentence(
+        tuple("abcdef"),
+        frames=(
+            Frame(0, "go.01", (Span(1, 2, "A0"), Span(2, 3, "A1"))),
+            Frame(3, "eat.01", ()),
+            Frame(4, "be.01", ()),
+            Frame(5, None, ()),
+        ),
+    )
+    predicted = (Frame(0, "go.01", (Span(1, 2, "A0"),)), Frame(3, "eat.02", ()), Frame(5, "x.01", ()))
+    given = (*predicted[:2], Frame(4, "be.01", ()), predicted[2])
+    metric = ArgumentScores(senses=True)
+    metric.update([predicted], [gold], [given])
+    scores = metric.compute()
+    assert scores["sense/accuracy"] == pytest.approx(100 * 2 / 3)
+    # right: A0, go.01; predicted: A0, go.01, eat.02; gold: A0, A1 and three senses
+    assert scores["sense/f1"] == pytest.approx(200 * 2 / (3 + 5))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
-from mtl.config.instances import kind_of
+from mtl.config.instances import kind_of, setting_values
 from mtl.errors import InputError, counted
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
@@ -19,6 +19,7 @@ from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
+from mtl.tasks.task import Task
 
 _INTERVALS = ("sentences", "seeds", "both")
 SCHEMA = pl.Schema(
@@ -73,6 +74,10 @@ def compare_runs(
             [run for run in side if name in configs[str(run.folder)]["tasks"]]
             for side, configs in zip((first, second), sides, strict=True)
         ]
+        config = next(iter(sides[0].values()))
+        task = kind_of(name, config.get("instances"))
+        used = [configs[str(run.folder)] for runs, configs in zip(chosen, sides, strict=True) for run in runs]
+        _check_scored_alike(name, task, used)
         counts = _counts(chosen, split, name)
         if counts is None:
             notes.append(f"{name}: no sentence of {split} is annotated: left out")
@@ -82,8 +87,6 @@ def compare_runs(
             for where, side in zip(("before", "after"), chosen, strict=True)
             if len(names := _setups(side)) > 1
         ]
-        config = next(iter(sides[0].values()))
-        task = kind_of(name, config.get("instances"))
         result = compare(counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed)
         rows.append(
             {
@@ -109,6 +112,17 @@ def compare_runs(
     return RunComparison(
         table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
     )
+
+
+def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[str, Any]]) -> None:
+    settings = [setting_values(name, config) for config in configs]
+    for key in task.scored_by:
+        values = {str(given.get(key, getattr(task(), key))).lower() for given in settings}
+        if len(values) > 1:
+            raise InputError(
+                f"{name}: the runs are scored by different {name}.{key} ({', '.join(sorted(values))}): "
+                "compare runs with the same"
+            )
 
 
 def _counts(

@@ -15,6 +15,7 @@ from mtl.config.schema import TrainConfig
 from mtl.probes.statistics.compared_runs import compare
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
+from mtl.tasks.dep import Dep
 from mtl.tasks.metrics.metric import share
 
 SENTENCES = 40
@@ -88,3 +89,13 @@ def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[s
     sentence_counts.write(run, "test", counts.with_columns(key=pl.col("key") + 1))
     assert main(["compare", "a1", "--against", "b1"]) == 2
     assert "are scored on different sentences (40 sentences and 40 of test)" in capsys.readouterr().err
+
+
+def test_runs_scored_by_other_rules_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The counts of DEP without punctuation are of fewer words."""
+    other = Run(runs / "c1")
+    other.create(plain(asdict(TrainConfig(name="c1", tasks=("pos", "dep"), dep=Dep(punct=False)))))
+    sentence_counts.write(other, "test", sentence_counts.read(Run(runs / "b1"), "test"))
+    assert main(["compare", "b1", "--against", "c1", "--tasks=[pos]", "--draws=100"]) == 0
+    assert main(["compare", "b1", "--against", "c1"]) == 2
+    assert "dep: the runs are scored by different dep.punct (false, true)" in capsys.readouterr().err

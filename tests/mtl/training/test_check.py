@@ -123,9 +123,21 @@ def test_ends_of_a_range_belong_to_it_unless_open():
 
 
 def test_balancers_that_compare_gradients_are_known_as_such():
-    kinds = (balancers.GradNorm, balancers.PCGrad, balancers.Uncertainty, balancers.MovingAverage)
+    kinds = (
+        balancers.GradNorm, balancers.PCGrad, balancers.TorchJD, balancers.Uncertainty,
+        balancers.MovingAverage,
+    )  # fmt: skip
     comparing = {kind.__name__.lower() for kind in kinds if kind.gradients != "none"}
     assert comparing == set(COMPARING)
     config = TrainConfig(balancer=BalancerConfig(name="gradnorm"), batch=BatchConfig(mode="separate"))
     with pytest.raises(InputError, match="gradnorm compares the tasks' gradients"):
+        check_settings(config)
+
+
+def test_a_balancer_of_a_library_that_is_not_there_is_refused(monkeypatch):
+    config = TrainConfig(balancer=BalancerConfig(name="torchjd"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    check_settings(config)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install 'mtl-heads\[torchjd\]'"):
         check_settings(config)
