@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -222,10 +221,6 @@ class BalancerConfig:
             ),
             "balancer.weights names {found}, which is not trained (tasks are {tasks}): leave it out; "
             "--balancer.weights={{}} leaves out all",
-        ),
-        Forbidden(
-            lambda run: run.balancer.name == "torchjd" and importlib.util.find_spec("torchjd") is None,
-            "balancer.name=torchjd needs the library of that name: pip install 'mtl-heads[torchjd]'",
         ),
         Forbidden(
             lambda run: run.balancer.name in COMPARING and run.pruning == "gates_only",

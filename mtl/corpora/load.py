@@ -276,7 +276,7 @@ def _not_annotated(
     fault = f"no {split} sentence of {sentences} is annotated for {name}"
     if task.standard:
         has = f"; the files have {', '.join(there)}" if there else ""
-        return InputError(f"{fault} (layer {task.layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
+        return InputError(f"{fault} (by {task.layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
     return InputError(
         f"{fault}: leave {name} out of tasks, or give it files of its own (corpus.{task_of(name)})"
     )

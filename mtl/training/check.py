@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from mtl.config.marks import faults
 from mtl.config.part import meters, starts
 from mtl.config.ranges import out_of_range
@@ -22,6 +24,10 @@ def check_settings(config: TrainConfig) -> None:
         plain_name(config.name, "name")
     for fault in (*out_of_range(config), *faults(config)):
         raise InputError(fault)
+    if config.balancer.name == "torchjd" and importlib.util.find_spec("torchjd") is None:
+        raise InputError(
+            "balancer.name=torchjd needs the library of that name: pip install 'mtl-heads[torchjd]'"
+        )
     tasks = tuple(config.chosen())
     check_gates(config, tasks)
     if config.translates():

@@ -64,7 +64,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "JointModel.push_to_hub": {"name": "someone/model"},
     "probe": {
         "target": "nowhere", "source": None, "out": None, "tasks": None, "split": "test",
-        "centroids": "self", "accelerator": "cpu", "precision": "32-true",
+        "centroids": "self", "accelerator": "cpu", "precision": "32-true", "instances": None,
     },
     "train": {"config": TrainConfig()},
 }  # fmt: skip
@@ -161,7 +161,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "target": (None, 3, b"x", "nowhere"), "source": ("data", 3), "out": (3, b"x"),
         "tasks": (["posx"], "pos", [3]), "split": ("tset", None, 3), "centroids": ("all", None),
         "accelerator": ("tpu", None), "precision": ("16-true", None), "masks": ("no", None, 1),
-        "final_special": ("no", None, 1),
+        "final_special": ("no", None, 1), "instances": (3, "own", ["own"], {"own": "tags"}, {3: None}),
     },
     "train": {
         "config": (
@@ -200,7 +200,17 @@ OF_ANY_VALUE = {
     "JointModel.from_pretrained": ("name", "attention", "dtype", "revision"),
     "JointModel.save_pretrained": ("folder",),
     "JointModel.push_to_hub": ("name", "revision"),
-    "probe": ("target", "source", "out", "tasks", "split", "centroids", "accelerator", "precision"),
+    "probe": (
+        "target",
+        "source",
+        "out",
+        "tasks",
+        "split",
+        "centroids",
+        "accelerator",
+        "precision",
+        "instances",
+    ),
     "train": ("config",),
 }
 

@@ -99,6 +99,11 @@ def probe_run(
     target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
     if source is not None and not isinstance(source, CorpusConfig):
         raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
+    if instances is not None and not (
+        isinstance(instances, Mapping)
+        and all(isinstance(name, str) and isinstance(made, Instance) for name, made in instances.items())
+    ):
+        raise InputError(f"instances={shown(instances)}: use {{NAME: Instance(KIND)}}")
     if tasks is not None and not is_iterable(tasks):
         raise InputError(f"tasks={shown(tasks)}: use a list of tasks")
     for value, what, kind in (
@@ -117,7 +122,7 @@ def probe_run(
     named = {
         name: task
         for name, task in named.items()
-        if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS
+        if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS and 1 in task.sentences
     }
     targets = {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
     for name in () if tasks is None else tasks:
@@ -201,7 +206,9 @@ def _without_target(task: Task) -> str:
         return f"{task.name}: its labels are random: no head is probed for them"
     if task.loss_unit == "word":
         return f"{task.name}: no probe is for its labels"
-    return f"{task.name}: it labels no words, which is what heads are probed for"
+    if 1 not in task.sentences:
+        return f"{task.name}: it labels pairs, and heads are probed on single sentences"
+    return f"{task.name}: heads are probed for labels of words and classes of sentences, and it has none"
 
 
 def _opened(

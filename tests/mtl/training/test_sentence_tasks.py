@@ -155,8 +155,8 @@ def test_input_that_no_task_fits(corpus, tiny_encoder, tmp_path, monkeypatch, ca
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tcat\n")))
     assert main(["predict", str(tmp_path / "cola-seed1"), "--input=pairs"]) == 2
     assert "none of the run's tasks (cola) is for pairs" in capsys.readouterr().err
-    assert main(["probe", str(tmp_path / "cola-seed1")]) == 2
-    assert "its corpus annotates no words" in capsys.readouterr().err
+    assert main(["probe", str(tmp_path / "cola-seed1")]) == 0
+    assert "cola: clustering" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -171,12 +171,12 @@ def test_a_model_is_what_it_was_saved_as(joint, tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_probing_leaves_sentence_tasks_out_with_a_reason(joint, capsys) -> None:
+def test_probing_leaves_tasks_on_pairs_out_with_a_reason(joint, capsys) -> None:
     assert main(["probe", str(joint.folder)]) == 0
     printed = capsys.readouterr().out
-    assert "not probed: cola: it labels no words, which is what heads are probed for" in printed
+    assert "not probed: mrpc: it labels pairs, and heads are probed on single sentences" in printed
     assert "not probed: stsb:" in printed
-    assert set(pl.read_parquet(joint.folder / "heads.parquet")["task"]) <= {"pos", ""}
+    assert set(pl.read_parquet(joint.folder / "heads.parquet")["task"]) <= {"pos", "cola", "sst2", ""}
 
 
 @pytest.mark.slow

@@ -224,6 +224,7 @@ FORBIDDEN = {
     "tasks is empty": "--tasks=[]",
     "tasks=pos,pos names a task twice": "--tasks=pos,pos",
     "pruning=static starts from a trained model": "--pruning=static",
+    "corpus.files.layer=x is for files of one task": "--corpus.files.layer=x",
     "balancer.weights names dep, which is not trained (tasks are pos)": "--tasks=pos "
     "--balancer.weights.dep=2",
     "balancer pcgrad compares the tasks' gradients in the encoder": "--balancer.name=pcgrad "
