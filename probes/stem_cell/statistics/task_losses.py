@@ -74,7 +74,11 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
         both = of_run.filter(regime=regime).join(of_run.filter(regime=than), on="seed", suffix="_than")
         losses = (both["value_than"] - both["value"]).to_numpy()
     low, high, p = paired(losses, level)
-    found = {"labels": len(common), "worse": int((losses > 1e-12).sum()), "pairs": len(losses)}
+    found: dict[str, Any] = {
+        "labels": len(common),
+        "worse": int((losses > 1e-12).sum()),
+        "pairs": len(losses),
+    }
     found |= {"paired_low": low, "paired_high": high, "paired_p": p}
     if than == "static":
         return found | {"seeds": len(ours), "loss": losses.mean(), "low": low, "high": high, "p": p}
