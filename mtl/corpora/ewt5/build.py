@@ -19,7 +19,6 @@ from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, git_blob_id, manifest
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import sentence_stats
@@ -147,7 +146,7 @@ def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: di
             else:
                 reason = _reason(by_tags, [other.tags or () for other in skeleton_sentences], index)
                 unpaired["tree and frames"].setdefault(reason, []).append(sentence.id)
-            sentences.append(sentence.with_layers({DEPS: None}))
+            sentences.append(sentence)
     return Joined(sentences, unpaired, dict(sorted(dropped.items())))
 
 

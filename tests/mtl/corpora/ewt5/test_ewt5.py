@@ -202,7 +202,8 @@ def counted_in(path: Path) -> Counter[str]:
         rows = [line.split("\t") for line in block.split("\n") if re.match(r"\d+\t", line)]
         counts["sentences"] += 1
         counts["words"] += len(rows)
-        for _, form, lemma, upos, xpos, feats, _, relation, *_ in rows:
+        for _, form, lemma, upos, xpos, feats, _, relation, deps, _ in rows:
+            counts["deps between words"] += sum("." not in item.split(":")[0] for item in deps.split("|"))
             counts["other lemmas"] += form != lemma
             counts["no lemmas"] += lemma == "_" != form
             counts["features"] += 0 if feats == "_" else feats.count("|") + 1
@@ -223,6 +224,7 @@ def counted(sentences: list[Sentence]) -> Counter[str]:
         counts["NN"] += sentence.tags.count("NN")
         counts["obj"] += sentence.arcs.relations.count("obj")
         counts["Case=Nom"] += sentence.layer("feats.Case").count("Nom")
+        counts["deps between words"] += sum(">" not in arc.label for arc in sentence.layer("deps").arcs)
         columns = sentence.words, sentence.layer("lemmas"), sentence.layer("feats")
         for form, lemma, bundle in zip(*columns, strict=True):
             counts["other lemmas"] += form != lemma
