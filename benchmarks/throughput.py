@@ -1,6 +1,8 @@
 """Speed of training, evaluation and decoding against the bare encoder, in one run and one thread.
 
-python -m benchmarks.throughput [--corpus DIR] [--sentences N] [--rounds N]
+python -m benchmarks.throughput [--corpus DIR] [--config FILE] [--sentences N] [--rounds N]
+
+The tasks are those of a configuration (such as configs/joint10.yaml on EWT-10), by default the five on words.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT
 from rich.console import Console
 from rich.table import Table
 
+from mtl.config.parse import configured
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
@@ -39,6 +42,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
+    parser.add_argument("--config", type=Path, help="configuration whose tasks are timed")
     parser.add_argument("--sentences", type=int, default=160)
     parser.add_argument("--batch", type=int, default=16, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=3)
@@ -50,8 +54,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     pl.seed_everything(1, verbose=False)
     sentences = load(arguments.corpus, arguments.sentences)
-    config = TrainConfig(max_epochs=1)
-    every = config.chosen()
+    files = [] if arguments.config is None else [str(arguments.config)]
+    every = configured("mtl train", TrainConfig, files).chosen()
     plans = {"joint, aligned": (every, "aligned")}
     if arguments.separate:
         plans["joint, separate"] = (every, "separate")
@@ -80,8 +84,8 @@ def main() -> None:
         own_steps = EpochBatches(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
-    jobs["evaluation, all five"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
-    counts["evaluation, all five"] = len(corpus) * len(every)
+    jobs["evaluation, all tasks"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
+    counts["evaluation, all tasks"] = len(corpus) * len(every)
     for name in every:
         single, annotated = model_of({name: every[name]})
         jobs[f"evaluation {name}"] = lambda m=single, c=annotated: processor_seconds(
