@@ -13,6 +13,8 @@ Weights = Float[np.ndarray, "draw head"]
 Strata = Int[np.ndarray, " head"]
 LEVEL = 0.95
 DRAWS = 1000
+MANY = 1024
+"""Heads of a stratum above which ranks are found by sorting; below, a product of matrices is faster."""
 
 
 class Estimate(NamedTuple):
@@ -49,9 +51,25 @@ def centred_ranks(
         members = np.flatnonzero(strata == stratum)
         together = slice(members[0], members[-1] + 1)
         inside = together if len(members) == together.stop - together.start else members
+        if len(members) > MANY:
+            ranks[inside] = _by_sorting(values[inside], weights.T[inside])
+            continue
         above = np.greater.outer(values[inside], values[inside]).astype(np.float64)
         ranks[inside] = (above - above.T) / 2 @ weights.T[inside]
     return ranks.T
+
+
+def _by_sorting(values: Values, weights: Float[np.ndarray, "head draw"]) -> Float[np.ndarray, "head draw"]:
+    """The centred ranks of one stratum without a matrix of all pairs of its heads."""
+    order = np.argsort(values, kind="stable")
+    counted = np.zeros((len(values) + 1, weights.shape[1]))
+    np.cumsum(weights[order], axis=0, out=counted[1:])
+    starts = np.append(True, values[order][1:] != values[order][:-1])
+    edges = np.append(np.flatnonzero(starts), len(starts))
+    middles = (counted[edges[:-1]] + counted[edges[1:]]) / 2
+    ranks = np.empty_like(weights, dtype=np.float64)
+    ranks[order] = middles[np.cumsum(starts) - 1] - counted[-1] / 2
+    return ranks
 
 
 def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:

@@ -48,7 +48,9 @@ def rng():
     return np.random.default_rng(3)
 
 
-def test_weighted_ranks_are_those_of_repeated_heads(rng) -> None:
+@pytest.mark.parametrize("many", [0, 1024], ids=["by sorting", "by a product"])
+def test_weighted_ranks_are_those_of_repeated_heads(rng, many, monkeypatch) -> None:
+    monkeypatch.setattr("mtl.probes.statistics.rank_correlation.MANY", many)
     one, other = rng.integers(0, 20, 72).astype(float), rng.normal(size=72)
     weights = head_weights(STRATA, 20, rng)
     assert all(weights[:, layer == STRATA].sum(1).tolist() == [HEADS] * 20 for layer in range(LAYERS))
