@@ -57,7 +57,7 @@ MEASURES = {
 COMMANDS = {
     "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers", folders=("out",)),
     "data ewt10": Command(
-        "mtl.commands.data:ewt10", "build EWT with lemmas and features besides", folders=("out",)
+        "mtl.commands.data:ewt10", "build EWT in ten layers", folders=("out",)
     ),
     "data toy": Command(
         "mtl.commands.data:toy", "generate a small corpus with all five layers", folders=("out",)

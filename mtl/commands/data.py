@@ -43,7 +43,7 @@ def ewt10(
     cache: Path = Path(".cache/ewt5"),
     overwrite: bool = False,
 ) -> None:
-    """Build EWT with lemmas, features and the text besides, from the files of ewt5.
+    """Build EWT in ten layers: those of ewt5, lemmas, features, enhanced dependencies and the text.
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
