@@ -78,8 +78,8 @@ class DiagonalBiaffine(nn.Module):
     """A bilinear form per label with a diagonal matrix D: x D y + v x + w y + b, at given pairs.
 
     Dozat and Manning (2018) suggest it instead of full matrices. It has a vector of weights per label where
-    they have a matrix, so that it suits hundreds of labels. Weights start at zero, so that all labels start out
-    equally probable.
+    they have a matrix, so that it suits hundreds of labels. Weights start at zero, so that all labels are
+    equally probable at first.
     """
 
     def __init__(self, inputs: int, labels: int) -> None:
