@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 # Compiled modules are kept: tests and their processes would compile them anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs bench gpu clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ready
@@ -36,6 +36,12 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.masks
 	$(BIN)/python -m benchmarks.worth
 	$(BIN)/python -m benchmarks.translation
+
+# What to run first on a machine with a GPU: tests there, then speed, waits, curves and masks; writes gpu/gpu.md.
+gpu: $(VENV)/.ready
+	$(BIN)/pytest -n 0 tests/mtl/test_gpu.py
+	test -d data/small || $(BIN)/mtl data ewt5 --subset=small --out=data/small
+	$(BIN)/python -m benchmarks.gpu --corpus=data/small
 
 # torch goes first and pinned: without a pin, pip takes the build with gigabytes of CUDA packages.
 $(VENV)/.ready: pyproject.toml constraints.txt

@@ -203,7 +203,7 @@ class Encoder(WordReader, SharedEncoder):
             return subwords.input_ids
         assert self.tokenizer.mask is not None
         chance = torch.rand(subwords.sentences * subwords.width + 1, device=subwords.slot.device)
-        chance[-1] = 1
+        chance[-1:].fill_(1)  # an assignment would copy the number from the host, and wait
         return subwords.input_ids.masked_fill(
             (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
         )

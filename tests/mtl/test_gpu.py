@@ -31,7 +31,7 @@ MASKS = {"pruning": "dynamic", "gates": {"scope": "per_task", "target_open": 4}}
 
 @pytest.fixture
 def settings(toy: Path, tiny_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    """Five tasks on sentences of one window, without anything drawn in training; the working folder is empty."""
+    """Five tasks on sentences of one window, without anything drawn in training; in an empty folder."""
     monkeypatch.chdir(tmp_path)
     for split in ("train", "dev", "test"):
         short = [one for one in read_jsonl(toy / f"{split}.jsonl") if len("".join(one.words)) < 50]
@@ -90,11 +90,16 @@ def waits_in_steps(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[list
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         said.extend(
-            f"{one.filename}:{one.lineno}" for one in caught if "synchroniz" in str(one.message).lower()
+            f"{one.filename}:{one.lineno}" for one in caught if "called a synchronizing" in str(one.message)
         )
 
     monkeypatch.setattr(JointTraining, "optimizer_step", step)
     yield said
+
+
+def outside_libraries(waits: list[str]) -> list[str]:
+    """Waits that are not for transformers, which reads whether a batch has padding, nor for supar's chart."""
+    return [place for place in waits if "/transformers/" not in place and "/supar/" not in place]
 
 
 def test_training_has_the_losses_of_the_cpu(settings):
@@ -113,14 +118,14 @@ def test_bfloat16_has_nearly_the_losses_of_float32(settings):
 def test_steps_with_masks_do_not_wait(settings, monkeypatch, precision):
     with waits_in_steps(monkeypatch, after=3) as waits:
         train(settings | MASKS, "masks", accelerator="gpu", precision=precision)
-    assert [place for place in waits if "/transformers/" not in place] == []
+    assert outside_libraries(waits) == []
 
 
 @pytest.mark.parametrize("balancer", ["moving_average", "uncertainty", "gradnorm", "pcgrad"])
 def test_balancers_run_and_do_not_wait(settings, monkeypatch, balancer):
     with waits_in_steps(monkeypatch, after=3) as waits:
         train(settings | {"balancer": {"name": balancer}}, "balanced", accelerator="gpu")
-    assert [place for place in waits if "/transformers/" not in place] == []
+    assert outside_libraries(waits) == []
 
 
 def test_measures_of_a_run_are_those_of_the_cpu(settings):
