@@ -17,6 +17,12 @@ EVIDENCE = {
         shown=f"{_REPORT}.claims_and_losses:shown",
         tables=("wanted.*", "competition-*", "labels.*", "task-losses.*"),
     ),
+    "common": Evidence(title="common heads", answer=f"{_REPORT}.answer_common:common_answer"),
+    "masks": Evidence(
+        title="what masks cost",
+        answer=f"{_REPORT}.answer_masks:masks_answer",
+        tables=("masks-cost.*",),
+    ),
     "dose": Evidence(
         title="pairs under fixed masks",
         table=f"{_GATHERED}:dose",

@@ -1,4 +1,4 @@
-"""What tasks score less jointly than alone, with intervals over runs."""
+"""What tasks score less in one way of training than in another, with intervals over runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mtl.probes.task_order import tasks_in
 
 
 @styled
-def sharing_figure(table: pl.DataFrame, among: Sequence[str] = ()) -> Figure:
-    """A row per task, a colour per setup; right of the line sharing hurts, the dashed line is the margin.
+def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "training jointly") -> Figure:
+    """A row per task, a colour per setup; right of the line scores are lost, the dashed line is the margin.
 
     `table` is that of `mtl.probes.stem_cell.statistics.sharing`; `among`: the other setups on the page
-    (`looks_of`). Intervals are cut at three times the largest
-    loss or margin; the mean over tasks has none.
+    (`looks_of`); `to`: what points are lost to. Intervals are cut at three times the largest loss or margin;
+    the mean over tasks has none.
     """
     setups = list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups, among)
@@ -42,7 +42,7 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = ()) -> Figure:
     axes.axvline(MARGIN, color=FAINT, linewidth=0.6, linestyle="--")
     axes.set_yticks(range(len(tasks)), tasks)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
-    axes.set_xlabel("points lost to training jointly, 95 % over runs")
+    axes.set_xlabel(f"points lost to {to}, 95 % over runs")
     axes.grid(axis="x", color=GRID, linewidth=0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -1,4 +1,5 @@
-"""Does sharing hurt? What each task scores less trained jointly than alone."""
+"""What each task scores less in one way of training than in another, and whether that is a loss: by default,
+jointly against alone."""
 
 from __future__ import annotations
 
@@ -27,8 +28,23 @@ ALL = "mean"
 
 
 @dataclass(frozen=True)
+class Wording:
+    """What the two ways are called."""
+
+    way: str
+    """The one that may cost something, at the start of a sentence: `trained jointly`."""
+    than: str
+    """The other one: `alone`."""
+    both: str
+    """A task that has both was trained so: `alone and jointly`."""
+
+
+JOINTLY = Wording("trained jointly", "alone", "alone and jointly")
+
+
+@dataclass(frozen=True)
 class Sharing:
-    """What joint training costs."""
+    """What joint training costs, or another way."""
 
     table: pl.DataFrame
     """setup, task (and `mean`: over tasks), seeds, loss in points, low, high, p, p_holm (over the tasks of
@@ -37,7 +53,12 @@ class Sharing:
     reason: str
 
 
-def sharing(scores: pl.DataFrame, setups: Mapping[str, Mapping[str, str]], level: float = 0.05) -> Sharing:
+def sharing(
+    scores: pl.DataFrame,
+    setups: Mapping[str, Mapping[str, str]],
+    level: float = 0.05,
+    wording: Wording = JOINTLY,
+) -> Sharing:
     """The loss of each group of setups: alone less jointly, in points, positive where sharing hurts.
 
     `scores`: setup, task, seed, score (per cent), of all setups whose runs tell how far scores spread.
@@ -54,7 +75,7 @@ def sharing(scores: pl.DataFrame, setups: Mapping[str, Mapping[str, str]], level
     rows = [row for group, members in setups.items() for row in _rows(scores, group, members, level)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
     first = table.filter((pl.col("setup") == next(iter(setups), "")) & (pl.col("task") != ALL))
-    return Sharing(table, *word_on(first, level))
+    return Sharing(table, *word_on(first, level, wording))
 
 
 def _rows(
@@ -127,22 +148,22 @@ SCORED = SignedWords("less", "more", "points")
 """The wording of lost points."""
 
 
-def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
+def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY) -> tuple[Word, str]:
     """The word on the tasks of one group, of which the table has a row each, and its reason."""
     if table.is_empty():
-        return CANNOT_TELL, "no seed of which a task was trained alone and jointly"
+        return CANNOT_TELL, f"no seed of which a task was trained {wording.both}"
     enough = table.filter(pl.col("seeds") >= FEWEST_SEEDS)
     known = enough.filter(pl.col("p").is_not_null())
     if known.is_empty():
         most = int(table["seeds"].to_numpy().max())
-        why = f"{most} seeds of a task alone and jointly at most, and {FEWEST_SEEDS} are needed"
+        why = f"{most} seeds of a task {wording.both} at most, and {FEWEST_SEEDS} are needed"
         if not enough.is_empty():
             why = "all runs of a setup have the same score, so that their spread is not known"
         mean = SCORED.of(float(table["loss"].to_numpy().mean()))
-        return CANNOT_TELL, f"{why}; tasks score {mean} jointly than alone, on average"
+        return CANNOT_TELL, f"{why}; {wording.way}, tasks score {mean} than {wording.than} on average"
     certain = known.filter(pl.col("p_holm") <= level)
     words = [
-        f"{row['task']} scores {SCORED.of(row['loss'])} than alone ({1 - level:.0%} interval "
+        f"{row['task']} scores {SCORED.of(row['loss'])} than {wording.than} ({1 - level:.0%} interval "
         f"{SCORED.interval(row['low'], row['high'])})"
         for row in certain.sort("loss", descending=True).iter_rows(named=True)
     ]
@@ -160,7 +181,7 @@ def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
         word = YES
         if known.filter(pl.col("high") >= MARGIN).is_empty():
             words.append(f"no task loses {MARGIN:g} point")
-    return word, f"trained jointly, {'; '.join(words)}"
+    return word, f"{wording.way}, {'; '.join(words)}"
 
 
 def _list(names: list[str]) -> str:

@@ -1,0 +1,55 @@
+"""Do tasks keep the same heads more often than by chance?"""
+
+from __future__ import annotations
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.number_format import chance
+from mtl.probes.report.page_part import PageData
+from mtl.probes.statistics.overlap import task_overlaps
+
+QUESTION = "Do tasks keep the same heads more often than by chance?"
+LIMIT = (
+    "It is about these masks, with heads as the units, and names no reason: any decoder may need the heads. "
+    "Masks of random labels tell."
+)
+MISSING = "- {setups: [single], masks: [dynamic]}"
+LONGER = "mtl study FILE --train.max_epochs=30"
+
+
+def common_answer(page: PageData) -> Answer:
+    """By the heads that the masks of the claims have in common, pair by pair: the findings on overlap.
+
+    *yes* where a pair has more than by chance, *no* where none has more and one has fewer. Where all are as
+    by chance, nothing can be told: few heads in common are no proof.
+    """
+    masks = page.claims.masks
+    if masks is None or len(masks.of_real_labels().tasks) < 2:
+        missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, command=MISSING)
+    table = task_overlaps(masks.of_real_labels())
+    pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
+    told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
+    learned = "learned heads" if masks.forced().any() else "heads"
+    reasons = [
+        _pair(row, learned)
+        for name in ("more than", "fewer than")
+        for row in pairs[name].sort("learned_q_more_layers").iter_rows(named=True)
+    ]
+    if others := pairs["as by"].height:
+        reasons.append(
+            f"{others} of {table.height} pairs {'have' if others > 1 else 'has'} as many as by chance"
+        )
+    word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
+    return Answer(QUESTION, word, "; ".join(reasons), LIMIT, command=LONGER)
+
+
+def _pair(row: dict[str, float | int | str], learned: str) -> str:
+    more = (
+        row["learned_q_more_layers"]
+        if row["finding"] == "more than chance"
+        else row["learned_q_fewer_layers"]
+    )
+    return (
+        f"{row['first']} and {row['second']} keep {row['learned_common']} {learned} in common, and "
+        f"{row['learned_expected_layers']:.1f} are expected by chance (corrected p {chance(more)})"
+    )

@@ -1,0 +1,60 @@
+"""Does a task lose by keeping few of its heads?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.report.embedded import embedded
+from mtl.probes.report.page_part import PageData
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.stem_cell.figures.sharing import sharing_figure
+from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
+from mtl.probes.stem_cell.statistics.sharing import Wording, sharing
+
+QUESTION = "Does a task lose by keeping few of its heads?"
+LIMIT = (
+    "It is about these numbers of heads and these lengths: masks that are learned for longer, or that close "
+    "fewer heads, may cost nothing."
+)
+COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
+MISSING = "- {setups: [single], masks: [none, dynamic]}"
+
+
+def masks_answer(page: PageData) -> Answer:
+    """By the scores of single tasks with learned masks and without, as many heads as the masks of the claims
+    keep."""
+    data, by = page.data, page.claims.by
+    setup = next((one for one in data.setups if by is not None and one.name == by.setup), None)
+    masks = None if setup is None else page.masks.get(setup.name)
+    if setup is None or masks is None or not _comparable(setup, data):
+        missing = "no runs of single tasks that were trained alike, with learned masks and without"
+        return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, command=MISSING)
+    heads = heads_kept(masks)
+    wording = Wording(f"with {heads} heads", "with all", "with masks and without")
+    groups = {setup.name: {setup.name: setup.baseline or ""}}
+    result = sharing(data.scores.filter(pl.col("task") != CONTROL), groups, wording=wording)
+    if result.table.is_empty():
+        return Answer(QUESTION, result.word, result.reason, LIMIT, command=COMMAND)
+    caption = (
+        f"Points that tasks score less with masks of {heads} heads than with all, on {data.split}. Intervals "
+        "take the spread of runs from all setups here. A loss to the left of the dashed line needs no remedy."
+    )
+    figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
+    tables = {"masks-cost": result.table}
+    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], tables, command=COMMAND)
+
+
+def heads_kept(masks: Masks) -> str:
+    """How many heads the masks have open, of how many: `12 of 72`, or `10 to 12 of 72`."""
+    counts = masks.opened.sum((2, 3))
+    fewest, most = int(counts.min()), int(counts.max())
+    number = str(most) if fewest == most else f"{fewest} to {most}"
+    return f"{number} of {masks.opened[0, 0].size}"
+
+
+def _comparable(setup: Setup, data: ReportData) -> bool:
+    """Whether the setup is of single tasks, and those without masks beside it were trained alike."""
+    without = {one.name for one in data.setups if one.single and one.pruning == "none"}
+    return setup.single and not setup.given and not setup.unlike and setup.baseline in without

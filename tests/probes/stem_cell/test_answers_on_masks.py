@@ -1,0 +1,118 @@
+"""The first screen's answers on what masks cost, and on the heads that tasks have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mtl.probes.report.claims import ClaimingSetup, Claims
+from mtl.probes.report.data import HISTORY, SCORES, ReportData, Setup
+from mtl.probes.report.page_part import PageData
+from mtl.probes.sites import Site
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.statistics.overlap import task_overlaps
+from mtl.probes.stem_cell.report.answer_common import common_answer
+from mtl.probes.stem_cell.report.answer_masks import heads_kept, masks_answer
+
+ALONE = Setup("STL", None, single=True)
+MASKED = Setup("STL, dynamic", "STL", single=True, pruning="dynamic")
+TASKS = ("pos", "dep")
+
+
+def masks(common: int, learned: int | None = None, kept: int = 12) -> Masks:
+    """Two tasks, three seeds, 6 layers of 12 heads; two of each layer, of which `common` are the same.
+
+    A target has forced all but `learned` of each mask open; `None`: none.
+    """
+    opened = np.zeros((2, 3, 6, 12), dtype=bool)
+    for place in range(kept):
+        opened[0, :, place % 6, place // 6] = True
+        opened[1, :, place % 6, place // 6 + (0 if place < common else 4)] = True
+    known = opened.copy()
+    for one in known.reshape(6, -1):
+        one[np.flatnonzero(one)[kept if learned is None else learned :]] = False
+    sites = tuple(Site("self", layer) for layer in range(6))
+    return Masks(TASKS, (1, 2, 3), sites, opened.astype(float), opened, known)
+
+
+def page(lost: float, of_masks: Masks | None = None, setup: Setup = MASKED, spread: float = 0.2) -> PageData:
+    """Masks cost POS nothing, and DEP `lost` points; `spread`: between seeds."""
+    scores = [
+        (name, task, seed, "", 90.0 + spread * seed - (lost if name == setup.name and task == "dep" else 0.0))
+        for name in ("STL", setup.name)
+        for task in TASKS
+        for seed in (1, 2, 3)
+    ]
+    data = ReportData(
+        name="masks", encoder="minilm", setups=(ALONE, setup),
+        scores=pl.DataFrame(scores, schema=SCORES, orient="row"),
+        metrics={"pos": "accuracy", "dep": "las"}, split="test", gates=None, heads=None,
+        history=pl.DataFrame(schema=HISTORY), kept=None, runs=pl.DataFrame(), probes=pl.DataFrame(),
+        notes=(),
+    )  # fmt: skip
+    by_setup = {} if of_masks is None else {setup.name: of_masks}
+    return PageData(data, by_setup, Claims(ClaimingSetup(setup.name, ""), of_masks))
+
+
+@pytest.mark.parametrize(
+    ("lost", "spread", "word"), [(5.0, 0.2, "yes"), (0.1, 0.2, "no"), (0.7, 0.8, "cannot tell")]
+)
+def test_the_word_on_masks_is_on_what_they_cost(lost: float, spread: float, word: str) -> None:
+    answer = masks_answer(page(lost, masks(4), spread=spread))
+    assert answer.word == word
+    assert answer.reason.startswith("with 12 of 72 heads, ")
+    assert ("dep scores 5.00 points less than with all" in answer.reason) == (word == "yes")
+    assert list(answer.tables) == ["masks-cost"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        page(5.0),
+        page(5.0, masks(4), Setup("STL, dynamic", "STL", single=True, pruning="dynamic", unlike=("seed",))),
+        page(5.0, masks(4), Setup("STL, fixed", "STL", single=True, pruning="fixed")),
+        page(5.0, masks(4), Setup("MTL-2, dynamic", "STL", single=False, tasks=2, pruning="dynamic")),
+    ],
+    ids=["no masks", "trained otherwise", "given masks", "joint"],
+)
+def test_masks_are_compared_only_with_their_like(given: PageData) -> None:
+    assert masks_answer(given).word == "cannot tell"
+
+
+def test_masks_of_several_sizes_are_called_so() -> None:
+    several = masks(4)
+    several.opened[0, 0, 0, 0] = False
+    assert heads_kept(several) == "11 to 12 of 72"
+
+
+@pytest.mark.parametrize(("common", "word"), [(10, "yes"), (2, "cannot tell")])
+def test_the_word_on_common_heads_is_the_finding_on_overlap(common: int, word: str) -> None:
+    made = masks(common)
+    answer = common_answer(page(0.0, made))
+    assert answer.word == word
+    row = task_overlaps(made).row(0, named=True)
+    assert (row["finding"] == "more than chance") == (word == "yes")
+    said = (
+        f"pos and dep keep {common} heads in common, and {row['expected_layers']:.1f} are expected by chance"
+    )
+    assert (said in answer.reason) == (word == "yes")
+
+
+def test_heads_that_a_target_opened_are_no_common_heads() -> None:
+    answer = common_answer(page(0.0, masks(10, learned=1)))
+    assert answer.word == "cannot tell"
+    assert "1 of 1 pairs has as many as by chance" in answer.reason
+
+
+def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
+    apart = np.zeros((2, 3, 6, 12), dtype=bool)
+    apart[0, :, :, :6], apart[1, :, :, 6:] = True, True
+    made = Masks(TASKS, (1, 2, 3), masks(0).sites, apart.astype(float), apart, apart)
+    answer = common_answer(page(0.0, made))
+    assert answer.word == "no"
+    assert "pos and dep keep 0 heads in common, and 18.0 are expected by chance" in answer.reason
+
+
+def test_without_masks_nothing_is_said_on_common_heads() -> None:
+    assert common_answer(page(0.0)).word == "cannot tell"
