@@ -282,7 +282,8 @@ def _score(
                 metrics[split], counts = evaluate_sentences(model, corpus)
                 sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
-    run.finish({"state": "finished", "finished": _now()})
+    sizes = {split: len(sentences) for split, sentences in splits.items()}
+    run.finish({"state": "finished", "finished": _now(), "sentences": sizes})
     _remove_leftovers(run)
     for observer in observers:
         observer.on_final_scores(run.metrics())

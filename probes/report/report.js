@@ -9,6 +9,30 @@
     return made;
   };
 
+  // The address holds the chosen head and the filters, such as #head=L2H9&label=nsubj&task=dep.
+  const inAddress = () => new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+  const toAddress = (key, value) => {
+    const words = inAddress();
+    if (value === "") words.delete(key);
+    else words.set(key, value);
+    if (String(words) === String(inAddress())) return;
+    // Not in the history; where a page may not change its address, it keeps it.
+    try { history.replaceState(null, "", `#${words}`); } catch {}
+  };
+  const onAddress = [];
+  addEventListener("hashchange", () => { if (location.hash.includes("=")) onAddress.forEach((read) => read()); });
+
+  // What scrolls sideways can be reached by the keyboard.
+  const reach = () => {
+    for (const wide of $(".wide")) {
+      if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+      else wide.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("resize", reach);
+  addEventListener("toggle", reach, true);
+  reach();
+
   byId("theme").addEventListener("click", () => {
     const root = document.documentElement.classList;
     const dark = root.contains("dark") || (!root.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -50,9 +74,18 @@
   // Filters: of pairs of masks by words, of labels by words, task, number of items and loss.
   const has = (text, words) => words.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
   for (const input of $("input.filter")) {
-    input.addEventListener("input", () => {
+    const apply = () => {
       for (const row of $("tbody tr", byId(input.dataset.table))) row.hidden = !has(row.textContent, input.value);
-    });
+      toAddress(input.dataset.table, input.value);
+    };
+    const read = () => {
+      input.value = inAddress().get(input.dataset.table) ?? "";
+      if (input.value) input.closest("details").open = true;
+      apply();
+    };
+    input.addEventListener("input", apply);
+    onAddress.push(read);
+    read();
   }
   const filters = byId("filters");
   if (filters) {
@@ -70,9 +103,24 @@
       }
       byId("filter-shown").textContent = `${shown} of ${rows.length} labels`;
     };
-    filters.addEventListener("input", apply);
+    const fields = $("input, select", filters);
+    const read = () => {
+      for (const field of fields) {
+        const given = inAddress().get(field.name) ?? "";
+        if (field.type === "checkbox") field.checked = given !== "";
+        else field.value = given || (field.type === "number" ? "0" : "");
+      }
+      if (byId("filter-task").selectedIndex < 0) byId("filter-task").value = "";
+      apply();
+    };
+    filters.addEventListener("input", (event) => {
+      const { name, type, checked, value } = event.target;
+      toAddress(name, type === "checkbox" ? (checked ? "yes" : "") : type === "number" && !Number(value) ? "" : value);
+      apply();
+    });
     filters.addEventListener("submit", (event) => event.preventDefault());
-    apply();
+    onAddress.push(read);
+    read();
   }
   // What is folded away is printed, too.
   let folded = [];
@@ -111,7 +159,10 @@
   };
   const hold = (cell) => {
     held = cell;
-    byId("unpin").hidden = cell === null;
+    byId("unpin").hidden = byId("head-link").hidden = cell === null;
+    const name = cell === null ? "" : data.names[cell];
+    byId("head-link").href = `#${new URLSearchParams({ head: name })}`;
+    toAddress("head", name);
     show(cell);
     byId("explorer-head").textContent = title(cell);
   };
@@ -283,6 +334,12 @@
     event.preventDefault();
   });
   byId("unpin").addEventListener("click", () => hold(null));
+  const readHead = () => {
+    const cell = data.names.indexOf(inAddress().get("head") ?? "");
+    hold(cell < 0 ? null : cell);
+  };
+  onAddress.push(readHead);
+  if (inAddress().has("head")) readHead();
 
   // One label over all heads, a map per setup.
   const draw = (values, most) => {

@@ -24,6 +24,7 @@ from mtl.probes.report.page_part import PageData, PagePart, Shown, answers
 from mtl.probes.report.scores import joint_costs, score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.templates import environment, text_of
+from mtl.probes.report.training import told_columns, trained_in_words, undertrained, undertrained_in_words
 from mtl.probes.report.worth import Worth, worth_section
 from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.statistics.head_values import PREDICTORS
@@ -77,6 +78,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     notes += [note] if note else []
     tasks, rows = score_rows(evidence)
     joint_setup, costs = joint_costs(tasks, rows)
+    rising = undertrained(evidence.history)
     compared = compare(by_setup)
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
@@ -93,6 +95,10 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         claim_words="" if claimed is None else claimed.claims_in_words(),
         answers=screen,
         joint_setup=joint_setup,
+        trained=trained_in_words(evidence.runs),
+        rising=rising,
+        run_columns=told_columns(evidence.runs),
+        rising_words=undertrained_in_words(rising),
         costs=costs,
         kept_heads=kept_heads(claimed, evidence.heads),
         most_kept=SHOWN,

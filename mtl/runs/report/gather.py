@@ -36,11 +36,12 @@ from mtl.runs.compare.scores import history_of, scores_of
 from mtl.runs.compare.trained_masks import choices_of, masks_of
 from mtl.runs.compare.worth import WORTH, measured
 from mtl.runs.evidence import evidence
+from mtl.runs.report.training_facts import COLUMNS, training_facts
 
 Split = Literal["dev", "test"]
 FACTS = (
-    "run", "setup", "tasks", "seed", "encoder", "state", "finished", "seconds", "device", "code", "corpus",
-    "versions",
+    "run", "setup", "tasks", "seed", "encoder", *COLUMNS, "state", "finished", "seconds", "device", "code",
+    "corpus", "versions",
 )  # fmt: skip
 """Columns of the table of runs."""
 
@@ -246,6 +247,7 @@ def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:
             " ".join(run.config["tasks"]),
             str(run.config["seed"]),
             encoder_in(run.config),
+            *training_facts(run.config, status),
             str(status.get("state", "")),
             str(status.get("finished", "")),
             str(status.get("training_seconds", "")),

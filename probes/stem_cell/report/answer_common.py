@@ -50,6 +50,6 @@ def _pair(row: dict[str, float | int | str], learned: str) -> str:
         else row["learned_q_fewer_layers"]
     )
     return (
-        f"{row['first']} and {row['second']} keep {row['learned_common']} {learned} in common, and "
+        f"in common, {row['first']} and {row['second']} keep {row['learned_common']} {learned}, and "
         f"{row['learned_expected_layers']:.1f} are expected by chance (corrected p {chance(more)})"
     )

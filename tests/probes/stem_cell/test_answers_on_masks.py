@@ -94,7 +94,7 @@ def test_the_word_on_common_heads_is_the_finding_on_overlap(common: int, word: s
     row = task_overlaps(made).row(0, named=True)
     assert (row["finding"] == "more than chance") == (word == "yes")
     said = (
-        f"pos and dep keep {common} heads in common, and {row['expected_layers']:.1f} are expected by chance"
+        f"in common, pos and dep keep {common} heads, and {row['expected_layers']:.1f} are expected by chance"
     )
     assert (said in answer.reason) == (word == "yes")
 
@@ -111,7 +111,7 @@ def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
     made = Masks(TASKS, (1, 2, 3), masks(0).sites, apart.astype(float), apart, apart)
     answer = common_answer(page(0.0, made))
     assert answer.word == "no"
-    assert "pos and dep keep 0 heads in common, and 18.0 are expected by chance" in answer.reason
+    assert "in common, pos and dep keep 0 heads, and 18.0 are expected by chance" in answer.reason
 
 
 def test_without_masks_nothing_is_said_on_common_heads() -> None:
