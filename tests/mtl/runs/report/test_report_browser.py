@@ -267,6 +267,78 @@ def test_light_and_dark(browser, address, page):
     context.close()
 
 
+def test_figures_are_dark_on_the_screen_and_light_on_paper(page):
+    looks = "getComputedStyle(document.querySelector('img.figure')).filter"
+    assert page.evaluate(looks) == "none"
+    page.click("#theme")
+    assert page.evaluate(looks).startswith("invert(0.92)")
+    page.emulate_media(media="print")
+    assert page.evaluate(looks) == "none"
+
+
+def test_a_head_that_is_held_is_printed(page):
+    page.emulate_media(media="print")
+    assert not page.locator("#explorer").is_visible()
+    page.emulate_media(media="screen")
+    point(page, mask(page, 0), 1, 1)
+    page.mouse.down()
+    page.mouse.up()
+    page.emulate_media(media="print")
+    assert "Gates" in page.locator("#explorer-body").inner_text()
+
+
+def test_a_link_leads_to_a_head(page, browser, address):
+    point(page, mask(page, 0), 1, 2)
+    page.mouse.down()
+    page.mouse.up()
+    assert page.evaluate("location.hash") == "#head=L1H2"
+    link = page.locator("#head-link").get_attribute("href")
+    page.keyboard.press("Escape")
+    assert "L1H2" not in page.evaluate("location.href")
+    other = browser.new_page()
+    other.goto(f"{address}{link}")
+    assert other.locator("#explorer-head").inner_text() == "L1H2 · held"
+    other.goto(f"{address}#head=L9H9")
+    assert other.locator("#explorer-head").inner_text() == "No head chosen"
+    other.close()
+
+
+def test_filters_are_in_the_address(page, browser, address):
+    page.fill("#filter-label", "1")
+    page.select_option("#filter-task", "dep")
+    page.fill("#filter-count", "30")
+    page.check("#filter-worse")
+    point(page, mask(page, 0), 1, 2)
+    page.mouse.down()
+    page.mouse.up()
+    here = page.evaluate("location.hash")
+    assert here == "#label=1&task=dep&items=30&worse=yes&head=L1H2"
+    before = shown(page)
+    other = browser.new_page()
+    other.goto(f"{address}{here}")
+    assert shown(other) == before == ["dep1"]
+    assert other.locator("#filter-worse").is_checked()
+    assert "L1H2" in other.locator("#explorer-head").inner_text()
+    other.goto(f"{address}#task=none&items=many")
+    assert len(shown(other)) == 15
+    other.close()
+
+
+@pytest.mark.parametrize("width", [420, 1400])
+def test_the_deciding_column_is_never_cut(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('.wide')].filter((of) => of.offsetWidth).map((of) => {
+            const within = of.getBoundingClientRect();
+            const cells = [...of.querySelectorAll('.decides')].map((cell) => cell.getBoundingClientRect());
+            const outside = ({left, right}) => left < within.left - 1 || right > within.right + 1;
+            return [cells.length, cells.filter(outside).length];
+        })"""
+    )
+    assert sum(cells > 0 for cells, _ in cut) >= 5
+    assert all(not outside for _, outside in cut)
+
+
 @pytest.mark.parametrize("width", [380, 900, 1360])
 def test_nothing_sticks_out(page, width):
     page.set_viewport_size({"width": width, "height": 800})
