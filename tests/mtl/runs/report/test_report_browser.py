@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import polars as pl
@@ -11,47 +10,10 @@ import pytest
 
 from mtl.commands.report import report
 from mtl.probes.tables import heads_table
+from tests.mtl.runs.report.conftest import HEADS, LAYERS
 from tests.mtl.studies import Study
 
 pytestmark = pytest.mark.slow
-sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
-CHROMIUM = shutil.which("chromium")
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
-LAYERS, HEADS = 4, 6
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = Study(tmp_path_factory.mktemp("report") / "study", LAYERS, HEADS, cost=0.01).small()
-    report(folder)
-    return (folder / "report.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def kinds_address(tmp_path_factory):
-    """A report on three kinds of attention, with a measure that is no skill."""
-    study = Study(tmp_path_factory.mktemp("kinds") / "study", 6, 3)
-    folder = study.run(["pos"], 1)
-    path = folder / "heads.parquet"
-    skills, provenance = heads_table.read(path)
-    value = np.arange(18.0).reshape(1, 6, 3) / 100
-    confidence = heads_table.rows("confidence", "pos", [""], value, np.array([9]))
-    heads_table.write(path, pl.concat([skills, confidence]), provenance)
-    report(study.with_kinds())
-    return (study.root / "report.html").as_uri()
 
 
 @pytest.fixture
@@ -344,26 +306,6 @@ def test_nothing_sticks_out(page, width):
     page.set_viewport_size({"width": width, "height": 800})
     point(page, mask(page, 0), 0, 0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-
-
-@pytest.fixture(scope="module")
-def long_address(tmp_path_factory):
-    """A report on runs with very long names, heads that a target forced open, and what heads are worth."""
-    study = Study(tmp_path_factory.mktemp("long") / "study", LAYERS, HEADS)
-    for seed in (1, 2, 3):
-        for task in ("pos", "dep"):
-            folder = study.run([task], seed, name=f"{task}{seed}" + "x" * 100)
-            study.force(folder, {task: 2})
-            path = folder / "heads.parquet"
-            skills, provenance = heads_table.read(path)
-            rows = [
-                heads_table.rows(name, task, [""], study.random.random((1, LAYERS, HEADS)), np.array([90]))
-                for name in ("importance", "ablation")
-            ]
-            heads_table.write(path, pl.concat([skills, *rows]), provenance)
-        study.run(["pos", "dep"], seed, scope="per_task", name=f"joint{seed}" + "-y" * 50)
-    report(study.root)
-    return (study.root / "report.html").as_uri()
 
 
 PAGES = ("address", "kinds_address", "long_address")
