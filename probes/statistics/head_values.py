@@ -12,7 +12,7 @@ from mtl.probes.measures.groups import GROUPS
 from mtl.probes.measures.table import BY_NAME, MEASURES, SKILLS
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.heads_table import in_texts
-from mtl.probes.tables.label_scores import head_scores
+from mtl.probes.tables.label_scores import SKILL, head_scores
 
 ABLATION = "ablation"
 SIGNIFICANT = 0.05
@@ -52,10 +52,11 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     `skill` is what the task's probe scores above chance. Measures that belong to no task, as `syntactic`
     does, count for each task of the run. `q` is that of a tested measure, else null.
     """
-    names = (ABLATION, *PREDICTORS)
+    there = set(heads["measure"].unique())
+    names = [name for name in (ABLATION, *PREDICTORS) if there.intersection(SKILLS if name == SKILL else [name])]
     key = ["setup", "run", "seed", "task", *KEYS]
     per_head = pl.concat(
-        [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names]
+        [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names or [ABLATION]]
     ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
     tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (

@@ -109,6 +109,7 @@ def over_runs(
     """
     chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
     by_head = np.concatenate([np.ones((len(strata), 1)), weights.T], axis=1)  # first the heads as they are
+    in_half = by_head.astype(np.float32)  # counts are exact in it
     kept: RankedLosses = {} if ranked is None else ranked
     used: RankedLosses = {}
     estimates = []
@@ -117,11 +118,11 @@ def over_runs(
         drawn = []
         for measure, loss in zip(measures, losses, strict=True):
             known = _known(measure, loss)
-            counts = (by_head if known.all() else by_head[known]).T
+            counts, halves = ((of if known.all() else of[known]).T for of in (by_head, in_half))
             key = loss[known].tobytes(), known.tobytes(), layers.tobytes()
             found = used.get(key, kept.get(key))
-            used[key] = centred_ranks(loss[known], counts, layers[known]) if found is None else found
-            of_measure = centred_ranks(measure[known], counts, layers[known], ranks[: known.sum()])
+            used[key] = centred_ranks(loss[known], halves, layers[known]) if found is None else found
+            of_measure = centred_ranks(measure[known], halves, layers[known], ranks[: known.sum()])
             drawn.append(correlation(of_measure, used[key], counts))
         of_runs = np.array(drawn)
         resampled = np.take_along_axis(of_runs[:, 1:], chosen, axis=0)

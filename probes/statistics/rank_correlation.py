@@ -47,6 +47,7 @@ def centred_ranks(
     half of how many more heads are below a head than above it. The result is written to `out`, if given.
     """
     ranks = np.empty((len(values), len(weights))) if out is None else out
+    counts = weights.T.astype(np.float32, copy=False)
     for stratum in np.unique(strata):
         members = np.flatnonzero(strata == stratum)
         together = slice(members[0], members[-1] + 1)
@@ -54,8 +55,9 @@ def centred_ranks(
         if len(members) > MANY:
             ranks[inside] = _by_sorting(values[inside], weights.T[inside])
             continue
-        above = np.greater.outer(values[inside], values[inside]).astype(np.float64)
-        ranks[inside] = (above - above.T) / 2 @ weights.T[inside]
+        # Sums of halves, exact in half the bits.
+        above = np.greater.outer(values[inside], values[inside]).astype(np.float32)
+        ranks[inside] = (above - above.T) / 2 @ counts[inside]
     return ranks.T
 
 

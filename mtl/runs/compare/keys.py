@@ -31,11 +31,11 @@ def keys_in_words(keys: Sequence[str]) -> str:
 
 def within(key: str, groups: Collection[str]) -> bool:
     """Whether a dotted key is one of these, or inside of one."""
-    return any(group in groups for group in _with_groups(key))
+    return not _with_groups(key).isdisjoint(groups)
 
 
 @functools.cache
-def _with_groups(key: str) -> tuple[str, ...]:
+def _with_groups(key: str) -> frozenset[str]:
     """A dotted key and the groups that it is in: `a.b.c`, `a.b`, `a`."""
     parts = key.split(".")
-    return tuple(".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return frozenset(".".join(parts[:end]) for end in range(len(parts), 0, -1))
