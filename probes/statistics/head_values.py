@@ -53,7 +53,9 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     does, count for each task of the run. `q` is that of a tested measure, else null.
     """
     there = set(heads["measure"].unique())
-    names = [name for name in (ABLATION, *PREDICTORS) if there.intersection(SKILLS if name == SKILL else [name])]
+    names = [
+        name for name in (ABLATION, *PREDICTORS) if there.intersection(SKILLS if name == SKILL else [name])
+    ]
     key = ["setup", "run", "seed", "task", *KEYS]
     per_head = pl.concat(
         [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names or [ABLATION]]

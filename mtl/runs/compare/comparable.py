@@ -85,11 +85,12 @@ def probes_of(
     encoder: Content,
     notes: list[str],
     not_to_probe: Collection[Path] = (),
+    read: Callable[[Path], HeadTable] = read_heads,
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
 
     The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
-    The first table is `None` if nothing is left.
+    The first table is `None` if nothing is left. `read` gives a folder's table.
     """
     known: dict[Path, HeadTable] = {}
     unprobed = []
@@ -99,7 +100,7 @@ def probes_of(
                 unprobed.append(folder.name)
             continue
         try:
-            table = read_heads(folder)
+            table = read(folder)
         except InputError as error:
             notes.append(str(error))
             continue

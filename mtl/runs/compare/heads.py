@@ -27,6 +27,10 @@ SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
 
 
+ReadTable = Callable[[Path], tuple[pl.DataFrame, Mapping[str, str]]]
+"""What `mtl.probes.tables.heads_table.read` does."""
+
+
 @dataclass(frozen=True)
 class HeadTable:
     """What a folder's heads.parquet holds on its own tasks."""
@@ -44,11 +48,14 @@ class HeadTable:
     """Those among them that are skills or their chance levels."""
 
 
-def read_heads(folder: Path) -> HeadTable:
-    """The table of a run, or of an encoder before training; raises `InputError` if it cannot be read."""
+def read_heads(folder: Path, read: ReadTable = heads_table.read) -> HeadTable:
+    """The table of a run, or of an encoder before training; raises `InputError` if it cannot be read.
+
+    `read` gives the file's table and provenance.
+    """
     with as_input_error():
-        read, provenance = heads_table.read(folder / "heads.parquet")
-    table = heads_table.in_categories(read.drop("choice"))
+        whole, provenance = read(folder / "heads.parquet")
+    table = heads_table.in_categories(whole.drop("choice"))
     finite = table["value"].is_finite().fill_null(False)
     lost = table["measure"].filter(~finite)
     measures = table["measure"].unique()

@@ -13,6 +13,7 @@ from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.heads import ReadTable
 from mtl.runs.compare.left_out import nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
@@ -62,14 +63,19 @@ def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.D
     return head_values(measured(run, file, tasks, setup))
 
 
-def measured(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataFrame:
-    """The rows that `head_values` takes of one table of heads; raises `InputError` if it cannot be read."""
+def measured(
+    run: Run, file: Path, tasks: Sequence[str], setup: str, read: ReadTable = heads_table.read
+) -> pl.DataFrame:
+    """The rows that `head_values` takes of one table of heads; raises `InputError` if it cannot be read.
+
+    `read` gives the file's table and provenance.
+    """
     # Syntactic roles are found by the arcs of one task, and count for all.
     role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
     wanted = pl.col("measure").is_in(USED) & (pl.col("task").is_in([*tasks, ""]) | role)
     finite = pl.col("value").is_finite().fill_null(False)
     try:
-        table, _ = heads_table.read(file)
+        table, _ = read(file)
         gates = last_log_alphas(run.folder / "gates.parquet")
     except (ValueError, OSError, pl.exceptions.PolarsError) as error:
         known = str(error).startswith(f"{file}: ")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -19,6 +19,7 @@ from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.probes.sites import KEYS, sites_of
 from mtl.probes.statistics.head_values import head_values
+from mtl.probes.tables import heads_table
 from mtl.runs.compare.comparable import (
     RunWithSetup,
     line,
@@ -30,6 +31,7 @@ from mtl.runs.compare.comparable import (
 from mtl.runs.compare.curves import pruning_of
 from mtl.runs.compare.encoders import encoder_in
 from mtl.runs.compare.find_runs import folders_with, runs_in
+from mtl.runs.compare.heads import HeadTable, ReadTable, read_heads
 from mtl.runs.compare.heads_kept import heads_kept_of
 from mtl.runs.compare.left_out import missing_seeds
 from mtl.runs.compare.scores import history_of, scores_of
@@ -45,7 +47,7 @@ FACTS = (
 )  # fmt: skip
 """Columns of the table of runs."""
 
-RUNS_AT_ONCE = 16
+RUNS_AT_ONCE = 32
 """Runs whose values are computed together: as fast as all, in less memory."""
 
 
@@ -92,8 +94,9 @@ def gather(
     encoder, same = of_one_encoder(runs, bare, notes)
     unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}
     gates = masks_of(same, notes)
+    read, rows = _read_once(same)
     heads, probes = probes_of(
-        [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe)
+        [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
     )
     gates, heads = of_one_shape(gates, heads, notes)
     note_averages(runs, heads, notes)
@@ -115,7 +118,7 @@ def gather(
         kept=_kept(same, gates, split, score),
         runs=_provenance(folder, runs),
         probes=probes,
-        worth=_worth(same, notes),
+        worth=_worth(same, rows, notes),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         pruning=pruning_of(same, split, notes),
         choices=choices_of(same),
@@ -204,18 +207,45 @@ def _scores(
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
 
 
-def _worth(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
+def _read_once(
+    runs: Sequence[RunWithSetup],
+) -> tuple[Callable[[Path], HeadTable], dict[Path, pl.DataFrame]]:
+    """What is taken of the runs' heads.parquet: a function that gives it once, and the rows on worth.
+
+    A file that cannot be read is left out: who asks for it reads it, and is told what is wrong.
+    """
+    tables: dict[Path, HeadTable] = {}
+    rows: dict[Path, pl.DataFrame] = {}
+    for run in runs:
+        folder = run.run.folder
+        with suppress(ValueError, OSError):
+            whole = heads_table.read(folder / "heads.parquet")
+            tables[folder] = read_heads(folder, lambda _, whole=whole: whole)
+            rows[folder] = _worth_rows(run, lambda _, whole=whole: whole)
+    return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows
+
+
+def _worth_rows(run: RunWithSetup, read: ReadTable = heads_table.read) -> pl.DataFrame:
+    file = run.run.folder / "heads.parquet"
+    return measured(run.run, file, run.config["tasks"], run.setup.name, read)
+
+
+def _worth(
+    runs: Sequence[RunWithSetup], known: Mapping[Path, pl.DataFrame], notes: list[str]
+) -> pl.DataFrame | None:
     """What heads are worth in all runs that measured it; of several shapes only the most frequent one."""
     parts: dict[str, pl.DataFrame] = {}
     for run in runs:
-        file = run.run.folder / "heads.parquet"
+        folder = run.run.folder
+        if not (folder / "heads.parquet").is_file():
+            continue
         try:
-            rows = measured(run.run, file, run.config["tasks"], run.setup.name) if file.is_file() else None
+            rows = known[folder] if folder in known else _worth_rows(run)
         except InputError as error:
             notes.append(str(error))
             continue
-        if rows is not None and not rows.filter(pl.col("measure").is_in(WORTH)).is_empty():
-            parts[str(run.run.folder)] = rows
+        if not rows.filter(pl.col("measure").is_in(WORTH)).is_empty():
+            parts[str(folder)] = rows
     if not parts:
         return None
     place = pl.col("run").replace_strict({run: number for number, run in enumerate(parts)})
