@@ -27,6 +27,13 @@ def report(
             first block of its file that has masks; otherwise the single-task setup that has masks of the most
             tasks and seeds.
     """
+    from mtl.runs.report.uncollected import uncollected
+
+    with uncollected():
+        _write(folder, out or folder / "report.html", split, claims)
+
+
+def _write(folder: Path, out: Path, split: Literal["dev", "test"] | None, claims: str | None) -> None:
     from mtl.config.schema import TrainConfig
     from mtl.files import check_file_place, write_text
     from mtl.probes.report.claims import claim_sets
@@ -42,7 +49,6 @@ def report(
     )
     from mtl.study.jobs.folder import StudyFolder
 
-    out = out or folder / "report.html"
     check_file_place(out)
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train

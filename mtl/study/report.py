@@ -14,6 +14,7 @@ from mtl.config.instances import kind_of, on_words
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
+from mtl.runs.report.uncollected import uncollected
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.claiming_setup import fixed_claims, only_claiming_seeds
 from mtl.study.config import StudyConfig
@@ -28,7 +29,7 @@ CHANNELS = 3
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
     page = study.path / "report.html"
-    with only_reporter(study.path) as mine:
+    with only_reporter(study.path) as mine, uncollected():
         if not mine:
             console.print("another process is already writing the report")
             return page

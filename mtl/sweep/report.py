@@ -17,6 +17,7 @@ from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
+from mtl.runs.report.uncollected import uncollected
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.sweep.folder import SweepFolder, trials_of
 from mtl.sweep.parameter import Parameter
@@ -27,7 +28,7 @@ from mtl.sweep.trial_config import trial_name
 def collect(folder: SweepFolder, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if no trial is finished."""
     page = folder.path / "report.html"
-    with only_reporter(folder.path) as mine:
+    with only_reporter(folder.path) as mine, uncollected():
         if not mine:
             console.print("another process is already writing the report")
             return page

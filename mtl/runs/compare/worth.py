@@ -82,11 +82,10 @@ def measured(
         raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
     if broken := table.filter(~finite).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
-    rows = pl.concat([table, gates]).drop("choice")
+    rows = pl.concat([heads_table.in_categories(of) for of in (table, gates)]).drop("choice")
     names = {"setup": setup, "run": str(run.folder)}
     of_run = {column: pl.lit(name, pl.Categorical) for column, name in names.items()}
-    chosen = heads_table.in_categories(rows).filter(wanted)
-    return chosen.with_columns(**of_run, seed=pl.lit(int(run.config()["seed"])))
+    return rows.filter(wanted).with_columns(**of_run, seed=pl.lit(int(run.config()["seed"])))
 
 
 def _run_of(path: Path) -> Run:

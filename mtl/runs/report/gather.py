@@ -219,7 +219,8 @@ def _read_once(
     for run in runs:
         folder = run.run.folder
         with suppress(ValueError, OSError):
-            whole = heads_table.read(folder / "heads.parquet")
+            table, provenance = heads_table.read(folder / "heads.parquet")
+            whole = heads_table.in_categories(table), provenance
             tables[folder] = read_heads(folder, lambda _, whole=whole: whole)
             rows[folder] = _worth_rows(run, lambda _, whole=whole: whole)
     return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows

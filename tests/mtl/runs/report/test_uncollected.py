@@ -1,0 +1,22 @@
+"""A report is written without Python's search for cycles."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from mtl.runs.report.uncollected import uncollected
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_search_for_cycles_is_as_it_was(before: bool) -> None:
+    known = gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        with pytest.raises(KeyError), uncollected():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() == before
+    finally:
+        (gc.enable if known else gc.disable)()
