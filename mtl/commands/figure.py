@@ -20,6 +20,11 @@ def figure(
     split: Literal["dev", "test"] = "test",
     measure: str = "ablation",
     tables: bool = True,
+    title: str = "",
+    names: dict[str, str] | None = None,
+    size: tuple[float, float] | None = None,
+    font: str = "",
+    font_size: float | None = None,
 ) -> None:
     """Draw a figure from chosen runs.
 
@@ -32,6 +37,11 @@ def figure(
         split: Split of the scores in heads-kept and curve.
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
+        title: Title above the figure.
+        names: What is printed instead of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
+        size: Width and height in inches, for instance --size=[3.3,2.5].
+        font: An installed font, for instance --font="DejaVu Serif".
+        font_size: Size of ordinary letters in points; 7 if not given.
     """
     console = Console(markup=False, emoji=False)
     suffix = out.suffix.lower().removeprefix(".")
@@ -46,11 +56,13 @@ def figure(
             pictures, notes = animate(name, runs, tasks, out)
             written = [f"{out} ({pictures} pictures)"]
         else:
+            from mtl.probes.figures.publication import Publication, publish
             from mtl.runs.figures.drawn import check_tables, save
 
             if tables:
                 check_tables(out, FIGURES[name].tables, runs)
             drawn = draw(name, runs, tasks, split, measure)
+            publish(drawn.figure, Publication(title, names or {}, size, font, font_size))
             notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
     for note in notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)

@@ -37,12 +37,14 @@ SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
 Format = Literal["pdf", "png", "svg"]
 FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
 
+FONT_SIZE = 7.0
+"""Of ordinary letters, in points."""
 STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 7.0,
-    "axes.titlesize": 7.0,
-    "axes.labelsize": 7.0,
+    "font.size": FONT_SIZE,
+    "axes.titlesize": FONT_SIZE,
+    "axes.labelsize": FONT_SIZE,
     "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5,
     "legend.fontsize": 6.5,

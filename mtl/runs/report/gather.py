@@ -221,9 +221,13 @@ def _read_once(
         with suppress(ValueError, OSError):
             table, provenance = heads_table.read(folder / "heads.parquet")
             whole = heads_table.in_categories(table), provenance
-            tables[folder] = read_heads(folder, lambda _, whole=whole: whole)
-            rows[folder] = _worth_rows(run, lambda _, whole=whole: whole)
+            tables[folder] = read_heads(folder, _known(whole))
+            rows[folder] = _worth_rows(run, _known(whole))
     return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows
+
+
+def _known(whole: tuple[pl.DataFrame, Mapping[str, str]]) -> ReadTable:
+    return lambda path: whole
 
 
 def _worth_rows(run: RunWithSetup, read: ReadTable = heads_table.read) -> pl.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mtl.probes.report.answer import CANNOT_TELL, Answer
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.page_part import PageData
@@ -43,7 +45,7 @@ def common_answer(page: PageData) -> Answer:
     return Answer(QUESTION, word, "; ".join(reasons), LIMIT, command=LONGER)
 
 
-def _pair(row: dict[str, float | int | str], learned: str) -> str:
+def _pair(row: dict[str, Any], learned: str) -> str:
     more = (
         row["learned_q_more_layers"]
         if row["finding"] == "more than chance"

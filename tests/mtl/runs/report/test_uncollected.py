@@ -9,14 +9,20 @@ import pytest
 from mtl.runs.report.uncollected import uncollected
 
 
+def _look(inside: list[bool]) -> None:
+    with uncollected():
+        inside.append(gc.isenabled())
+        raise KeyError
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_the_search_for_cycles_is_as_it_was(before: bool) -> None:
     known = gc.isenabled()
     try:
         (gc.enable if before else gc.disable)()
-        with pytest.raises(KeyError), uncollected():
-            assert not gc.isenabled()
-            raise KeyError
-        assert gc.isenabled() == before
+        inside: list[bool] = []
+        with pytest.raises(KeyError):
+            _look(inside)
+        assert (inside, gc.isenabled()) == ([False], before)
     finally:
         (gc.enable if known else gc.disable)()

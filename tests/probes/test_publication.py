@@ -1,0 +1,74 @@
+"""Figures in the words, the letters and the size of a paper."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from mtl.probes.figures.publication import Publication, publish
+from mtl.probes.figures.style import COLOURS, FONT_SIZE, new_figure, render, styled
+
+
+@styled
+def drawn(legend: str = "upper") -> Figure:
+    figure = new_figure(2.0)
+    axes = figure.subplots()
+    for name, colour in zip(("STL", "MTL-2"), COLOURS, strict=False):
+        axes.plot([0, 1], [0, 1], label=name, color=colour)
+    axes.set_yticks([0, 1], ["pos", "dep"])
+    axes.set_xlabel("open heads of 72 positions")
+    if legend:
+        figure.legend(loc=f"outside {legend} center")
+    return figure
+
+
+def texts(figure: Figure) -> list[str]:
+    render(figure, "svg")
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+
+
+def test_nothing_is_changed_where_nothing_is_asked_for() -> None:
+    assert render(publish(drawn(), Publication()), "svg") == render(drawn(), "svg")
+
+
+def test_names_are_replaced_as_whole_words_and_once() -> None:
+    names = {"pos": "dep", "dep": "pos", "STL": "alone", "open heads": "offene Köpfe", "heads": "?"}
+    shown = texts(publish(drawn(), Publication(names=names)))
+    assert [text for text in shown if text in ("pos", "dep")] == ["dep", "pos"]
+    assert "offene Köpfe of 72 positions" in shown
+    assert {"alone", "MTL-2"} <= set(shown)
+    assert not {"STL", "?"} & set(shown)
+
+
+@pytest.mark.parametrize("legend", ["upper", "lower", ""])
+def test_a_title_stands_above_everything(legend: str) -> None:
+    figure = publish(drawn(legend), Publication(title="Heads"))
+    render(figure, "svg")
+    boxes = {text.get_text(): text.get_window_extent() for text in figure.findobj(Text) if text.get_text()}
+    title = boxes.pop("Heads")
+    assert all(box.y1 <= title.y0 + 1 for box in boxes.values())
+
+
+def test_size_and_letters() -> None:
+    figure = publish(drawn(), Publication(size=(4.0, 3.0), font="DejaVu Serif", font_size=14))
+    assert imread(io.BytesIO(render(figure, "png", dpi=100))).shape[:2] == (300, 400)
+    letters = [text for text in figure.findobj(Text) if text.get_text()]
+    assert {text.get_fontname() for text in letters} == {"DejaVu Serif"}
+    assert {text.get_fontsize() for text in letters} == {14.0, 14 * 6.5 / FONT_SIZE}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (Publication(font="No Such Font"), "no font 'No Such Font' is installed; there are "),
+        (Publication(size=(3.0, 0.0)), r"size \[3.0, 0.0\]: use a width"),
+        (Publication(font_size=-1.0), "font_size -1: use points"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: Publication, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        publish(drawn(), wrong)
