@@ -21,7 +21,7 @@ from mtl.probes.report.kept_heads import SHOWN, kept_heads
 from mtl.probes.report.labels import label_rows, label_skills
 from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, masks_by_setup
 from mtl.probes.report.page_part import PageData, PagePart, Shown, answers
-from mtl.probes.report.scores import joint_costs, score_rows, score_table
+from mtl.probes.report.scores import joint_costs, printed_scores, score_rows, score_table
 from mtl.probes.report.sweep import sweep_section
 from mtl.probes.report.templates import environment, text_of
 from mtl.probes.report.training import told_columns, trained_in_words, undertrained, undertrained_in_words
@@ -30,6 +30,9 @@ from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
+
+BY_SETUP = "scores-by-setup"
+"""The table of scores that papers print."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +133,13 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     )  # fmt: skip
 
     def tables() -> dict[str, pl.DataFrame]:
-        scores = {"scores-by-setup": score_table(tasks, rows)} if rows else {}
+        scores = {BY_SETUP: score_table(tasks, rows)} if rows else {}
         others = {"claims": claim_counts(by_setup)} | _tables(evidence, compared, worth, screen, shown)
         return {name: table for name, table in (scores | others).items() if table.height}
 
     printed = {name: table for piece in shown for name, table in piece.printed.items()}
+    printed |= {"scores": evidence.scores.drop("run")}
+    printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
     lines = tuple(line for piece in shown for line in piece.lines)
     return Page(html, final, tables, tuple(answer.line() for answer in screen), printed, lines)
 

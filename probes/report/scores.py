@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup
+from mtl.probes.report.number_format import signed
 from mtl.probes.task_order import tasks_in
 
 
@@ -129,3 +130,32 @@ def _with_spread(cell: Cell | None) -> str | None:
     if cell is None:
         return None
     return f"{cell.mean:.2f}" + ("" if cell.spread is None else f" ± {cell.spread:.2f}")
+
+
+def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
+    """`score_table` for papers: with differences to the baseline, and the best of each column in bold (`**`).
+
+    What is equal in two decimals is equally good. Of one setup none is the best.
+    """
+    columns: dict[str, list[tuple[float | None, str | None]]] = {
+        task: [(None if cell is None else cell.mean, _with_difference(cell)) for cell in cells]
+        for task, *cells in zip(tasks, *(row.cells for row in rows), strict=True)
+    }
+    columns["mean"] = [(row.mean, None if row.mean is None else f"{row.mean:.2f}") for row in rows]
+    marked = {name: _best_in_bold(values) for name, values in columns.items()}
+    schema = dict.fromkeys(("setup", *columns), pl.String)
+    return pl.DataFrame({"setup": [row.setup.name for row in rows], **marked}, schema)
+
+
+def _with_difference(cell: Cell | None) -> str | None:
+    if cell is None or cell.difference is None:
+        return _with_spread(cell)
+    return f"{_with_spread(cell)} ({signed(cell.difference, 2)})"
+
+
+def _best_in_bold(values: Sequence[tuple[float | None, str | None]]) -> list[str | None]:
+    known = [round(value, 2) for value, _ in values if value is not None]
+    best = max(known) if len(known) > 1 else None
+    return [
+        f"**{text}**" if value is not None and round(value, 2) == best else text for value, text in values
+    ]

@@ -31,15 +31,19 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
+    "\N{MINUS SIGN}": "$-$",
 }
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
+_BOLD = re.compile(r"\*\*(.+)\*\*")
 Format = Literal["tex", "csv", "parquet"]
 FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints literally, on one line."""
+    """Text that LaTeX prints literally, on one line; in bold between `**`."""
     text = " ".join(text.split())
+    if bold := _BOLD.fullmatch(text):
+        return rf"\textbf{{{escape(bold[1])}}}"
     return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
@@ -54,6 +58,13 @@ def latex(table: pl.DataFrame, decimals: int = 2) -> str:
     lines.append(r"\midrule")
     lines += [_line([_cell(value, decimals) for value in row]) for row in table.iter_rows()]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def markdown(table: pl.DataFrame) -> str:
+    """A table of texts in Markdown; null as a dash, titles in words."""
+    rows = [[name.replace("_", " ") for name in table.columns], ["---"] * table.width, *table.rows()]
+    cells = [["–" if value is None else str(value).replace("|", r"\|") for value in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> None:

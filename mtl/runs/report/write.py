@@ -16,7 +16,7 @@ import polars as pl
 from mtl.errors import InputError, counted
 from mtl.files import whole_file, write_text
 from mtl.probes.figures.prediction import prediction_dots
-from mtl.probes.report.report import report
+from mtl.probes.report.report import BY_SETUP, report
 from mtl.probes.tables import table_files as tables
 from mtl.runs.evidence import evidence, page_parts
 from mtl.runs.figures.drawn import FigureWithTables, save
@@ -89,6 +89,10 @@ def run_report(
             with whole_file(path) as temporary:
                 tables.write(made.printed.get(name, table) if form == "tex" else table, temporary, form)
             written.add(path)
+    if BY_SETUP in made.printed:
+        path = folder / "tables" / f"{BY_SETUP}.md"
+        write_text(path, tables.markdown(made.printed[BY_SETUP]))
+        written.add(path)
     drawn = 0
     for stem, draw in figures.items():
         try:

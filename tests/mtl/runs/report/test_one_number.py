@@ -13,6 +13,7 @@ from mtl.probes.report.number_format import number
 from mtl.probes.report.report import report
 from mtl.probes.statistics.skill import label_values
 from mtl.probes.tables.printed import labels as printed_labels
+from mtl.probes.tables.table_files import latex, markdown
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
 
@@ -123,6 +124,24 @@ def test_scores_of_page_table_and_seeds(made):
     mean, spread = table.row(0, named=True)["pos"].split(" ± ")
     assert shown[1].startswith(mean)
     assert f"± {spread}" in shown[1]
+
+
+def test_the_table_for_papers_has_the_pages_numbers_and_the_best_in_bold(made):
+    _, page = made
+    printed, exact = page.printed["scores-by-setup"], page.tables["scores-by-setup"]
+    for column in printed.columns[1:]:
+        texts = printed[column].to_list()
+        values = [None if text is None else float(text.strip("*").split(" ")[0]) for text in texts]
+        known = [value for value in values if value is not None]
+        bold = [text is not None and text.startswith("**") and text.endswith("**") for text in texts]
+        assert bold == [value == max(known) and len(known) > 1 for value in values]
+        assert known == [round(float(str(value).split(" ")[0]), 2) for value in exact[column].drop_nulls()]
+    assert any("(\N{MINUS SIGN}" in str(text) for text in printed.row(-1))
+    assert "run" not in page.printed["scores"].columns
+    first = markdown(printed).splitlines()[2]
+    assert first.startswith(f"| {printed['setup'][0]} | ")
+    assert r"\textbf{" in latex(printed)
+    assert "**" not in latex(printed)
 
 
 def test_open_heads_of_masks_and_of_the_curve_of_scores(made):
