@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.probes.stem_cell.statistics.remedies import JOINT, SINGLE
+from mtl.probes.stem_cell.statistics.equivalence import JOINT, SINGLE
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.keys import MASKS
 from mtl.runs.compare.scores import scores_of

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, Look, new_figure, styled
-from mtl.probes.stem_cell.statistics.remedies import CONDITIONS, JOINT, SINGLE, recoveries
+from mtl.probes.stem_cell.statistics.equivalence import JOINT, SINGLE
+from mtl.probes.stem_cell.statistics.remedies import CONDITIONS, recoveries
 from mtl.probes.task_order import tasks_in
 
 ROW = 0.17

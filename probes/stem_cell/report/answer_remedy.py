@@ -8,13 +8,11 @@ from mtl.probes.report.answer import CANNOT_TELL, Answer
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.recovery import recovery
-from mtl.probes.stem_cell.statistics.equivalence import BAND
 from mtl.probes.stem_cell.statistics.remedies import (
     CONDITIONS,
-    FEWEST_SEEDS,
     PLACEBO_OF,
-    against_placebo,
     contrasts,
+    helps,
     recoveries,
 )
 
@@ -68,17 +66,8 @@ def _contrast(scores: pl.DataFrame) -> tuple[str, str]:
             "no remedy with its placebo beside it: copies of contested heads, and of as many others",
         )
     remedy, placebo = pair
-    names = f"{CONDITIONS[remedy]} ({remedy}) against {CONDITIONS[placebo]} ({placebo})"
-    found = against_placebo(scores, remedy)
-    if found is None:
-        return CANNOT_TELL, f"{names}: fewer than {FEWEST_SEEDS} seeds that have both, in all tasks"
-    reason = (
-        f"{names}: {found.difference:+.2f} points in the mean of tasks (90 % interval {found.low:+.2f} to "
-        f"{found.high:+.2f}, one-sided p {found.p:.3f}, {found.runs} seeds)"
-    )
-    if found.word == "refuted":
-        reason += f", less than {BAND:.0%} of what joint training loses"
-    return found.word, reason
+    word, reason = helps(contrasts(scores), remedy)
+    return word, f"{CONDITIONS[remedy]} ({remedy}) against {CONDITIONS[placebo]} ({placebo}): {reason}"
 
 
 def _reached(table: pl.DataFrame) -> list[str]:
@@ -86,9 +75,10 @@ def _reached(table: pl.DataFrame) -> list[str]:
     remedies = table.filter(pl.col("condition").is_in([*PLACEBO_OF]))
     lines = []
     for row in remedies.filter(pl.col("word") != "").iter_rows(named=True):
+        half = f"half of what sharing costs ({row['margin']:.2f})"
         words = {
-            "reaches": f"reaches the single task (margin {row['margin']:g})",
-            "differs": f"differs from the single task by more than the margin ({row['margin']:g})",
+            "reaches": f"reaches the single task within {half}",
+            "differs": f"differs from the single task by more than {half}",
             "cannot tell": "whether it reaches the single task cannot be told",
         }
         lines.append(f"{row['task']} with {row['condition']}: {words[row['word']]}")

@@ -1,43 +1,43 @@
-"""Whether a remedy brings joint training back to single-task scores, over runs paired by seed.
+"""Whether a remedy brings joint training back to single-task scores, and does more than its placebo.
 
-The run is the unit: every test is on differences between two runs of the same seed, by Student's t.
+Scores are of one task, by condition and seed. Every figure is a weighted sum of conditions' means with the
+spread of all of them (`mtl.probes.statistics.spread_of_runs.difference`). Margins are half of what sharing
+costs; that cost is itself part of the sum tested, so that its error counts.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtr, stdtrit
 
-from mtl.probes.statistics.resampling import t_interval
+from mtl.probes.statistics.spread_of_runs import Difference, Runs, difference
 
 LEVEL = 0.05
 """Of every one-sided test."""
-MARGINS = {10: 0.5, 6: 1.0}
-"""The margin of equivalence in points by the least number of runs that it is for, fixed before any run."""
-BAND = 0.1
-"""Share of the gap below which a remedy's contrast counts as none."""
+MARGIN = 0.5
+"""Share of what sharing costs: a remedy that is nearer to the single task reaches it, and one that does less
+more than its placebo does not help. Fixed on 2026-11-26, after the runs of docs/results/remedy.md."""
+SINGLE, JOINT = "single", "A"
+"""Single-task runs, and joint ones without a remedy."""
 Reached = Literal["reaches", "differs", "cannot tell"]
 Helps = Literal["supported", "refuted", "cannot tell"]
 
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Whether a remedy reaches the single tasks; all figures in points."""
+    """Whether a remedy reaches the single task."""
 
-    runs: int
-    difference: float
-    """Scores of the remedy less those of single tasks, mean over runs."""
-    low: float
-    high: float
-    """Ends of the 90 % interval, which lies within the margin where both one-sided tests at 5 % reject."""
+    difference: Difference
+    """Scores of the remedy less those of the single task, in points, with the 90 % interval."""
+    margin: float
+    """Half of what sharing costs, as estimated."""
     p: float
     """The larger p of the two one-sided tests."""
-    margin: float
     word: Reached
     """`reaches`: the difference is within the margin; `differs`: beyond it, above or below by its sign."""
 
@@ -55,111 +55,87 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One condition's scores less those of another, in points."""
+    """One condition's scores less those of another."""
 
-    runs: int
-    difference: float
-    low: float
-    high: float
-    """Ends of the 90 % interval."""
+    difference: Difference
+    """In points, with the 90 % interval."""
     p: float
     """One-sided: of a difference above 0."""
-    word: Helps
-    """`supported`: p is at most 5 %; `refuted`: there is a gap, and the interval ends below a tenth of it."""
+    p_less: float
+    """One-sided: of a difference below half of what sharing costs. NaN without single and joint runs."""
 
 
-def margin_for(runs: int) -> float:
-    """The margin fixed for this number of runs; raises `ValueError` where they are too few for a word."""
-    for least, margin in sorted(MARGINS.items(), reverse=True):
-        if runs >= least:
-            return margin
-    raise ValueError(
-        f"{runs} seeds are too few to say whether a single task is reached: train {min(MARGINS)}"
-    )
+def equivalence(runs: Mapping[str, Runs], remedy: str) -> Equivalence:
+    """Two one-sided tests (Schuirmann 1987) of a remedy against half of what sharing costs on either side.
 
-
-def equivalence(
-    remedy: Float[np.ndarray, " run"], single: Float[np.ndarray, " run"], margin: float | None = None
-) -> Equivalence:
-    """Two one-sided tests (Schuirmann 1987) of scores paired by seed, in points.
-
-    `margin` defaults to 1 point from 6 runs and half a point from 10. Raises `ValueError` for fewer than 6
-    runs without a margin, fewer than 2 with one, and a margin that is not above 0.
+    A remedy above the middle of joint and single runs, and no further above the single ones, reaches them.
+    No word but *cannot tell* where it is not certain that sharing costs anything.
     """
-    limit = margin_for(len(remedy)) if margin is None else margin
-    if not limit > 0:
-        raise ValueError(f"a margin of {limit:g} points: use one above 0")
-    differences = _paired(remedy, single)
-    mean, error, freedom = _moments(differences)
-    low, high = t_interval(mean, error, freedom, 1 - 2 * LEVEL)
-    p = max(_p_above(mean + limit, error, freedom), _p_above(limit - mean, error, freedom))
+    found = difference(runs, {remedy: 1.0, SINGLE: -1.0}, 1 - 2 * LEVEL)
+    cost = difference(runs, {SINGLE: 1.0, JOINT: -1.0})
+    # The remedy less the middle, and what it lacks to as much above the single tasks.
+    below = difference(runs, {remedy: 1.0, SINGLE: MARGIN - 1, JOINT: -MARGIN})
+    above = difference(runs, {remedy: -1.0, SINGLE: 1 + MARGIN, JOINT: -MARGIN})
+    p = float(np.maximum(below.above(), above.above()))
     word: Reached = "cannot tell"
-    if p <= LEVEL:
-        word = "reaches"
-    elif low > limit or high < -limit:
-        word = "differs"
-    return Equivalence(len(differences), mean, low, high, p, limit, word)
+    if cost.above() <= LEVEL:
+        if p <= LEVEL:
+            word = "reaches"
+        elif 1 - p <= LEVEL:
+            word = "differs"
+    return Equivalence(found, MARGIN * cost.value, p, word)
 
 
-def recovery(
-    remedy: Float[np.ndarray, " run"], joint: Float[np.ndarray, " run"], single: Float[np.ndarray, " run"]
-) -> Recovery:
-    """The recovered share with its interval over seeds (Fieller 1954), the same seeds in all three.
+def recovery(runs: Mapping[str, Runs], remedy: str) -> Recovery:
+    """The recovered share with its interval (Fieller 1954).
 
     Null where the 95 % interval of what joint training loses holds 0: then the ratio has no bounded interval,
-    and there may be nothing to bring back. Raises `ValueError` for fewer than 2 runs.
+    and there may be nothing to bring back.
     """
-    gained, lost = _paired(remedy, joint), _paired(single, joint)
-    runs = len(gained)
-    quantile = float(stdtrit(runs - 1, 0.975)) ** 2
-    covariance = np.cov(gained, lost, ddof=1) / runs
-    above, below = float(gained.mean()), float(lost.mean())
-    a = below**2 - quantile * covariance[1, 1]
-    if a <= 0:
+
+    def beyond(share: float) -> Difference:
+        """What is gained less this share of what is lost."""
+        return difference(runs, {remedy: 1.0, JOINT: share - 1, SINGLE: -share})
+
+    gained, lost = beyond(0.0).value, difference(runs, {SINGLE: 1.0, JOINT: -1.0}).value
+    least, most = beyond(-1.0).error ** 2, beyond(1.0).error ** 2
+    # The squared error is constant + linear * share + square * share^2.
+    constant, linear = beyond(0.0).error ** 2, (most - least) / 2
+    square = (most + least) / 2 - constant
+    quantile = float(stdtrit(beyond(gained / lost if lost else 0.0).freedom, 0.975)) ** 2
+    a = lost**2 - quantile * square
+    if not a > 0:
         return Recovery(None, None, None)
-    b = above * below - quantile * covariance[0, 1]
-    c = above**2 - quantile * covariance[0, 0]
+    b = gained * lost + quantile * linear / 2
+    c = gained**2 - quantile * constant
     half = math.sqrt(max(b**2 - a * c, 0.0))
-    return Recovery(above / below, float((b - half) / a), float((b + half) / a))
+    return Recovery(gained / lost, (b - half) / a, (b + half) / a)
 
 
-def contrast(remedy: Float[np.ndarray, " run"], placebo: Float[np.ndarray, " run"], gap: float) -> Contrast:
-    """Whether a remedy does more than its placebo, one-sided, over runs paired by seed.
+def contrast(runs: Mapping[str, Runs], remedy: str, placebo: str) -> Contrast:
+    """Whether a remedy does more than its placebo, and whether by less than half of what sharing costs."""
+    found = difference(runs, {remedy: 1.0, placebo: -1.0}, 1 - 2 * LEVEL)
+    p_less = float("nan")
+    if {SINGLE, JOINT} <= runs.keys():
+        lacking = {placebo: 1.0, remedy: -1.0, SINGLE: MARGIN, JOINT: -MARGIN}
+        p_less = difference(runs, lacking).above()
+    return Contrast(found, found.above(), p_less)
 
-    Args:
-        remedy: the mean of the tasks' scores, in points, per run.
-        placebo: the same for the other condition, the same seeds.
-        gap: what joint training loses in that mean, in points; below a tenth of it an effect counts as none.
 
-    Raises:
-        ValueError: for fewer than 2 runs.
-    """
-    differences = _paired(remedy, placebo)
-    mean, error, freedom = _moments(differences)
-    low, high = t_interval(mean, error, freedom, 1 - 2 * LEVEL)
-    p = _p_above(mean, error, freedom)
-    word: Helps = "cannot tell"
+def word_on(p: float, p_less: float) -> Helps:
+    """The word by the two one-sided p of a `Contrast`; *supported* comes first."""
     if p <= LEVEL:
-        word = "supported"
-    elif gap > 0 and high < BAND * gap:
-        word = "refuted"
-    return Contrast(len(differences), mean, low, high, p, word)
+        return "supported"
+    return "refuted" if p_less <= LEVEL else "cannot tell"
 
 
-def _paired(one: Float[np.ndarray, " run"], other: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
-    if len(one) < 2:
-        raise ValueError("one seed has no spread: train 2 or more")
-    return np.asarray(one, dtype=np.float64) - np.asarray(other, dtype=np.float64)
+def power(found: Difference, runs: float | int, effect: float, seeds: int) -> float:
+    """The chance that `contrast` finds a true effect in points with so many seeds of every condition.
 
-
-def _moments(differences: Float[np.ndarray, " run"]) -> tuple[float, float, int]:
-    """The mean, its standard error and the degrees of freedom."""
-    runs = len(differences)
-    return float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(runs), runs - 1
-
-
-def _p_above(mean: float, error: float, freedom: int) -> float:
-    """One-sided p of a mean above 0."""
-    if error == 0:
-        return 0.0 if mean > 0 else 1.0
-    return float(stdtr(freedom, -mean / error))
+    `found` is a difference of two conditions of so many `runs` each: its spread is taken as the true one.
+    """
+    if not runs > 1:
+        return float("nan")
+    error = found.error * math.sqrt(runs / seeds)
+    freedom = found.freedom * (seeds - 1) / (runs - 1)
+    return 1 - float(nctdtr(freedom, effect / error, stdtrit(freedom, 1 - LEVEL)))

@@ -1,24 +1,30 @@
-"""What remedies bring back of what joint training loses, per condition and task, over runs paired by seed."""
+"""What remedies bring back of what joint training loses, per condition and task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float
+from scipy.special import stdtr
 
-from mtl.probes.statistics.spread_of_runs import difference
+from mtl.probes.statistics.corrections import holm
+from mtl.probes.statistics.resampling import student
+from mtl.probes.statistics.spread_of_runs import Runs, difference, seed_effect
 from mtl.probes.stem_cell.statistics.equivalence import (
+    JOINT,
     LEVEL,
-    Contrast,
+    MARGIN,
+    SINGLE,
+    Helps,
     contrast,
     equivalence,
-    margin_for,
+    power,
     recovery,
+    word_on,
 )
 
-SINGLE, JOINT = "single", "A"
 CONDITIONS: Mapping[str, str] = {
     SINGLE: "each task alone",
     JOINT: "joint, one pass",
@@ -40,7 +46,12 @@ PLACEBO_OF: Mapping[str, str] = {"C": "D", "S": "S'", "G": "G'", "H": "H'", "O":
 """By remedy the condition that differs from it only in which heads are copied, or in that nothing limits the
 overlap of masks; the first is primary."""
 FEWEST_SEEDS = 3
-"""Seeds of both conditions that a word on a contrast needs."""
+"""Seeds of both conditions that a word needs."""
+ALL = "mean"
+"""The row of the mean over tasks, which has no word: one task with a wide spread would decide it."""
+NOTHING_LOST = "no task is seen to lose by sharing, so that there is nothing to bring back"
+POWER_OF = (3, 6)
+"""Seeds whose power stands beside the word on a contrast."""
 SCHEMA = pl.Schema(
     {
         "condition": pl.String, "task": pl.String, "seeds": pl.Int64, "score": pl.Float64,
@@ -50,122 +61,171 @@ SCHEMA = pl.Schema(
     }
 )  # fmt: skip
 CONTRASTS = pl.Schema(
-    {
-        "remedy": pl.String, "placebo": pl.String, "seeds": pl.Int64, "difference": pl.Float64,
-        "difference_low": pl.Float64, "difference_high": pl.Float64, "p": pl.Float64, "word": pl.String,
-        "unpaired_low": pl.Float64, "unpaired_high": pl.Float64, "unpaired_p": pl.Float64,
-        "pooled": pl.Boolean,
-    }
-)  # fmt: skip
+    {"remedy": pl.String, "placebo": pl.String, "task": pl.String, "seeds": pl.Int64}
+    | dict.fromkeys(
+        ("difference", "difference_low", "difference_high", "p", "p_holm", "p_less", "cost", "cost_p"),
+        pl.Float64,
+    )
+    | {"word": pl.String}
+    | {f"power_{seeds}": pl.Float64 for seeds in POWER_OF}
+    | {"pooled": pl.Boolean, "seed_p": pl.Float64}
+    | dict.fromkeys(("paired_low", "paired_high", "paired_p"), pl.Float64)
+)
 
 
 def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
     """Per condition and task the recovered share and whether the single task is reached.
 
     `scores`: condition, task, seed, score (per cent), a row each. `difference` is the score less the single
-    task's, over seeds that both have; its interval (90 %) needs two of them, and `word` as many as
-    `margin_for` says (else it is empty). `recovery` needs two seeds that joint and single runs have, too, and
-    an interval of the loss that does not hold 0. Columns: `SCHEMA`; null where seeds are too few.
+    task's with its 90 % interval, `margin` half of what sharing costs, `p` that of `equivalence`; `word` is
+    empty with fewer than three seeds of the condition, of joint or of single runs. Columns: `SCHEMA`; null
+    where no spread is known, and for `recovery` where the interval of the loss holds 0.
     """
     rows = []
-    order = [name for name in CONDITIONS if name in set(scores["condition"])]
-    for condition in order:
-        for task in scores["task"].unique(maintain_order=True):
-            remedied = _by_seed(scores, condition, task)
-            if not remedied:
+    tasks = scores["task"].unique(maintain_order=True)
+    of_tasks = {task: _runs(scores, task) for task in tasks}
+    for condition in CONDITIONS:
+        for task in tasks:
+            runs = of_tasks[task]
+            if condition not in runs:
                 continue
             row = dict.fromkeys(SCHEMA.names()) | {
-                "condition": condition, "task": task, "seeds": len(remedied),
-                "score": float(np.mean(list(remedied.values()))), "word": "",
+                "condition": condition, "task": task, "seeds": len(runs[condition]),
+                "score": float(np.mean([*runs[condition].values()])), "word": "",
             }  # fmt: skip
-            single, joint = _by_seed(scores, SINGLE, task), _by_seed(scores, JOINT, task)
-            if condition != SINGLE:
-                row |= _against_single(remedied, single)
-                if condition != JOINT:
-                    row |= _recovered(remedied, joint, single)
+            if condition != SINGLE and SINGLE in runs:
+                row |= _against_single(runs, condition)
             rows.append(row)
-    return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def against_placebo(scores: pl.DataFrame, remedy: str = "C") -> Contrast | None:
-    """A remedy's mean over tasks less its placebo's, paired by seed; `None` with fewer than three seeds.
-
-    Only seeds that have all tasks in both count. The gap is the mean loss over the seeds that single and
-    joint runs share; 0 without any, so that nothing is refuted.
-    """
-    ours, placebo = _means(scores, remedy), _means(scores, PLACEBO_OF[remedy])
-    seeds = sorted(ours.keys() & placebo.keys())
-    if len(seeds) < FEWEST_SEEDS:
-        return None
-    single, joint = _means(scores, SINGLE), _means(scores, JOINT)
-    both = sorted(single.keys() & joint.keys())
-    gap = float(np.mean([single[seed] - joint[seed] for seed in both])) if both else 0.0
-    return contrast(_values(ours, seeds), _values(placebo, seeds), gap)
+    return pl.DataFrame(rows, schema=SCHEMA).fill_nan(None)
 
 
 def contrasts(scores: pl.DataFrame) -> pl.DataFrame:
-    """Every remedy that has seeds enough against its placebo (`CONTRASTS`), the primary one first.
+    """Every remedy that has a placebo, task by task (`CONTRASTS`), the primary one first.
 
-    The word is on pairs. Beside them stand interval (90 %) and one-sided p of the same difference by the
-    spread of all conditions' runs (`spread_of_runs.difference`).
+    `difference` with its 90 % interval and one-sided `p`, corrected over tasks in `p_holm`; `p_less`: that it
+    is below half of what sharing costs; `cost`: what sharing costs in points, and its one-sided p;
+    `power_3` and `power_6`: the chance with so many seeds to find a remedy that brings back half of the cost.
+    `seed_p` is that of `seed_effect`. `word`: *supported* where `p_holm` is at most 5 %, else *refuted* where
+    `p_less` is, else *cannot tell*; empty with fewer than three seeds of either. The row `mean` is over
+    tasks, of seeds that have all of them. The same paired by seed, which was fixed before the first runs,
+    stands beside: Student's 90 % interval and one-sided p.
     """
-    means = {name: np.array([*_means(scores, name).values()]) for name in scores["condition"].unique()}
-    runs = {name: values for name, values in means.items() if len(values)}
-    rows = []
+    tasks = list(scores["task"].unique(maintain_order=True))
+    of_tasks = {task: _runs(scores, task) for task in tasks}
+    if len(tasks) > 1:
+        of_tasks[ALL] = _means(of_tasks)
+    rows: list[dict[str, object]] = []
     for remedy, placebo in PLACEBO_OF.items():
-        found = against_placebo(scores, remedy)
-        if found is not None:
-            beside = difference(runs, {remedy: 1.0, placebo: -1.0}, 1 - 2 * LEVEL)
-            p = beside.p / 2 if beside.value > 0 else 1 - beside.p / 2
-            rows.append(
-                (
-                    remedy, placebo, found.runs, found.difference, found.low, found.high, found.p,
-                    found.word, beside.low, beside.high, p, beside.pooled,
-                )
-            )  # fmt: skip
-    return pl.DataFrame(rows, schema=CONTRASTS, orient="row").fill_nan(None)
+        of_remedy = [
+            {"remedy": remedy, "placebo": placebo, "task": task} | _contrasted(runs, remedy, placebo)
+            for task, runs in of_tasks.items()
+            if {remedy, placebo} <= runs.keys()
+        ]
+        tested = [row for row in of_remedy if row["task"] != ALL]
+        corrected = holm(np.array([row["p"] for row in tested], dtype=float))
+        for row, p in zip(tested, corrected, strict=True):
+            row["p_holm"] = float(p)
+            if row["seeds"] >= FEWEST_SEEDS:
+                row["word"] = word_on(float(p), row["p_less"])
+        rows += of_remedy
+    return pl.DataFrame(rows, schema=CONTRASTS).fill_nan(None)
 
 
-def _against_single(remedied: Mapping[int, float], single: Mapping[int, float]) -> dict[str, object]:
-    seeds = sorted(remedied.keys() & single.keys())
-    if not seeds:
-        return {}
-    ours, theirs = _values(remedied, seeds), _values(single, seeds)
-    if len(seeds) < 2:
-        return {"difference": float(np.mean(ours - theirs))}
-    try:
-        margin, worded = margin_for(len(seeds)), True
-    except ValueError:
-        margin, worded = 1.0, False
-    found = equivalence(ours, theirs, margin)
-    row: dict[str, object] = {
-        "difference": found.difference, "difference_low": found.low, "difference_high": found.high,
+def _contrasted(runs: Mapping[str, Runs], remedy: str, placebo: str) -> dict[str, Any]:
+    found = contrast(runs, remedy, placebo)
+    made, seeds = found.difference, [len(runs[remedy]), len(runs[placebo])]
+    row: dict[str, Any] = {
+        "seeds": min(seeds), "difference": made.value, "difference_low": made.low,
+        "difference_high": made.high, "p": found.p, "p_less": found.p_less, "word": "",
+        "pooled": made.pooled, "seed_p": seed_effect(runs).p,
     }  # fmt: skip
-    return row | {"p": found.p, "margin": margin, "word": found.word} if worded else row
+    if {SINGLE, JOINT} <= runs.keys():
+        cost = difference(runs, {SINGLE: 1.0, JOINT: -1.0})
+        row |= {"cost": cost.value, "cost_p": cost.above()}
+        if cost.value > 0:
+            half = MARGIN * cost.value
+            each = 2 / sum(1 / number for number in seeds)
+            row |= {f"power_{number}": power(made, each, half, number) for number in POWER_OF}
+    both = sorted(runs[remedy].keys() & runs[placebo].keys())
+    pairs = np.array([runs[remedy][seed] - runs[placebo][seed] for seed in both])
+    if len(pairs) > 1 and pairs.std() > 0:
+        low, high = student(pairs, 1 - 2 * LEVEL)
+        score = pairs.mean() / pairs.std(ddof=1) * len(pairs) ** 0.5
+        row |= {"paired_low": low, "paired_high": high}
+        row["paired_p"] = float(stdtr(len(pairs) - 1, -score))
+    return row
 
 
-def _recovered(
-    remedied: Mapping[int, float], joint: Mapping[int, float], single: Mapping[int, float]
-) -> dict[str, object]:
-    seeds = sorted(remedied.keys() & joint.keys() & single.keys())
-    if len(seeds) < 2:
-        return {}
-    found = recovery(_values(remedied, seeds), _values(joint, seeds), _values(single, seeds))
-    return {"recovery": found.share, "recovery_low": found.low, "recovery_high": found.high}
+def _against_single(runs: Mapping[str, Runs], condition: str) -> dict[str, object]:
+    made = difference(runs, {condition: 1.0, SINGLE: -1.0}, 1 - 2 * LEVEL)
+    row: dict[str, object] = {
+        "difference": made.value, "difference_low": made.low, "difference_high": made.high,
+    }  # fmt: skip
+    if JOINT not in runs or condition == JOINT:
+        return row
+    found, share = equivalence(runs, condition), recovery(runs, condition)
+    row |= {"p": found.p, "margin": found.margin}
+    row |= {"recovery": share.share, "recovery_low": share.low, "recovery_high": share.high}
+    if min(len(runs[name]) for name in (condition, SINGLE, JOINT)) >= FEWEST_SEEDS:
+        row["word"] = found.word
+    return row
 
 
-def _by_seed(scores: pl.DataFrame, condition: str, task: str) -> dict[int, float]:
-    rows = scores.filter(condition=condition, task=task)
-    return dict(zip(rows["seed"].to_list(), rows["score"].to_list(), strict=True))
+def _runs(scores: pl.DataFrame, task: str) -> dict[str, Runs]:
+    """By condition and seed the scores of a task, conditions in their order."""
+    of_task = scores.filter(task=task)
+    return {
+        name: dict(of_task.filter(condition=name).select("seed", "score").sort("seed").iter_rows())
+        for name in CONDITIONS
+        if name in set(of_task["condition"])
+    }
 
 
-def _means(scores: pl.DataFrame, condition: str) -> dict[int, float]:
-    """By seed the mean over tasks, of seeds that have all of them."""
-    tasks = scores["task"].unique(maintain_order=True)
-    by_task = [_by_seed(scores, condition, task) for task in tasks]
-    seeds = set.intersection(*(set(values) for values in by_task)) if by_task else set()
-    return {seed: float(np.mean([values[seed] for values in by_task])) for seed in sorted(seeds)}
+def _means(of_tasks: Mapping[str, Mapping[str, Runs]]) -> dict[str, Runs]:
+    """By condition and seed the mean over tasks, where all tasks have both."""
+    means = {}
+    for name in CONDITIONS:
+        of_condition = [runs[name] for runs in of_tasks.values() if name in runs]
+        if len(of_condition) == len(of_tasks):
+            seeds = sorted(set.intersection(*(set(runs) for runs in of_condition)))
+            means[name] = {seed: float(np.mean([runs[seed] for runs in of_condition])) for seed in seeds}
+    return {name: by_seed for name, by_seed in means.items() if by_seed}
 
 
-def _values(by_seed: Mapping[int, float], seeds: list[int]) -> Float[np.ndarray, " run"]:
-    return np.array([by_seed[seed] for seed in seeds])
+def helps(table: pl.DataFrame, remedy: str) -> tuple[Helps, str]:
+    """The word on a remedy by the rows of `contrasts` on its tasks, and its reason.
+
+    Tasks count that lose by sharing (p at most 5 %): the others have nothing to bring back. *Supported* where
+    a task that counts is, *refuted* where all are, else *cannot tell*.
+    """
+    rows = table.filter((pl.col("remedy") == remedy) & (pl.col("task") != ALL))
+    lose = rows.filter(pl.col("cost_p") <= LEVEL, pl.col("word") != "")
+    words = [_in_words(row) for row in (lose if lose.height else rows).iter_rows(named=True)]
+    if lose.is_empty():
+        few = rows.filter(pl.col("word") != "").is_empty()
+        why = f"fewer than {FEWEST_SEEDS} seeds that have both" if few else NOTHING_LOST
+        return "cannot tell", "; ".join([why, *words])
+    found = lose["word"].to_list()
+    word: Helps = "cannot tell"
+    if "supported" in found:
+        word = "supported"
+    elif set(found) == {"refuted"}:
+        word = "refuted"
+    return word, "; ".join(words)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """A contrast's figures, and what so many seeds could have seen."""
+    text = f"{row['task']} {row['difference']:+.2f} points"
+    if row["difference_low"] is not None:
+        text += f" (90 % interval {row['difference_low']:+.2f} to {row['difference_high']:+.2f}"
+        text += f", one-sided p {row['p']:.3f}"
+        text += f", {row['p_holm']:.3f} by Holm)"
+    if row["cost"] is not None:
+        text += f" of {row['cost']:.2f} that sharing costs"
+    if row["word"]:
+        text += f": {row['word']}"
+    if row[f"power_{POWER_OF[0]}"] is not None:
+        chances = " and ".join(f"{row[f'power_{seeds}']:.0%} with {seeds}" for seeds in POWER_OF)
+        text += f" (half of it is found in {chances} seeds)"
+    return text

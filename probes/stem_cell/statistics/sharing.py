@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.corrections import holm
-from mtl.probes.statistics.spread_of_runs import Runs, difference
+from mtl.probes.statistics.spread_of_runs import Runs, difference, seed_effect
 from mtl.probes.stem_cell.statistics.task_losses import paired
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
 
@@ -20,7 +21,7 @@ MARGIN = 1.0
 SCHEMA = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seeds": pl.Int64}
     | dict.fromkeys(("loss", "low", "high", "p", "p_holm"), pl.Float64)
-    | {"pooled": pl.Boolean}
+    | {"pooled": pl.Boolean, "seed_p": pl.Float64}
     | dict.fromkeys(("paired_low", "paired_high", "paired_p"), pl.Float64)
 )
 ALL = "mean"
@@ -48,7 +49,8 @@ class Sharing:
 
     table: pl.DataFrame
     """setup, task (and `mean`: over tasks), seeds, loss in points, low, high, p, p_holm (over the tasks of
-    the setup), pooled, and the same paired by seed: paired_low, paired_high, paired_p."""
+    the setup), pooled, seed_p (of `seed_effect`), and the same paired by seed: paired_low, paired_high,
+    paired_p."""
     word: Word
     reason: str
 
@@ -115,21 +117,21 @@ def _row(
     found = difference(runs, weights, 1 - level)
     return names | {
         "seeds": min(len(runs[setup]) for setup in weights), "loss": found.value, "low": found.low,
-        "high": found.high, "p": found.p, "pooled": found.pooled,
+        "high": found.high, "p": found.p, "pooled": found.pooled, "seed_p": seed_effect(runs).p,
     } | _pairs(losses.drop_nulls().to_numpy(), level)  # fmt: skip
 
 
-def _pairs(losses: Runs, level: float) -> dict[str, object]:
+def _pairs(losses: Float[np.ndarray, " seed"], level: float) -> dict[str, object]:
     return dict(zip(("paired_low", "paired_high", "paired_p"), paired(losses, 1 - level), strict=True))
 
 
 def _runs(scores: pl.DataFrame, task: str) -> dict[str, Runs]:
-    """By setup the scores of a task, one for each seed."""
+    """By setup and seed the scores of a task."""
     by_seed = (
         scores.filter(task=task).group_by("setup", "seed", maintain_order=True).agg(pl.col("score").mean())
     )
     return {
-        str(setup): of_setup["score"].to_numpy()
+        str(setup): dict(of_setup.select("seed", "score").iter_rows())
         for (setup,), of_setup in by_seed.group_by("setup", maintain_order=True)
     }
 

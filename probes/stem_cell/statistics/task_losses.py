@@ -11,13 +11,13 @@ from jaxtyping import Float
 
 from mtl.probes.statistics.corrections import holm
 from mtl.probes.statistics.resampling import student
-from mtl.probes.statistics.spread_of_runs import difference
+from mtl.probes.statistics.spread_of_runs import difference, seed_effect
 from mtl.probes.tables.label_scores import best_of_labels, label_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(
     {"comparison": pl.String, "task": pl.String, "labels": pl.Int64, "seeds": pl.Int64}
-    | dict.fromkeys(("loss", "low", "high", "p", "p_holm"), pl.Float64)
+    | dict.fromkeys(("loss", "low", "high", "p", "p_holm", "seed_p"), pl.Float64)
     | {"worse": pl.Int64, "pairs": pl.Int64}
     | dict.fromkeys(("paired_low", "paired_high", "paired_p"), pl.Float64)
 )
@@ -29,7 +29,8 @@ def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
     In each run the best head's value of every label is averaged over labels that count (`label_scores`),
     weighted by their items; only labels that all runs of both regimes have. Labels of one run are not
     independent of each other, so runs are what is counted. `low`, `high` and `p` are those of `difference`,
-    whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a comparison.
+    whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a comparison;
+    `seed_p` is that of `seed_effect`.
     Paired by seed stand beside: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
     Student's interval, `paired_p` the two-sided chance by exchanging the signs of all seeds, which with n
     seeds cannot be below 2 / 2^n. The encoder before training is one for all seeds: against it, the first
@@ -62,14 +63,15 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
         .sort("seed")
     )
     scores = {
-        str(name): table["value"].to_numpy()
+        str(name): dict(table.select("seed", "value").iter_rows())
         for (name,), table in of_run.group_by("regime", maintain_order=True)
     }
     if not len(common):
         return {"labels": 0}
     ours, theirs = scores[regime], scores[than]
     if than == "static":
-        losses = theirs[0] - ours
+        [before] = theirs.values()
+        losses = before - np.array([*ours.values()])
     else:
         both = of_run.filter(regime=regime).join(of_run.filter(regime=than), on="seed", suffix="_than")
         losses = (both["value_than"] - both["value"]).to_numpy()
@@ -85,6 +87,7 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
     of_all = {name: values for name, values in scores.items() if name != "static"}
     made = difference(of_all, {than: 1.0, regime: -1.0}, level)
     own = {"loss": made.value, "low": made.low, "high": made.high, "p": made.p}
+    own["seed_p"] = seed_effect(of_all).p
     return found | own | {"seeds": min(len(ours), len(theirs))}
 
 

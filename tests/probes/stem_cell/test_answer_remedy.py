@@ -9,7 +9,7 @@ from mtl.probes.report.claims import Claims
 from mtl.probes.report.data import HISTORY, SCORES, ReportData
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.report.answer_remedy import remedy_answer
-from mtl.probes.stem_cell.statistics.remedies import against_placebo
+from mtl.probes.stem_cell.statistics.remedies import contrasts, helps
 from tests.probes.stem_cell.remedy_scores import scores
 
 
@@ -26,13 +26,15 @@ def page(remedies: pl.DataFrame | None) -> PageData:
 def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     table = scores(seeds=6)
     answer = remedy_answer(page(table))
-    found = against_placebo(table)
-    assert found is not None
-    assert answer.word == found.word == "supported"
+    word, reason = helps(contrasts(table), "C")
+    assert answer.word == word == "supported"
     assert answer.reason.startswith(
-        f"contested heads copied (C) against placebo: others copied (D): {found.difference:+.2f} points"
+        f"contested heads copied (C) against placebo: others copied (D): {reason}; "
     )
-    assert "pos with C: reaches the single task (margin 1)" in answer.reason
+    assert "pos with C: whether it reaches the single task cannot be told" in answer.reason
+    assert "dep with G: differs from the single task by more than half of what sharing costs (1.11)" in (
+        answer.reason
+    )
     assert len(answer.figures) == 1
     assert set(answer.tables) == {"remedies", "remedy-contrasts", "remedy-scores"}
     swapped = table.with_columns(pl.col("condition").replace({"C": "D", "D": "C"}))
