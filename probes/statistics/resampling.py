@@ -40,16 +40,21 @@ def accepted_interval(
     """The interval of all effects that a two-sided permutation test accepts (test inversion).
 
     With an effect d taken off, the statistic of the observed order exceeds that of a drawn one by gap - d
-    times slope, so that each draw changes sides at gap / slope: the ends are order statistics of these
-    limits. Slopes are at least 0; one below 1e-9 times `scale` is 0: its draw leaves the choice as it is, and
-    never changes sides. `error` is that of both ends together, such as 0.05. Infinite where there are too few
-    different orders for it.
+    times slope, so that each draw changes sides at gap / slope, the other way where the slope is below 0;
+    a slope within 1e-9 times `scale` of 0 leaves the choice as it is: its draw never changes sides. The ends
+    are the least and the greatest of these limits between which effects are accepted. `error` is that of
+    both ends together, such as 0.05. Infinite where the test accepts all effects on that side, as with too
+    few different orders.
     """
-    moves = slopes > 1e-9 * scale
-    limits = np.sort(gaps[moves] / slopes[moves])
+    moves = np.abs(slopes) > 1e-9 * scale
+    limits = gaps[moves] / slopes[moves]
+    order = np.argsort(limits)
+    limits = np.array([-np.inf, *limits[order], np.inf])
+    # By gap between two limits: how many draws have a statistic as high as the observed one.
+    above = int((slopes[moves] < 0).sum()) + np.cumsum([0, *np.sign(slopes[moves][order])])
+    fewer = np.minimum(above, moves.sum() - above)
     always = 1 + int((~moves).sum())  # the observed order, and draws that change nothing
-    # The least number of limits on one side of d with which the one-sided chance exceeds half of the error.
-    needed = int(np.floor(error / 2 * (1 + len(slopes)))) + 1 - always
-    if needed <= 0 or needed > len(limits):
+    accepted = np.flatnonzero(fewer + always > error / 2 * (1 + len(slopes)))
+    if not len(accepted):
         return float("-inf"), float("inf")
-    return float(limits[needed - 1]), float(limits[-needed])
+    return float(limits[accepted[0]]), float(limits[accepted[-1] + 1])

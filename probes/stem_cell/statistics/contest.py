@@ -10,26 +10,30 @@ partners are worse, in some layers more. What remains compares one head of one t
 claims it with the same head beside one that does not. Runs of single tasks are not used, so that
 neither regression to the mean nor joint training that keeps half of every gain looks like a contest.
 
-What is exchangeable: if a partner's claims do not matter, the residuals of a layer's heads beside it have the
-same distribution, so that its claims may be reassigned to other heads of the same layer. One permutation
-serves all tasks beside that partner: its claims are one pattern, drawn once, and what it does to a head
-in one pair it may do in all of them. (Permuting each pair separately would count one pattern several times:
-where a partner moves heads of all tasks alike, for reasons other than claims, it rejects in one of ten
-draws.) Partners are permuted independently of each other; layers keep their numbers of claims. The
-statistic is the partial correlation of worth and claims and not their covariance: tasks prefer the
-same heads, so that the claims on a task's own heads vary differently from permuted ones, and
-covariances would differ for that reason alone.
+What is exchangeable: if partners' claims do not matter, the residuals of a layer's heads have the same
+distribution, so that claims may be reassigned to other heads of the same layer. One order of heads
+serves all partners and tasks: claims of a partner are one pattern, and what it does to a head in one pair it
+may do in all of them; the halves of a pair come from one run, whose heads have errors in common; and tasks
+claim the same heads, where errors may be larger than elsewhere. (Each pair or each partner permuted
+separately rejects in up to a tenth of the worlds that have one of these; tests/probes/stem_cell has them
+all.) Layers keep their numbers of claims. The statistic is the partial correlation of worth and claims and
+not their covariance: tasks prefer the same heads, so that the claims on a task's own heads vary differently
+from permuted ones, and covariances would differ for that reason alone.
+
+Claims have an error: masks of other seeds claim other heads, most of all among those that partners differ
+about. It does not raise the level of the test, but draws beta towards 0. `Corrected` takes it into account.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, Int
+from jaxtyping import Float, Int
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.resampling import accepted_interval, permutations_within
@@ -70,6 +74,12 @@ class ContestEstimate:
     seeds: tuple[int, ...]
     heads: int
     """Claimed heads that some partner claims and another does not, summed over tasks; only they can tell."""
+    reliability: float
+    """Of the mean of the claims' seeds, within the model (Spearman and Brown); NaN where it is not known."""
+    corrected: float
+    corrected_low: float
+    corrected_high: float
+    """The share lost, with the error of claims taken into account (`_corrected`); NaN where not known."""
     word: Word
     reason: str
 
@@ -116,38 +126,46 @@ def estimate(
     """`contest` on tables that are laid out as arrays."""
     scaled = [in_unit(of, unit) for of in cells.tasks]
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
-    compared = np.concatenate([block.compared() for block in blocks])
-    seeds, heads = cells.seeds, len(compared)
+    compared = [block.compared() for block in blocks]
+    seeds, heads = cells.seeds, sum(map(len, compared))
     square = float(sum(block.square(block.claim) for block in blocks))
+    nan = float("nan")
     if square <= 1e-9:
         reason = "no claimed head has both a partner that claims it and one that does not"
-        nan = float("nan")
-        return ContestEstimate(nan, nan, nan, nan, nan, nan, nan, (), seeds, 0, CANNOT_TELL, reason)
+        none = (nan,) * 4
+        return ContestEstimate(nan, nan, nan, nan, nan, nan, nan, (), seeds, 0, *none, CANNOT_TELL, reason)
     covariance = float(sum(block.with_worth(block.claim) for block in blocks))
     per_seed = [
         -float(sum(TaskBlock(cells, of, values[number]).with_worth(block.claim) for of, values, block in
                    zip(cells.tasks, scaled, blocks, strict=True)) / square)
         for number in range(len(seeds))
     ]  # fmt: skip
-    low, high, p = _inverted(cells, blocks, covariance, square, level, draws, np.random.default_rng(seed))
+    orders = permutations_within(cells.strata, draws, np.random.default_rng(seed))
+    low, high, p = _inverted(cells, blocks, covariance, square, level, orders)
     beta = -covariance / square
     to_share = _share(cells, unit, blocks, square)
-    share, share_low, share_high = to_share(beta), to_share(low), to_share(high)
-    word, reason = _word(len(seeds), p, level, (share, share_low, share_high))
+    shares = to_share(beta), to_share(low), to_share(high)
+    reliability, *ends = _corrected(cells, blocks, level, orders)
+    corrected = (reliability, *map(to_share, ends))
+    word, reason = _word(len(seeds), p, level, shares, corrected)
     reason = f"{reason}; {_informative(cells, compared)}"
     return ContestEstimate(
-        beta, low, high, p, share, share_low, share_high, tuple(per_seed), seeds, heads, word, reason
+        beta, low, high, p, *shares, tuple(per_seed), seeds, heads, *corrected, word, reason
     )
 
 
-def _informative(cells: ContestCells, compared: Int[np.ndarray, " compared"]) -> str:
-    """How many claims and heads the estimate rests on, and how many heads can say nothing."""
+def _informative(cells: ContestCells, compared: Sequence[Int[np.ndarray, " _"]]) -> str:
+    """How many claims, heads and tasks the estimate rests on, and how many heads can say nothing."""
     in_play = {name for of in cells.tasks for name in (of.task, *of.partners)}
     by_all = int(np.all([cells.claims[name] for name in in_play], axis=0).sum())
-    claims, heads = len(compared), len(set(compared))
-    text = f"it rests on {claims} claim{'s' * (claims != 1)} of {heads} head{'s' * (heads != 1)}"
+    counts = {
+        "claim": sum(map(len, compared)),
+        "head": len(set(np.concatenate(compared))),
+        "task": sum(len(of_task) > 0 for of_task in compared),
+    }
+    claims, heads, tasks = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
     none = f", and {by_all} head{'s' * (by_all != 1)} that every task claims cannot be compared"
-    return text + none * bool(by_all)
+    return f"it rests on {claims} of {heads} by {tasks}" + none * bool(by_all)
 
 
 def _inverted(
@@ -156,8 +174,7 @@ def _inverted(
     covariance: float,
     square: float,
     level: float,
-    draws: int,
-    rng: np.random.Generator,
+    orders: Int[np.ndarray, "draw cell"],
 ) -> tuple[float, float, float]:
     """The interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
 
@@ -166,25 +183,74 @@ def _inverted(
     their squared lengths and X' that with the observed claims. Their difference grows with beta0 (Cauchy
     and Schwarz), so that each permutation changes sides at one beta0 (`accepted_interval`).
     """
-    drawn: dict[str, Bool[np.ndarray, "draw cell"]] = {}
-    for partner in sorted({partner for block in blocks for partner in block.partners}):
-        drawn[partner] = cells.claims[partner][permutations_within(cells.strata, draws, rng)]
-    with_worth, squares, with_claims = (np.zeros(draws) for _ in range(3))
+    with_worth, squares, with_claims = (np.zeros(len(orders)) for _ in range(3))
     for block in blocks:
-        claim = np.stack([drawn[name][:, block.own] for name in block.partners], axis=1).astype(np.float64)
+        claim = np.stack(
+            [cells.claims[name][orders[:, block.own]] for name in block.partners], axis=1
+        ).astype(np.float64)
         with_worth += block.with_worth(claim)
         squares += block.square(claim)
-        with_claims += block.with_claims(claim)
-    length, lengths = np.sqrt(square), np.sqrt(np.maximum(squares, 0))
-    usable = lengths > 1e-6  # claims that are constant beside all effects have no correlation
-    scaled, crossed = np.zeros(draws), np.zeros(draws)
-    scaled[usable] = with_worth[usable] / lengths[usable]
-    crossed[usable] = with_claims[usable] / lengths[usable]
+        with_claims += block.with_claims(claim, block.claim)
+    length = np.sqrt(square)
+    scaled, crossed = _over(np.sqrt(np.maximum(squares, 0)), with_worth, with_claims)
     observed = covariance / length
     # Loss is negative covariance; equal sums differ by rounding.
-    p = float((1 + (scaled <= observed + 1e-12).sum()) / (1 + draws))
+    p = float((1 + (scaled <= observed + 1e-12).sum()) / (1 + len(orders)))
     low, high = accepted_interval(scaled - observed, length - crossed, length, level)
     return low, high, p
+
+
+def _corrected(
+    cells: ContestCells, blocks: list[TaskBlock], level: float, orders: Int[np.ndarray, "draw cell"]
+) -> tuple[float, float, float, float]:
+    """The reliability of claims, and beta with its interval where their error is taken into account.
+
+    The claims of one seed are the instrument for the mean of those of the other seeds, each in turn: errors
+    of different seeds have nothing to do with each other. The interval has every beta for which the
+    instrument has no more to do with worth + beta * claims of the others than permuted instruments have
+    (Anderson and Rubin 1949), and may have no end. NaN for claims of fewer than two seeds; the whole line
+    where claims of different seeds do not agree.
+    """
+    seeds = len(blocks[0].claims)
+    if seeds < 2:
+        return (float("nan"),) * 4
+    ours = np.zeros((seeds, seeds))
+    for block in blocks:
+        ours += np.array([block.with_claims(block.claims, of_seed) for of_seed in block.claims])
+    covariance = sum(float(block.with_worth(block.claims.sum(0))) for block in blocks)
+    lengths = np.sqrt(np.diag(ours))
+    apart = ~np.eye(seeds, dtype=bool)
+    agreement = float((ours / np.maximum(np.outer(lengths, lengths), 1e-12))[apart].mean())
+    reliability = seeds * agreement / (1 + (seeds - 1) * agreement)
+    common = float(ours[apart].sum()) / (seeds - 1)
+    with_worth, squares, with_others = (np.zeros(len(orders)) for _ in range(3))
+    for block in blocks:
+        total = block.claims.sum(0)
+        drawn = np.zeros((len(orders), *total.shape))
+        for number, of_seed in enumerate(block.claims):
+            claim = np.stack(
+                [cells.of_seeds[name][number][orders[:, block.own]] for name in block.partners], axis=1
+            ).astype(np.float64)
+            with_others += block.with_claims(claim, (total - of_seed) / (seeds - 1))
+            drawn += claim
+        with_worth += block.with_worth(drawn)
+        squares += block.square(drawn)
+    length = np.sqrt(ours.sum())
+    if not length > 1e-6 or common <= 1e-9:
+        return reliability, float("nan"), float("-inf"), float("inf")
+    scaled, crossed = _over(np.sqrt(np.maximum(squares, 0)), with_worth, with_others)
+    low, high = accepted_interval(
+        scaled - covariance / length, common / length - crossed, common / length, level
+    )
+    return reliability, -covariance / common, low, high
+
+
+def _over(
+    lengths: Float[np.ndarray, " draw"], *sums: Float[np.ndarray, " draw"]
+) -> list[Float[np.ndarray, " draw"]]:
+    """Sums over lengths; 0 for claims that are constant beside all effects: they have no correlation."""
+    usable = lengths > 1e-6
+    return [np.divide(each, lengths, out=np.zeros_like(each), where=usable) for each in sums]
 
 
 def _share(
@@ -219,21 +285,31 @@ WORTH = SignedWords("less", "more", "%", 1, 100)
 """The wording of a lost share of worth."""
 
 
-def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[Word, str]:
-    """The word by the rule fixed beforehand, and its reason; `shares` are estimate, low and high.
+def _word(
+    seeds: int, p: float, level: float, shares: Sequence[float], corrected: Sequence[float]
+) -> tuple[Word, str]:
+    """The word and its reason; `shares` are estimate, low and high, `corrected` has the reliability before.
 
     *Supported* comes first: a significant loss below a tenth is *supported*, and the reason gives both.
     """
     share, low, high = shares
+    reliability, _, corrected_low, corrected_high = corrected
     figures = (
         f"a claimed head is worth {WORTH.of(share)} to its task beside a partner that claims it, too "
-        f"({1 - level:.0%} interval {WORTH.interval(low, high)}, one-sided p {p:.3g})"
+        f"({1 - level:.0%} interval {WORTH.interval(low, high)}, one-sided p {p:.3g}); "
     )
+    if math.isnan(reliability):
+        figures += "how well claims repeat is not known, for which masks of two seeds are needed"
+    else:
+        figures += (
+            f"claims have a reliability of {reliability:.2f}, and with their error taken into account the "
+            f"interval is {WORTH.interval(corrected_low, corrected_high)}"
+        )
     if seeds < FEWEST_SEEDS:
         few = f"{seeds} seed{'s' * (seeds != 1)} of every pair, and {FEWEST_SEEDS} are needed"
         return CANNOT_TELL, f"{few}; {figures}"
     if p < level:
         return SUPPORTED, figures + (f"; that is less than {TENTH:.0%}" if high < TENTH else "")
-    if high < TENTH:
+    if high < TENTH and corrected_high < TENTH:
         return REFUTED, f"less than {TENTH:.0%} is lost: {figures}"
     return CANNOT_TELL, f"no loss and a loss of {TENTH:.0%} are both possible: {figures}"

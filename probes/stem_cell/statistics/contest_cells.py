@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -39,6 +39,8 @@ class ContestCells:
     claims: dict[str, Bool[np.ndarray, " cell"]]
     """The heads that each task claims."""
     tasks: tuple[TaskWorth, ...]
+    of_seeds: dict[str, Bool[np.ndarray, "claim_seed cell"]] = field(default_factory=dict)
+    """The same by each seed of the masks that they are the majority of; empty where that is not known."""
 
 
 def contest_cells(
@@ -47,7 +49,8 @@ def contest_cells(
     """The tables laid out as arrays, and notes on seeds that are left out.
 
     `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
-    `claims`: task, attention, layer, head, claimed. `tasks` chooses the tasks whose heads are compared; their
+    `claims`: task, attention, layer, head, claimed, and where known `of_seeds` (a list: whether the head is
+    open in the mask of each seed). `tasks` chooses the tasks whose heads are compared; their
     partners are kept. The control task and partners without claims are left out, and seeds that some pair
     lacks. Raises `ValueError` if nothing is left, or if not every head has exactly one value in each pair run
     and one claim of each task.
@@ -96,6 +99,18 @@ def contest_cells(
         str(task): cells_of(rows, "claimed", f"claims of {task}") > 0.5
         for (task,), rows in claims.group_by("task", maintain_order=True)
     }
+    masks = int(claims["of_seeds"].list.len().min()) if "of_seeds" in claims.columns else 0
+    of_seeds = {
+        str(task): np.array(
+            [
+                cells_of(rows.with_columns(pl.col("of_seeds").list.get(mask)), "of_seeds", f"masks of {task}")
+                > 0.5
+                for mask in range(masks)
+            ]
+        )
+        for (task,), rows in claims.group_by("task", maintain_order=True)
+        if masks
+    }
     laid_out = []
     for (task,), of_task in in_play.group_by("task", maintain_order=True):
         partners = tuple(of_task["partner"].unique(maintain_order=True))
@@ -109,4 +124,4 @@ def contest_cells(
         ]
         laid_out.append(TaskWorth(str(task), partners, np.array(values)))
     strata = np.repeat(np.arange(len(sites)), heads)
-    return ContestCells(seeds, sites, heads, strata, claimed, tuple(laid_out)), tuple(notes)
+    return ContestCells(seeds, sites, heads, strata, claimed, tuple(laid_out), of_seeds), tuple(notes)

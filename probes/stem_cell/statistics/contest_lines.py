@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -58,8 +60,7 @@ def task_means(
         of_task = lines.filter(pl.col("task") == of.task)
         if of_task.is_empty():
             continue
-        alone = ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, cells.claims, (of,))
-        found = estimate(alone, unit, level=level, draws=draws)
+        found = estimate(replace(cells, tasks=(of,)), unit, level=level, draws=draws)
         rows.append(
             {
                 "task": of.task, "heads": found.heads, "apart": of_task["apart"].mean(), "beta": found.beta,

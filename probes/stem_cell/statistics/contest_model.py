@@ -24,6 +24,13 @@ class TaskBlock:
         self.claim: Float[np.ndarray, "partner own"] = np.array(
             [cells.claims[partner][self.own] for partner in of.partners], dtype=np.float64
         )
+        self.claims: Float[np.ndarray, "claim_seed partner own"] = (
+            np.stack([cells.of_seeds[partner][:, self.own] for partner in of.partners], axis=1).astype(
+                np.float64
+            )
+            if cells.of_seeds
+            else np.zeros((0, *self.claim.shape))
+        )
         self.residual = self.centred(values[:, self.own])
 
     def centred(
@@ -40,9 +47,11 @@ class TaskBlock:
         """The squared length of any claims without the effects."""
         return np.asarray(np.einsum("...uh,...uh->...", claim, self.centred(claim)))
 
-    def with_claims(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The inner product of any claims with the observed ones, both without the effects."""
-        return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(self.claim)))
+    def with_claims(
+        self, claim: Float[np.ndarray, "*draw partner own"], others: Float[np.ndarray, "partner own"]
+    ) -> Float[np.ndarray, "*draw"]:
+        """The inner product of any claims with others, both without the effects."""
+        return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(others)))
 
     def compared(self) -> Int[np.ndarray, " compared"]:
         """The cells of the heads that some partner claims and another does not."""

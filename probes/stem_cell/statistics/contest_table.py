@@ -19,7 +19,13 @@ SCHEMA = pl.Schema(
         "group": pl.String, "estimate": pl.String, "primary": pl.Boolean, "unit": pl.String,
         "tasks": pl.String, "seeds": pl.Int64, "heads": pl.Int64,
     }
-    | dict.fromkeys(("beta", "low", "high", "p", "share", "share_low", "share_high"), pl.Float64)
+    | dict.fromkeys(
+        (
+            "beta", "low", "high", "p", "share", "share_low", "share_high", "reliability", "corrected",
+            "corrected_low", "corrected_high",
+        ),
+        pl.Float64,
+    )
     | {"word": pl.String, "reason": pl.String}
 )  # fmt: skip
 IMPORTANCE = "importance"
@@ -106,7 +112,9 @@ def estimates(
     for task in dict.fromkeys(claims["task"]):
         if task in set(worth["task"]):
             add("task", f"{task} alone", worth, claims, STANDARDISED_LOGS, task)
-    return Estimates(primary, pl.DataFrame(rows, schema=SCHEMA), tuple(dict.fromkeys(notes)), beside)
+    return Estimates(
+        primary, pl.DataFrame(rows, schema=SCHEMA).fill_nan(None), tuple(dict.fromkeys(notes)), beside
+    )
 
 
 def _row(
@@ -116,7 +124,9 @@ def _row(
         "group": group, "estimate": name, "primary": primary, "unit": unit.name, "tasks": tasks,
         "seeds": len(found.seeds), "heads": found.heads, "beta": found.beta, "low": found.low,
         "high": found.high, "p": found.p, "share": found.share, "share_low": found.share_low,
-        "share_high": found.share_high, "word": found.word, "reason": found.reason,
+        "share_high": found.share_high, "reliability": found.reliability, "corrected": found.corrected,
+        "corrected_low": found.corrected_low, "corrected_high": found.corrected_high, "word": found.word,
+        "reason": found.reason,
     }  # fmt: skip
 
 
@@ -131,6 +141,7 @@ def claims_table(masks: Masks) -> pl.DataFrame:
             "layer": [masks.sites[number].layer for number in site],
             "head": head,
             "claimed": masks.claimed().ravel(),
+            "of_seeds": np.moveaxis(masks.opened, 1, -1).reshape(len(task), -1).tolist(),
         },
         schema_overrides={"layer": pl.Int32, "head": pl.Int32},
     )

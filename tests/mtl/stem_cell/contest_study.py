@@ -78,4 +78,12 @@ def only(cells: ContestCells, tasks: Sequence[str]) -> ContestCells:
         if of.task in tasks:
             kept.append(TaskWorth(of.task, partners, of.worth[:, columns]))
     claims = {task: cells.claims[task] for task in tasks}
-    return ContestCells(cells.seeds, cells.sites, cells.heads, cells.strata, claims, tuple(kept))
+    return ContestCells(
+        cells.seeds,
+        cells.sites,
+        cells.heads,
+        cells.strata,
+        claims,
+        tuple(kept),
+        {task: cells.of_seeds[task] for task in tasks},
+    )

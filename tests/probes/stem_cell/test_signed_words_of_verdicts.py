@@ -33,7 +33,7 @@ def test_no_verdict_prints_a_negative_loss(
     table = pl.DataFrame([row])
     losses = pl.DataFrame([{"task": "pos", "seeds": seeds, "loss": value, "p_holm": p} | row])
     for text in (
-        _word(seeds, p, 0.05, (value, low, high))[1],
+        _word(seeds, p, 0.05, (value, low, high), (p, value, low, high))[1],
         word_of_sharing(losses)[1],
         word_on(table)[1],
         _title(table),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 
@@ -19,6 +21,10 @@ WITHOUT = (
     "similar partners scale",
     "a partner sharpens",
     "similar partners flatten",
+    "a partner moves heads of all tasks alike",
+    "halves of a pair err alike",
+    "contested heads are noisier",
+    "heavy tails",
 )
 """Worlds in which a partner's claims do not matter."""
 
@@ -42,9 +48,17 @@ def world(
     similar = np.array([[(one & other).sum() / CLAIMED for other in claims] for one in claims])
     pair = (count, count)
     errors = noise * rng.normal(size=(seeds, *pair, cells))
+    if kind == "heavy tails":
+        errors *= 1 / np.sqrt(rng.chisquare(3, size=errors.shape) / 3)
+    if kind == "halves of a pair err alike":
+        errors = _halves_alike(errors, 0.9)
+    if kind == "contested heads are noisier":
+        errors *= 0.5 + 0.25 * claims.sum(0)
     if kind == "noise grows with worth":
         errors *= np.exp(0.3 * (worth - worth.mean(1, keepdims=True)))[:, None]
     beside = np.broadcast_to(worth[:, None], (*pair, cells)).copy()
+    if kind == "a partner moves heads of all tasks alike":
+        beside += 0.3 * rng.normal(size=(count, cells))
     if kind == "own heads lose":
         beside += np.log(0.7) * claims[:, None]
     if kind == "half of every gain":
@@ -60,7 +74,59 @@ def world(
         beside = middle + (beside - middle) * (1.3 - similar)[..., None]
     beside = beside + 0.2 * rng.normal(size=(*pair, LAYERS))[..., layer]
     beside = beside + np.log1p(-loss) * (claims[:, None] & claims[None])
-    measured = np.exp(beside + errors)
+    return _cells(np.exp(beside + errors), claims, np.repeat(claims[:, None], 3, axis=1))
+
+
+def archive(rng: np.random.Generator, loss: float = 0.0, alike: float = 0.36) -> ContestCells:
+    """Claims, worth and noise of docs/results/contest/study.tar.xz (the noise by task and head, in logs).
+
+    Errors of the halves of a pair correlate by `alike`. archive.csv has the masks of seeds 11 to 13 at 14
+    heads, and of the ten pairs the mean log importance over partners and seeds and its spread over seeds.
+    """
+    table = pl.read_csv(Path(__file__).parent / "archive.csv", schema_overrides={"masks": pl.String})
+    of_task = [table.filter(task=task) for task in TASKS]
+    masks = np.array([[list(row) for row in rows["masks"]] for rows in of_task]) == "1"
+    worth, noise = (np.array([rows[name].to_numpy() for rows in of_task]) for name in ("worth", "noise"))
+    opened = masks.transpose(0, 2, 1)
+    claims = opened.mean(1) > 0.5
+    errors = _halves_alike(rng.normal(size=(3, len(TASKS), *worth.shape)), alike) * noise[:, None]
+    lost = np.log1p(-loss) * claims[None]
+    return _cells(np.exp(worth[:, None] + lost + errors), claims, opened)
+
+
+def uncertain(rng: np.random.Generator, loss: float = 0.0, noise: float = 0.19) -> ContestCells:
+    """Claims that masks of three seeds get wrong as often as those of the archive, which decide the loss.
+
+    Masks of a task agree with each other by a Jaccard index of 0.87, 0.34, 0.79, 0.72, 0.50, and with those
+    of other tasks by 0.49. A head is truly claimed that masks without error would keep.
+    """
+    count, cells, kept = len(TASKS), LAYERS * HEADS, 14
+    layer = np.repeat([0.9, 1.6, 1.2, -0.3, -0.5, 0.2], HEADS)
+    wish = layer + rng.normal(0, 1.3, cells) + rng.normal(0, 0.4, (count, cells))
+    error = np.array([0.13, 1.2, 0.25, 0.33, 0.73])
+    drawn = wish[:, None] + error[:, None, None] * rng.normal(size=(count, 3, cells))
+    opened, true = _largest(drawn, kept), _largest(wish, kept)
+    worth = 0.5 * wish + rng.normal(0, 0.5, wish.shape)
+    worth *= 0.77 / worth.std()
+    errors = noise * rng.normal(size=(3, count, count, cells))
+    lost = np.log1p(-loss) * true[None]
+    return _cells(np.exp(worth[:, None] + lost + errors), opened.mean(1) > 0.5, opened)
+
+
+def _largest(values: np.ndarray, number: int) -> np.ndarray:
+    """Which cells have the largest values, this many of them."""
+    return values >= np.sort(values, axis=-1)[..., [-number]]
+
+
+def _halves_alike(errors: np.ndarray, correlation: float) -> np.ndarray:
+    """Errors (seed, task, partner, cell), those of both halves of a pair correlated: they are of one run."""
+    upper = np.triu(np.ones(errors.shape[1:3], dtype=bool))[..., None]
+    other = errors.swapaxes(1, 2)
+    return np.where(upper, errors, correlation * other + (1 - correlation**2) ** 0.5 * errors)
+
+
+def _cells(measured: np.ndarray, claims: np.ndarray, opened: np.ndarray) -> ContestCells:
+    """Worth (seed, task, partner, cell), claims (task, cell) and masks (task, seed, cell), laid out."""
     tasks = tuple(
         TaskWorth(
             task,
@@ -70,12 +136,13 @@ def world(
         for place, task in enumerate(TASKS)
     )
     return ContestCells(
-        tuple(range(1, seeds + 1)),
+        tuple(range(1, len(measured) + 1)),
         tuple(Site("self", number) for number in range(LAYERS)),
         HEADS,
-        layer,
+        np.repeat(np.arange(LAYERS), HEADS),
         dict(zip(TASKS, claims, strict=True)),
         tasks,
+        dict(zip(TASKS, opened, strict=True)),
     )
 
 
@@ -90,13 +157,13 @@ def tables(cells: ContestCells) -> tuple[pl.DataFrame, pl.DataFrame]:
         for cell, place in enumerate(places)
     ]
     claims = [
-        (task, *place, bool(claimed[cell]))
+        (task, *place, bool(claimed[cell]), cells.of_seeds[task][:, cell].tolist())
         for task, claimed in cells.claims.items()
         for cell, place in enumerate(places)
     ]
     key = {"attention": pl.String, "layer": pl.Int32, "head": pl.Int32}
     of_worth = {"task": pl.String, "partner": pl.String, "seed": pl.Int64, **key, "worth": pl.Float64}
-    of_claims = {"task": pl.String, **key, "claimed": pl.Boolean}
+    of_claims = {"task": pl.String, **key, "claimed": pl.Boolean, "of_seeds": pl.List(pl.Boolean)}
     return (
         pl.DataFrame(worth, schema=of_worth, orient="row"),
         pl.DataFrame(claims, schema=of_claims, orient="row"),
