@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import polars as pl
+
 from mtl.probes.report.answer import CANNOT_TELL, Answer
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.report.embedded import embedded
@@ -11,7 +14,8 @@ from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.dose import dose_figure
 from mtl.probes.stem_cell.figures.sharing import sharing_figure
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
-from mtl.probes.stem_cell.statistics.dose import dose, word_on
+from mtl.probes.stem_cell.statistics.dose import ALL, dose, word_on
+from mtl.probes.stem_cell.statistics.sharing import ALL as MEAN
 from mtl.probes.stem_cell.statistics.sharing import sharing
 from mtl.tasks.variants import task_of
 
@@ -69,7 +73,7 @@ def _by_chance(data: ReportData) -> Answer | None:
     if scores is None:
         return None
     losses = dose(scores)
-    word, reason = word_on(losses)
+    word, reason = word_on(losses, cost_of_pairs(data, set(losses["pair"]) - {ALL}))
     caption = (
         f"Scores on {data.split} of pairs under fixed masks, by the heads that both masks have, which "
         "were assigned by chance; lines through the means."
@@ -79,6 +83,22 @@ def _by_chance(data: ReportData) -> Answer | None:
         QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
         {"dose": losses, "dose-scores": scores}, command=COMMAND,
     )  # fmt: skip
+
+
+def cost_of_pairs(data: ReportData, pairs: set[str]) -> float | None:
+    """What the tasks of these pairs lose on average by joint training without masks, in points.
+
+    `None` where runs without masks of some pair, or of its tasks alone, are missing.
+    """
+    losses: dict[str, list[float]] = {}
+    for setup in _joint(data):
+        name = "+".join(setup.trained)
+        if name in pairs and setup.baseline is not None and not setup.unlike:
+            table = sharing(data.scores, {name: {setup.name: setup.baseline}}).table
+            losses.setdefault(name, []).extend(table.filter(pl.col("task") != MEAN)["loss"])
+    if not pairs or losses.keys() != pairs or not all(losses.values()):
+        return None
+    return float(np.mean([np.mean(of_pair) for of_pair in losses.values()]))
 
 
 def sharing_groups(data: ReportData) -> dict[str, dict[str, str]]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float, Int
 
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.resampling import permutations_within
-from mtl.probes.statistics.stratified_tests import inverted_interval, mean_difference
+from mtl.probes.statistics.resampling import accepted_interval, permutations_within
+from mtl.probes.statistics.stratified_tests import mean_difference
 
 CLASSES = ("neither", "one", "both")
 
@@ -44,11 +45,12 @@ def conflict_by_claims(
     """Compare, within each pair and layer, heads that both tasks claim with heads that one of them claims.
 
     `cosines`: first, second, seed, attention, layer, head, cosine. `claims`: task, attention, layer, head,
-    claimed. Seeds are averaged first. p and interval by permuting the claimed heads of a pair within
-    their layer, which takes a head's cosines in several pairs as independent: read it beside the mean of
-    twins, which is what two decoders for one task have. `level` is the error of both sides of the interval
-    together. All figures are NaN if no layer of a pair has heads of both classes. Raises `ValueError` without
-    a pair that has claims.
+    claimed. Seeds are averaged first. p and interval come from permuting heads within their layer, in one
+    order for all pairs, so that a head whose cosines are high in all of them counts once; what heads that
+    some task claims have more than those that neither claims is taken out of the cosines before. Read it
+    beside the mean of twins, which is what two decoders for one task have. `level` is the error of both sides
+    of the interval together. All figures are NaN if no layer of a pair has heads of both classes. Raises
+    `ValueError` without a pair that has claims, or if pairs have cosines of different heads.
     """
     of = claims.select("task", *KEYS, "claimed")
     joined = (
@@ -65,16 +67,39 @@ def conflict_by_claims(
         number.replace_strict(dict(enumerate(CLASSES)), return_dtype=pl.String).alias("claims"),
         "cosine", "seeds",
     )  # fmt: skip
-    claimed = heads.filter(pl.col("claims") != CLASSES[0])
-    strata = claimed.select(pl.struct("pair", "attention", "layer").rank("dense").cast(pl.Int64))
-    layers = strata.to_series().to_numpy()
-    values, both = claimed["cosine"].to_numpy(), (claimed["claims"] == CLASSES[2]).to_numpy()
-    weights = mean_difference(values, both, layers)
+    cells = heads.select(KEYS).unique().sort(KEYS)
+    pairs = [of_pair.sort(KEYS) for of_pair in heads.partition_by("pair", maintain_order=True)]
+    if any(not of_pair.select(KEYS).equals(cells) for of_pair in pairs):
+        raise ValueError("pairs have cosines of different heads: use pairs of one encoder, measured alike")
+    values = np.stack([of_pair["cosine"].to_numpy() for of_pair in pairs])
+    claimed = np.stack([(of_pair["claims"] != CLASSES[0]).to_numpy() for of_pair in pairs])
+    both = np.stack([(of_pair["claims"] == CLASSES[2]).to_numpy() for of_pair in pairs])
+    layers = cells.select(pl.struct("attention", "layer").rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    strata = layers + (layers.max() + 1) * np.arange(len(pairs))[:, None]
+    weights = np.zeros(values.shape)
+    weights[claimed] = mean_difference(values[claimed], both[claimed], strata[claimed])
     if np.isnan(weights).any():
         nan = float("nan")
         return ConflictByClaims(heads, nan, nan, nan, nan)
+    groups = 2 * strata + claimed
+    rest, shift = _centred(values, groups), _centred(both.astype(np.float64), groups)
     orders = permutations_within(layers, draws, np.random.default_rng(seed))
-    observed = float(values @ weights)
-    p = float((1 + (values[orders] @ weights <= observed + 1e-12).sum()) / (1 + draws))
-    low, high = inverted_interval(values, both, weights, orders, 1 - level)
+    observed = float((values * weights).sum())
+    drawn, moved = np.zeros(draws), np.zeros(draws)
+    for weight, of_pair, of_shift in zip(weights, rest, shift, strict=True):
+        drawn += of_pair[orders] @ weight
+        moved += of_shift[orders] @ weight
+    p = float((1 + (drawn <= observed + 1e-12).sum()) / (1 + draws))
+    low, high = accepted_interval(observed - drawn, 1 - moved, 1.0, level)
     return ConflictByClaims(heads, observed, low, high, p)
+
+
+def _centred(
+    values: Float[np.ndarray, "pair head"], groups: Int[np.ndarray, "pair head"]
+) -> Float[np.ndarray, "pair head"]:
+    """Values less the mean of their group, with the variance that they had before it was taken out."""
+    _, place = np.unique(groups, return_inverse=True)
+    place = place.ravel()
+    sums, counts = np.bincount(place, values.ravel()), np.bincount(place)
+    kept = np.sqrt(counts / np.maximum(counts - 1, 1))
+    return ((values.ravel() - (sums / counts)[place]) * kept[place]).reshape(values.shape)

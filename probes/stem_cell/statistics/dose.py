@@ -7,7 +7,8 @@ import polars as pl
 from jaxtyping import Float, Int
 
 from mtl.probes.statistics.resampling import accepted_interval, permutations_within
-from mtl.probes.stem_cell.statistics.sharing import MARGIN, SCORED
+from mtl.probes.stem_cell.statistics.equivalence import MARGIN
+from mtl.probes.stem_cell.statistics.sharing import SCORED
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, NO, YES, Word
 
 SCHEMA = pl.Schema(
@@ -38,8 +39,13 @@ def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: in
     return pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
 
 
-def word_on(losses: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
-    """The word on the row over all pairs, and its reason; the rule and the margin are those of `sharing`."""
+def word_on(losses: pl.DataFrame, cost: float | None, level: float = 0.05) -> tuple[Word, str]:
+    """The word on the row over all pairs, and its reason.
+
+    `cost`: the points that the tasks of these pairs lose on average when a pair shares all heads without
+    masks; `None` where that is not known. *Yes* where a loss is certain, *no* where one of half of the cost
+    is excluded: a margin above what there is to lose would exclude nothing.
+    """
     row = losses.row(by_predicate=(pl.col("pair") == ALL) & (pl.col("task") == ALL), named=True)
     if row["loss"] is None:
         return CANNOT_TELL, "masks of pairs have as many heads in common in all runs"
@@ -50,7 +56,10 @@ def word_on(losses: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
     )
     if row["low"] > 0:
         return YES, reason
-    return (NO if row["high"] < MARGIN else CANNOT_TELL), reason
+    if cost is None:
+        return CANNOT_TELL, f"{reason}; what these pairs lose without masks is not known here"
+    reason += f"; without masks these pairs score {SCORED.of(cost)} than alone"
+    return (NO if row["high"] < MARGIN * cost else CANNOT_TELL), reason
 
 
 def _fit(runs: pl.DataFrame, level: float, draws: int, seed: int) -> tuple[int, float, float, float, float]:

@@ -35,7 +35,7 @@ def test_no_verdict_prints_a_negative_loss(
     for text in (
         _word(seeds, p, 0.05, (value, low, high), (p, value, low, high))[1],
         word_of_sharing(losses)[1],
-        word_on(table)[1],
+        word_on(table, one)[1],
         _title(table),
     ):
         assert not SIGNED.search(text), text

@@ -15,8 +15,10 @@ from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap import jaccard
 from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims
 from mtl.probes.stem_cell.statistics.dose import ALL, dose
+from mtl.probes.stem_cell.statistics.dose import word_on as word_on_overlap
 from mtl.probes.stem_cell.statistics.sharing import sharing
 from mtl.probes.stem_cell.statistics.wanted import draws_needed, exchange_test, wanted
+from tests.probes.stem_cell.worlds_contest import archive
 
 DRAWS = 100
 SITES = tuple(Site("self", layer) for layer in range(4))
@@ -298,6 +300,19 @@ def _over_all(table):
     return dose(table, draws=199).row(by_predicate=pl.col("pair") == ALL, named=True)
 
 
+def test_the_word_on_overlap_is_beside_what_there_is_to_lose():
+    """A loss of half of the cost is called *no* in at most 2.5 of 100 studies, and none at all is found."""
+    rng = np.random.default_rng(5)
+    half = [word_on_overlap(dose(dosed(rng, 0.5, 0.3), draws=199), 1.0)[0] for _ in range(DRAWS)]
+    assert half.count("no") <= binom.ppf(0.999, DRAWS, 0.025)
+    assert half.count("yes") >= 0.8 * DRAWS
+    none = dose(dosed(np.random.default_rng(1), 0.0, 0.3), draws=499)
+    words = [word_on_overlap(none, cost) for cost in (1.0, 0.4, -0.2, None)]
+    assert [word for word, _ in words] == ["no", "cannot tell", "cannot tell", "cannot tell"]
+    assert words[0][1].endswith("without masks these pairs score 1.00 points less than alone")
+    assert words[-1][1].endswith("what these pairs lose without masks is not known here")
+
+
 def test_one_overlap_has_no_slope():
     row = _over_all(dosed(np.random.default_rng(3), 1.0).filter(pl.col("overlap") == 6))
     assert (row["loss"], row["p"]) == (None, None)
@@ -344,3 +359,48 @@ def test_conflict_by_hand():
         conflict_by_claims(cosines, claims.filter(pl.col("task") == "pos"))
     alone = claims.with_columns(claimed=pl.lit(value=True))
     assert np.isnan(conflict_by_claims(cosines, alone).difference)
+
+
+def shared_cosines(rng, effect=0.0, share=0.54):
+    """Cosines of the ten pairs of five tasks under the claims of the archive; heads have a part in common."""
+    cells = archive(np.random.default_rng(0))
+    head = rng.normal(size=len(cells.strata))
+    layer, number = cells.strata, np.arange(len(cells.strata)) % cells.heads
+    key = {"attention": "self", "layer": layer, "head": number}
+    claims = pl.concat(
+        pl.DataFrame({"task": task, **key, "claimed": of}) for task, of in cells.claims.items()
+    )
+    cosines = pl.concat(
+        pl.DataFrame(
+            {
+                "first": one, "second": other, "seed": 1, **key,
+                "cosine": 0.2 - effect * (cells.claims[one] & cells.claims[other])
+                + 0.02 * (share**0.5 * head + (1 - share) ** 0.5 * rng.normal(size=len(head))),
+            }
+        )
+        for one, other in itertools.combinations(cells.claims, 2)
+    )  # fmt: skip
+    return cosines, claims
+
+
+@pytest.mark.parametrize("share", [0.0, 0.54])
+def test_a_head_that_is_alike_in_all_pairs_is_no_evidence_on_conflict(share):
+    """Each pair permuted on its own rejects in 0.13 where 0.54 is shared, as in the archive."""
+    rng = np.random.default_rng(8)
+    found = [conflict_by_claims(*shared_cosines(rng, share=share), draws=199) for _ in range(100)]
+    assert sum(each.p <= 0.05 for each in found) <= binom.ppf(0.999, 100, 0.05)
+    assert sum(each.low <= 0 <= each.high for each in found) >= binom.ppf(0.001, 100, 0.95)
+
+
+@pytest.mark.slow
+def test_the_interval_of_conflict_covers_what_was_planted():
+    rng = np.random.default_rng(9)
+    found = [conflict_by_claims(*shared_cosines(rng, 0.02), draws=499) for _ in range(400)]
+    assert sum(each.low <= -0.02 <= each.high for each in found) >= binom.ppf(0.001, 400, 0.95)
+    assert sum(each.p <= 0.05 for each in found) >= 0.5 * 400
+
+
+def test_pairs_of_different_heads_are_not_compared():
+    cosines, claims = shared_cosines(np.random.default_rng(1))
+    with pytest.raises(ValueError, match="different heads"):
+        conflict_by_claims(cosines[1:], claims)
