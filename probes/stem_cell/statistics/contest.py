@@ -14,29 +14,29 @@ What is exchangeable: if partners' claims do not matter, the residuals of a laye
 distribution, so that claims may be reassigned to other heads of the same layer. One order of heads
 serves all partners and tasks: claims of a partner are one pattern, and what it does to a head in one pair it
 may do in all of them; the halves of a pair come from one run, whose heads have errors in common; and tasks
-claim the same heads, where errors may be larger than elsewhere. (Each pair or each partner permuted
-separately rejects in up to a tenth of the worlds that have one of these; tests/probes/stem_cell has them
-all.) Layers keep their numbers of claims. The statistic is the partial correlation of worth and claims and
-not their covariance: tasks prefer the same heads, so that the claims on a task's own heads vary differently
-from permuted ones, and covariances would differ for that reason alone.
+claim the same heads, where errors may be larger than elsewhere. Layers keep
+their numbers of claims. The statistic is the inner product of worth and claims over its standard error, in
+which every cell has an error of its own size: errors differ by head, and claims are where they are large.
+(Without it the test rejects in up to a tenth of studies whose noise is that of the archive.)
 
 Claims have an error: masks of other seeds claim other heads, most of all among those that partners differ
-about. It does not raise the level of the test, but draws beta towards 0. `Corrected` takes it into account.
+about. It does not raise the level of the test, but draws beta towards 0. The corrected
+estimate takes it into account (`_tested`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from mtl.probes.signed_words import SignedWords
-from mtl.probes.statistics.resampling import accepted_interval, permutations_within
+from mtl.probes.statistics.resampling import permutations_within
 from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
 from mtl.probes.stem_cell.statistics.contest_model import TaskBlock, in_unit
 from mtl.probes.stem_cell.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
@@ -79,7 +79,7 @@ class ContestEstimate:
     corrected: float
     corrected_low: float
     corrected_high: float
-    """The share lost, with the error of claims taken into account (`_corrected`); NaN where not known."""
+    """The share lost, with the error of claims taken into account (`_tested`); NaN where not known."""
     word: Word
     reason: str
 
@@ -128,24 +128,25 @@ def estimate(
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
     compared = [block.compared() for block in blocks]
     seeds, heads = cells.seeds, sum(map(len, compared))
-    square = float(sum(block.square(block.claim) for block in blocks))
+    square = sum(block.with_claims(block.claim, block.claim) for block in blocks)
     nan = float("nan")
     if square <= 1e-9:
         reason = "no claimed head has both a partner that claims it and one that does not"
         none = (nan,) * 4
         return ContestEstimate(nan, nan, nan, nan, nan, nan, nan, (), seeds, 0, *none, CANNOT_TELL, reason)
-    covariance = float(sum(block.with_worth(block.claim) for block in blocks))
     per_seed = [
-        -float(sum(TaskBlock(cells, of, values[number]).with_worth(block.claim) for of, values, block in
-                   zip(cells.tasks, scaled, blocks, strict=True)) / square)
+        -sum(TaskBlock(cells, of, values[number]).with_worth(block.claim) for of, values, block in
+             zip(cells.tasks, scaled, blocks, strict=True)) / square
         for number in range(len(seeds))
     ]  # fmt: skip
     orders = permutations_within(cells.strata, draws, np.random.default_rng(seed))
-    low, high, p = _inverted(cells, blocks, covariance, square, level, orders)
-    beta = -covariance / square
+    majority = {name: claimed[None] for name, claimed in cells.claims.items()}
+    beta, low, high, p = _tested(majority, blocks, orders, level)
     to_share = _share(cells, unit, blocks, square)
     shares = to_share(beta), to_share(low), to_share(high)
-    reliability, *ends = _corrected(cells, blocks, level, orders)
+    reliability, ends = _reliability(cells.of_seeds, blocks), (nan, nan, nan)
+    if not math.isnan(reliability):
+        ends = _tested(cells.of_seeds, blocks, orders, level)[:3]
     corrected = (reliability, *map(to_share, ends))
     word, reason = _word(len(seeds), p, level, shares, corrected)
     reason = f"{reason}; {_informative(cells, compared)}"
@@ -168,89 +169,81 @@ def _informative(cells: ContestCells, compared: Sequence[Int[np.ndarray, " _"]])
     return f"it rests on {claims} of {heads} by {tasks}" + none * bool(by_all)
 
 
-def _inverted(
-    cells: ContestCells,
-    blocks: list[TaskBlock],
-    covariance: float,
-    square: float,
-    level: float,
+def _tested(
+    masks: Mapping[str, Bool[np.ndarray, "mask cell"]],
+    blocks: Sequence[TaskBlock],
     orders: Int[np.ndarray, "draw cell"],
-) -> tuple[float, float, float]:
-    """The interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
-
-    With worth + beta0 * claim instead of worth, the statistic of the observed claims is (C + beta0 S) /
-    sqrt(S), of permuted claims (C' + beta0 X') / sqrt(S'), with C their inner product with worth, S and S'
-    their squared lengths and X' that with the observed claims. Their difference grows with beta0 (Cauchy
-    and Schwarz), so that each permutation changes sides at one beta0 (`accepted_interval`).
-    """
-    with_worth, squares, with_claims = (np.zeros(len(orders)) for _ in range(3))
-    for block in blocks:
-        claim = np.stack(
-            [cells.claims[name][orders[:, block.own]] for name in block.partners], axis=1
-        ).astype(np.float64)
-        with_worth += block.with_worth(claim)
-        squares += block.square(claim)
-        with_claims += block.with_claims(claim, block.claim)
-    length = np.sqrt(square)
-    scaled, crossed = _over(np.sqrt(np.maximum(squares, 0)), with_worth, with_claims)
-    observed = covariance / length
-    # Loss is negative covariance; equal sums differ by rounding.
-    p = float((1 + (scaled <= observed + 1e-12).sum()) / (1 + len(orders)))
-    low, high = accepted_interval(scaled - observed, length - crossed, length, level)
-    return low, high, p
-
-
-def _corrected(
-    cells: ContestCells, blocks: list[TaskBlock], level: float, orders: Int[np.ndarray, "draw cell"]
+    level: float,
 ) -> tuple[float, float, float, float]:
-    """The reliability of claims, and beta with its interval where their error is taken into account.
+    """Beta, the interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
 
-    The claims of one seed are the instrument for the mean of those of the other seeds, each in turn: errors
-    of different seeds have nothing to do with each other. The interval has every beta for which the
-    instrument has no more to do with worth + beta * claims of the others than permuted instruments have
-    (Anderson and Rubin 1949), and may have no end. NaN for claims of fewer than two seeds; the whole line
-    where claims of different seeds do not agree.
+    With one mask per task, beta is that of least squares. With several, the mask of one seed is the
+    instrument for the mean of those of the other seeds, each in turn (Anderson and Rubin 1949): errors of
+    different seeds have nothing to do with each other. Then the interval may have no end, and beta is NaN and
+    the interval the whole line where claims of different seeds do not agree.
     """
-    seeds = len(blocks[0].claims)
+    observed, drawn = np.zeros(5), np.zeros((len(orders), 5))
+    for block in blocks:
+        claims = np.stack([masks[name] for name in block.partners], axis=1).astype(np.float64)
+        own = claims[..., block.own]
+        others = own if len(own) == 1 else (own.sum(0) - own) / (len(own) - 1)
+        moved = np.moveaxis(claims[..., orders[:, block.own]], 2, 0)
+        observed += block.sums(own, others)
+        drawn += block.sums(moved, others)
+    if observed[1] <= 1e-9:
+        return float("nan"), float("-inf"), float("inf"), float("nan")
+
+    def chances(beta: float) -> tuple[float, float]:
+        """The chances of a statistic as low and as high as the observed one where beta is the true one."""
+        ours, theirs = _statistic(observed, beta), _statistic(drawn, beta)
+        counts = (theirs <= ours + 1e-9).sum(), (theirs >= ours - 1e-9).sum()
+        low, high = ((1 + count) / (1 + len(orders)) for count in counts)
+        return float(low), float(high)
+
+    def end(beta: float, step: float) -> float:
+        """Where beta is accepted no more, going out by steps that double, and then back by halves."""
+        inside, doublings = beta, 0
+        while min(chances(inside + step)) > level / 2:
+            inside, step, doublings = inside + step, 2 * step, doublings + 1
+            if doublings > 12:
+                return math.copysign(math.inf, step)
+        outside = inside + step
+        for _ in range(30):
+            middle = (inside + outside) / 2
+            if min(chances(middle)) > level / 2:
+                inside = middle
+            else:
+                outside = middle
+        return inside
+
+    beta = float(-observed[0] / observed[1])
+    error = math.sqrt(max(float(_squared_error(observed, beta)), 1e-24)) / float(observed[1])
+    return beta, end(beta, -error), end(beta, error), chances(0.0)[0]
+
+
+def _statistic(sums: Float[np.ndarray, "*draw part"], beta: float) -> Float[np.ndarray, "*draw"]:
+    """The sum of scores over its standard error; 0 for claims that are constant beside all effects."""
+    square = _squared_error(sums, beta)
+    score = np.asarray(sums[..., 0] + beta * sums[..., 1])
+    return np.divide(score, np.sqrt(np.maximum(square, 0)), out=np.zeros_like(score), where=square > 1e-18)
+
+
+def _squared_error(sums: Float[np.ndarray, "*draw part"], beta: float) -> Float[np.ndarray, "*draw"]:
+    return np.asarray(sums[..., 2] + 2 * beta * sums[..., 3] + beta**2 * sums[..., 4])
+
+
+def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Sequence[TaskBlock]) -> float:
+    """That of the mean of all masks of a task, within the model; NaN for fewer than two."""
+    seeds = min((len(of_task) for of_task in masks.values()), default=0)
     if seeds < 2:
-        return (float("nan"),) * 4
+        return float("nan")
     ours = np.zeros((seeds, seeds))
     for block in blocks:
-        ours += np.array([block.with_claims(block.claims, of_seed) for of_seed in block.claims])
-    covariance = sum(float(block.with_worth(block.claims.sum(0))) for block in blocks)
+        claims = np.stack([masks[name][:, block.own] for name in block.partners], axis=1).astype(np.float64)
+        ours += [[block.with_claims(one, other) for other in claims] for one in claims]
     lengths = np.sqrt(np.diag(ours))
-    apart = ~np.eye(seeds, dtype=bool)
-    agreement = float((ours / np.maximum(np.outer(lengths, lengths), 1e-12))[apart].mean())
-    reliability = seeds * agreement / (1 + (seeds - 1) * agreement)
-    common = float(ours[apart].sum()) / (seeds - 1)
-    with_worth, squares, with_others = (np.zeros(len(orders)) for _ in range(3))
-    for block in blocks:
-        total = block.claims.sum(0)
-        drawn = np.zeros((len(orders), *total.shape))
-        for number, of_seed in enumerate(block.claims):
-            claim = np.stack(
-                [cells.of_seeds[name][number][orders[:, block.own]] for name in block.partners], axis=1
-            ).astype(np.float64)
-            with_others += block.with_claims(claim, (total - of_seed) / (seeds - 1))
-            drawn += claim
-        with_worth += block.with_worth(drawn)
-        squares += block.square(drawn)
-    length = np.sqrt(ours.sum())
-    if not length > 1e-6 or common <= 1e-9:
-        return reliability, float("nan"), float("-inf"), float("inf")
-    scaled, crossed = _over(np.sqrt(np.maximum(squares, 0)), with_worth, with_others)
-    low, high = accepted_interval(
-        scaled - covariance / length, common / length - crossed, common / length, level
-    )
-    return reliability, -covariance / common, low, high
-
-
-def _over(
-    lengths: Float[np.ndarray, " draw"], *sums: Float[np.ndarray, " draw"]
-) -> list[Float[np.ndarray, " draw"]]:
-    """Sums over lengths; 0 for claims that are constant beside all effects: they have no correlation."""
-    usable = lengths > 1e-6
-    return [np.divide(each, lengths, out=np.zeros_like(each), where=usable) for each in sums]
+    agreement = (ours / np.maximum(np.outer(lengths, lengths), 1e-12))[~np.eye(seeds, dtype=bool)].mean()
+    return float(seeds * agreement / (1 + (seeds - 1) * agreement))
 
 
 def _share(

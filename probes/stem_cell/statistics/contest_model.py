@@ -24,14 +24,10 @@ class TaskBlock:
         self.claim: Float[np.ndarray, "partner own"] = np.array(
             [cells.claims[partner][self.own] for partner in of.partners], dtype=np.float64
         )
-        self.claims: Float[np.ndarray, "claim_seed partner own"] = (
-            np.stack([cells.of_seeds[partner][:, self.own] for partner in of.partners], axis=1).astype(
-                np.float64
-            )
-            if cells.of_seeds
-            else np.zeros((0, *self.claim.shape))
-        )
         self.residual = self.centred(values[:, self.own])
+        # One over what the effects leave of a cell's variance; 0 where they leave nothing.
+        left = np.diag(self.within) * (1 - 1 / len(of.partners))
+        self.over = np.where(left > 0, 1 / np.maximum(left, 1e-12), 0.0)
 
     def centred(
         self, values: Float[np.ndarray, "*draw partner own"]
@@ -39,19 +35,32 @@ class TaskBlock:
         """Values less the means of head and of partner by site: the residuals of a complete two-way table."""
         return (values - values.mean(-2, keepdims=True)) @ self.within
 
-    def with_worth(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
+    def with_worth(self, claim: Float[np.ndarray, "partner own"]) -> float:
         """The inner product of any claims with worth, both without the effects."""
-        return np.asarray(np.einsum("...uh,uh->...", claim, self.residual))
-
-    def square(self, claim: Float[np.ndarray, "*draw partner own"]) -> Float[np.ndarray, "*draw"]:
-        """The squared length of any claims without the effects."""
-        return np.asarray(np.einsum("...uh,...uh->...", claim, self.centred(claim)))
+        return float((claim * self.residual).sum())
 
     def with_claims(
-        self, claim: Float[np.ndarray, "*draw partner own"], others: Float[np.ndarray, "partner own"]
-    ) -> Float[np.ndarray, "*draw"]:
-        """The inner product of any claims with others, both without the effects."""
-        return np.asarray(np.einsum("...uh,uh->...", claim, self.centred(others)))
+        self, claim: Float[np.ndarray, "partner own"], other: Float[np.ndarray, "partner own"]
+    ) -> float:
+        """The inner product of two sets of claims without the effects."""
+        return float((claim * self.centred(other)).sum())
+
+    def sums(
+        self,
+        claims: Float[np.ndarray, "*draw mask partner own"],
+        others: Float[np.ndarray, "mask partner own"],
+    ) -> Float[np.ndarray, "*draw part"]:
+        """What the statistic at any beta is made of, for any claims, each with the mask that stands for it.
+
+        At beta a cell's score is first + beta * second: the product of claims with worth, and with `others`,
+        summed over masks, all without the effects. The sums over cells: of first, of second; and, over what
+        the effects leave of a cell's variance, of first squared, first times second, and second squared.
+        """
+        centred = self.centred(claims)
+        first = centred.sum(-3) * self.residual
+        second = np.einsum("...suh,suh->...uh", centred, self.centred(others))
+        parts = (first, second, first**2 * self.over, first * second * self.over, second**2 * self.over)
+        return np.stack([part.sum((-2, -1)) for part in parts], axis=-1)
 
     def compared(self) -> Int[np.ndarray, " compared"]:
         """The cells of the heads that some partner claims and another does not."""
