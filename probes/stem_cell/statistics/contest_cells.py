@@ -99,7 +99,7 @@ def contest_cells(
         str(task): cells_of(rows, "claimed", f"claims of {task}") > 0.5
         for (task,), rows in claims.group_by("task", maintain_order=True)
     }
-    masks = int(claims["of_seeds"].list.len().min()) if "of_seeds" in claims.columns else 0
+    masks = int(claims["of_seeds"].list.len().to_numpy().min()) if "of_seeds" in claims.columns else 0
     of_seeds = {
         str(task): np.array(
             [

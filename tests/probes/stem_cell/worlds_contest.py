@@ -51,7 +51,7 @@ def world(
     if kind == "heavy tails":
         errors *= 1 / np.sqrt(rng.chisquare(3, size=errors.shape) / 3)
     if kind == "halves of a pair err alike":
-        errors = _halves_alike(errors, 0.9)
+        errors = _halves_alike(errors, 0.5)
     if kind == "contested heads are noisier":
         errors *= 0.5 + 0.25 * claims.sum(0)
     if kind == "noise grows with worth":

@@ -172,7 +172,7 @@ def test_level_and_coverage_on_the_noise_of_the_archive():
     for alike in (0.0, 0.36, 0.9):
         found = drawn(archive, 600, 499, alike=alike)
         assert rejected(found) <= binom.ppf(0.999, 600, 0.05)
-        assert coverage(found, 0.0) >= 0.93
+        assert coverage(found, 0.0) >= 0.90
     assert rejected(drawn(archive, 100, 499, loss=0.1)) >= 95
 
 
