@@ -90,15 +90,16 @@ def cost_of_pairs(data: ReportData, pairs: set[str]) -> float | None:
 
     `None` where runs without masks of some pair, or of its tasks alone, are missing.
     """
-    losses: dict[str, list[float]] = {}
+    wanted = {frozenset(pair.split("+")) for pair in pairs}
+    losses: dict[frozenset[str], float] = {}
     for setup in _joint(data):
-        name = "+".join(setup.trained)
-        if name in pairs and setup.baseline is not None and not setup.unlike:
-            table = sharing(data.scores, {name: {setup.name: setup.baseline}}).table
-            losses.setdefault(name, []).extend(table.filter(pl.col("task") != MEAN)["loss"])
-    if not pairs or losses.keys() != pairs or not all(losses.values()):
-        return None
-    return float(np.mean([np.mean(of_pair) for of_pair in losses.values()]))
+        tasks = frozenset(setup.trained)
+        if tasks in wanted and setup.baseline is not None and not setup.unlike:
+            table = sharing(data.scores, {setup.name: {setup.name: setup.baseline}}).table
+            of_tasks = table.filter(pl.col("task") != MEAN)["loss"].to_numpy()
+            if len(of_tasks) == len(tasks):
+                losses[tasks] = float(of_tasks.mean())
+    return float(np.mean([*losses.values()])) if wanted and losses.keys() == wanted else None
 
 
 def sharing_groups(data: ReportData) -> dict[str, dict[str, str]]:

@@ -33,7 +33,7 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.resampling import permutations_within
@@ -147,7 +147,7 @@ def estimate(
     reliability, ends = _reliability(cells.of_seeds, blocks), (nan, nan, nan)
     if not math.isnan(reliability):
         ends = _tested(cells.of_seeds, blocks, orders, level)[:3]
-    corrected = (reliability, *map(to_share, ends))
+    corrected = (reliability, to_share(ends[0]), to_share(ends[1]), to_share(ends[2]))
     word, reason = _word(len(seeds), p, level, shares, corrected)
     reason = f"{reason}; {_informative(cells, compared)}"
     return ContestEstimate(
@@ -182,22 +182,25 @@ def _tested(
     different seeds have nothing to do with each other. Then the interval may have no end, and beta is NaN and
     the interval the whole line where claims of different seeds do not agree.
     """
-    observed, drawn = np.zeros(5), np.zeros((len(orders), 5))
+    sums = np.zeros((1 + len(orders), 5))  # the observed claims first
     for block in blocks:
         claims = np.stack([masks[name] for name in block.partners], axis=1).astype(np.float64)
         own = claims[..., block.own]
         others = own if len(own) == 1 else (own.sum(0) - own) / (len(own) - 1)
-        moved = np.moveaxis(claims[..., orders[:, block.own]], 2, 0)
-        observed += block.sums(own, others)
-        drawn += block.sums(moved, others)
-    if observed[1] <= 1e-9:
+        sums[0] += block.sums(own, others)
+        sums[1:] += block.sums(np.moveaxis(claims[..., orders[:, block.own]], 2, 0), others)
+    if sums[0, 1] <= 1e-9:
         return float("nan"), float("-inf"), float("inf"), float("nan")
 
     def chances(beta: float) -> tuple[float, float]:
-        """The chances of a statistic as low and as high as the observed one where beta is the true one."""
-        ours, theirs = _statistic(observed, beta), _statistic(drawn, beta)
-        counts = (theirs <= ours + 1e-9).sum(), (theirs >= ours - 1e-9).sum()
-        low, high = ((1 + count) / (1 + len(orders)) for count in counts)
+        """The chances of a statistic as low and as high as the observed one where beta is the true one.
+
+        The statistic is 0 for claims that are constant beside all effects.
+        """
+        scores, squares = sums[:, :2] @ [1, beta], sums[:, 2:] @ [1, 2 * beta, beta**2]
+        errors = np.sqrt(np.maximum(squares, 0))
+        values = np.divide(scores, errors, out=np.zeros_like(scores), where=errors > 1e-9)
+        low, high = (values <= values[0] + 1e-9).mean(), (values >= values[0] - 1e-9).mean()
         return float(low), float(high)
 
     def end(beta: float, step: float) -> float:
@@ -208,7 +211,7 @@ def _tested(
             if doublings > 12:
                 return math.copysign(math.inf, step)
         outside = inside + step
-        for _ in range(30):
+        for _ in range(20):
             middle = (inside + outside) / 2
             if min(chances(middle)) > level / 2:
                 inside = middle
@@ -216,20 +219,9 @@ def _tested(
                 outside = middle
         return inside
 
-    beta = float(-observed[0] / observed[1])
-    error = math.sqrt(max(float(_squared_error(observed, beta)), 1e-24)) / float(observed[1])
+    beta = float(-sums[0, 0] / sums[0, 1])
+    error = math.sqrt(max(float(sums[0, 2:] @ [1, 2 * beta, beta**2]), 1e-24)) / float(sums[0, 1])
     return beta, end(beta, -error), end(beta, error), chances(0.0)[0]
-
-
-def _statistic(sums: Float[np.ndarray, "*draw part"], beta: float) -> Float[np.ndarray, "*draw"]:
-    """The sum of scores over its standard error; 0 for claims that are constant beside all effects."""
-    square = _squared_error(sums, beta)
-    score = np.asarray(sums[..., 0] + beta * sums[..., 1])
-    return np.divide(score, np.sqrt(np.maximum(square, 0)), out=np.zeros_like(score), where=square > 1e-18)
-
-
-def _squared_error(sums: Float[np.ndarray, "*draw part"], beta: float) -> Float[np.ndarray, "*draw"]:
-    return np.asarray(sums[..., 2] + 2 * beta * sums[..., 3] + beta**2 * sums[..., 4])
 
 
 def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Sequence[TaskBlock]) -> float:
@@ -263,7 +255,12 @@ def _share(
         for of, block in zip(cells.tasks, blocks, strict=True):
             weights = (block.claim * block.centred(block.claim)).sum(-1)
             per_spread += float((1 / log_spread(of.worth)).mean(0) @ weights)
-        return lambda beta: float(-np.expm1(-beta * square / per_spread))
+
+        def share(beta: float) -> float:
+            with np.errstate(over="ignore"):  # a gain without bound
+                return float(-np.expm1(-beta * square / per_spread))
+
+        return share
     rise = 0.0
     for of, block in zip(cells.tasks, blocks, strict=True):
         tenth = np.zeros(of.worth.shape)

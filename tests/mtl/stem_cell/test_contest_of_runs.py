@@ -13,7 +13,7 @@ from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.probes.report.page_part import answers
-from mtl.probes.stem_cell.report.answer_sharing import sharing_groups
+from mtl.probes.stem_cell.report.answer_sharing import cost_of_pairs, sharing_groups
 from mtl.probes.stem_cell.statistics.contest import estimate
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
@@ -258,8 +258,17 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
         "under masks that have all heads in common by chance, tasks score 1.50 po"
     )
     assert set(answer.tables) == {"dose", "dose-scores"}
-    for tasks in (["pos"], ["dep"], ["pos", "dep"]):
-        study.run(tasks, 1, pruning="none", probe=False)
+    for tasks, points in (
+        (["pos"], {"pos": 91}),
+        (["dep"], {"dep": 85}),
+        (["pos", "dep"], {"pos": 90, "dep": 83}),
+    ):
+        folder = study.run(tasks, 1, pruning="none", probe=False)
+        scores = {task: {SCORES[task]: score} for task, score in points.items()}
+        (folder / "metrics.json").write_text(json.dumps({"test": scores}))
+    evidence = gather(study.root, "test", SCORES)
+    assert cost_of_pairs(evidence, {"pos+dep"}) == pytest.approx(1.5)  # the mean of 1 and 2 points
+    assert cost_of_pairs(evidence, {"pos+dep", "dep+srl"}) is None
     beside = answers_of(study.root)[1]
     assert beside.word == "cannot tell"
     assert beside.reason.endswith(answer.reason)
