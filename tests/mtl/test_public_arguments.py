@@ -56,7 +56,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
-    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2},
+    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2,
+                            "batch_tokens": 64, "threads": 1},
+    "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "probabilities": 2,
+                                 "batch_tokens": 64, "threads": 1},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
     },
@@ -150,6 +153,13 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         ),
         "max_words": (0, -1, 1.5, True, None, "5", 1),
         "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
+    },
+    "JointModel.annotate_text": {
+        "text": (None, 3, b"We ate.", ["We ate."], ("We", "ate"), "We \ud800"),
+        "language": (None, 3, "", "english", "EN"),
+        "max_words": (0, -1, 1.5, True, None, "5", 1), "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
     },
     "JointModel.from_pretrained": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
@@ -196,7 +206,8 @@ OF_ANY_VALUE = {
     "head_scale": ("scale", "neighbours"),
     "head_importance": ("batches", "loss", "per", "normalise", "steps"),
     "ablate_heads": ("batches", "score", "kind", "copies", "draws", "seed"),
-    "JointModel.annotate": ("sentences", "max_words"),
+    "JointModel.annotate": ("sentences", "max_words", "batch_tokens", "threads"),
+    "JointModel.annotate_text": ("text", "language", "max_words", "batch_tokens", "threads"),
     "JointModel.from_pretrained": ("name", "attention", "dtype", "revision"),
     "JointModel.save_pretrained": ("folder",),
     "JointModel.push_to_hub": ("name", "revision"),
@@ -252,7 +263,7 @@ def public() -> set[str]:
         f"{name}.{method}"
         for name in mtl.__all__
         if isinstance(getattr(mtl, name), type)
-        for method in ("annotate", "from_pretrained", "save_pretrained", "push_to_hub")
+        for method in ("annotate", "annotate_text", "from_pretrained", "save_pretrained", "push_to_hub")
         if hasattr(getattr(mtl, name), method)
     }
     return {name for name in mtl.__all__ if not isinstance(getattr(mtl, name), type)} | methods
