@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mtl.analysis.ablation.plain import ablate_heads
     from mtl.analysis.importance.plain import head_importance
     from mtl.analysis.probing.run import probe_run as probe
+    from mtl.analysis.probing.show import plot_attention
     from mtl.config.schema import CorpusConfig, TrainConfig
     from mtl.errors import InputError, RunError
     from mtl.heads.clone import clone_heads, transplant_heads
@@ -41,6 +42,7 @@ __all__ = [
     "head_importance",
     "head_scale",
     "load_pruned",
+    "plot_attention",
     "probe",
     "prune_heads",
     "train",
@@ -60,6 +62,7 @@ _PLACES = {
     "head_importance": "mtl.analysis.importance.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
     "load_pruned": "mtl.heads.load.load_pruned",
+    "plot_attention": "mtl.analysis.probing.show.plot_attention",
     "probe": "mtl.analysis.probing.run.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",

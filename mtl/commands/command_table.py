@@ -103,6 +103,11 @@ COMMANDS = {
         files=("markdown",),
         folders=("out",),
     ),
+    "show": Command(
+        "mtl.commands.show:show",
+        "show what one attention head does, on a sentence or on examples",
+        files=("output",),
+    ),
     **MEASURES,
     "ablate": Command(
         "mtl.commands.ablate:ablate",

@@ -30,6 +30,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette, which the colour-blind can tell apart too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GRID = "#dddddd"
+FONT = "DejaVu Sans"
 PANEL = 1.35
 """Height in inches of a panel for one task."""
 SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
@@ -39,7 +40,7 @@ FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
 
 STYLE = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
+    "font.sans-serif": [FONT],
     "font.size": 7.0,
     "axes.titlesize": 7.0,
     "axes.labelsize": 7.0,

@@ -33,6 +33,7 @@ from mtl import (
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -68,6 +69,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "probe": {
         "target": "nowhere", "source": None, "out": None, "tasks": None, "split": "test",
         "centroids": "self", "accelerator": "cpu", "precision": "32-true", "instances": None,
+    },
+    "plot_attention": {
+        "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "task": None,
+        "least": 0.1, "ax": None,
     },
     "train": {"config": TrainConfig()},
 }  # fmt: skip
@@ -173,6 +178,12 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "accelerator": ("tpu", None), "precision": ("16-true", None), "masks": ("no", None, 1),
         "final_special": ("no", None, 1), "instances": (3, "own", ["own"], {"own": "tags"}, {3: None}),
     },
+    "plot_attention": {
+        "sentence": (None, 3, b"We", "", "We ate. It slept.", [], [1], ["We", ""], Sentence(())),
+        "head": (None, 3, "L9H9", "L0", "x", ["L0H0"]), "view": ("heat", None),
+        "relation": ("nsubj", 3, ["nsubj"]), "task": ("ner", 3), "least": (2, -1, "a", True, None),
+        "ax": (3, "a"),
+    },
     "train": {
         "config": (
             None, {"tasks": ["pos"]}, partial(TrainConfig, tasks=("posx",)),
@@ -222,6 +233,7 @@ OF_ANY_VALUE = {
         "precision",
         "instances",
     ),
+    "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
     "train": ("config",),
 }
 
@@ -240,6 +252,8 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     if name.startswith("JointModel.") or name in ("load_pruned", "probe", "train"):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
+    if name == "plot_attention":
+        return mtl.plot_attention(joint, **given)
     model = tiny.model("bert")
     before, config = copy.deepcopy(model.state_dict()), str(model.config)
     try:
