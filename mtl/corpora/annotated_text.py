@@ -10,6 +10,7 @@ from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.jsonl import to_json
 from mtl.corpora.running_text import Offset
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_html import html_of
 
 if TYPE_CHECKING:
     from spacy.tokens import Doc
@@ -33,6 +34,10 @@ class AnnotatedText:
 
     def __iter__(self) -> Iterator[Sentence]:
         return iter(self.sentences)
+
+    def _repr_html_(self) -> str:
+        """The sentences as notebooks show them."""
+        return "".join(map(html_of, self.sentences))
 
     def offset(self, sentence: int, start: int, end: int) -> Offset:
         """The place of words `start` to `end` (exclusive) of a sentence, such as those of an entity."""

@@ -92,6 +92,13 @@ def new_figure(height: float, width: float = COLUMN) -> Figure:
     return Figure(figsize=(width, height), layout=_RoundedLayout())
 
 
+def figure_of(axes: Axes) -> Figure:
+    """The figure that axes are part of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
 class _RoundedLayout(ConstrainedLayoutEngine):
     """matplotlib's constrained layout, its places rounded to a millionth of the figure.
 

@@ -48,6 +48,8 @@ def rows(model: Any, batch: Any) -> Tensor:
 
 IDS = tiny.batch()[0]
 NAN = torch.full(SHAPE, torch.nan)
+VALUES = pl.DataFrame({"attention": ["self"] * 2, "layer": [0] * 2, "head": [0, 1], "value": [0.5, 0.1]})
+NO_TABLES = (None, 3, "imp.parquet", VALUES.drop("head"), VALUES.drop("value"), VALUES.clear())
 GOOD: dict[str, dict[str, Any]] = {
     "prune_heads": {"heads": {0: [1]}, "scale": None, "keep_shape": False},
     "clone_heads": {"heads": {0: [1]}, "copies": 2, "divide": True, "noise": 0.0, "seed": 0},
@@ -74,6 +76,8 @@ GOOD: dict[str, dict[str, Any]] = {
         "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "task": None,
         "least": 0.1, "ax": None,
     },
+    "plot_heads": {"table": VALUES, "measure": None, "task": None, "label": None, "ax": None},
+    "lowest": {"table": VALUES, "n": 1, "measure": None, "task": None, "label": None},
     "train": {"config": TrainConfig()},
 }  # fmt: skip
 """Right arguments of every public function, without the model."""
@@ -184,6 +188,13 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "relation": ("nsubj", 3, ["nsubj"]), "task": ("ner", 3), "least": (2, -1, "a", True, None),
         "ax": (3, "a"),
     },
+    "plot_heads": {
+        "table": NO_TABLES, "measure": ("loss", 3), "task": ("dep", 3), "label": ("det", 3), "ax": (3, "a"),
+    },
+    "lowest": {
+        "table": NO_TABLES, "n": (*COUNT[1:], 3), "measure": ("loss", 3), "task": ("dep", 3),
+        "label": ("det", 3),
+    },
     "train": {
         "config": (
             None, {"tasks": ["pos"]}, partial(TrainConfig, tasks=("posx",)),
@@ -234,6 +245,8 @@ OF_ANY_VALUE = {
         "instances",
     ),
     "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
+    "plot_heads": ("measure", "task", "label", "ax"),
+    "lowest": ("n", "measure", "task", "label"),
     "train": ("config",),
 }
 
@@ -249,7 +262,13 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     An argument that only an installed package lets one make is made here.
     """
     given = {key: value() if isinstance(value, partial) else value for key, value in given.items()}
-    if name.startswith("JointModel.") or name in ("load_pruned", "probe", "train"):
+    if name.startswith("JointModel.") or name in (
+        "load_pruned",
+        "lowest",
+        "plot_heads",
+        "probe",
+        "train",
+    ):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
     if name == "plot_attention":

@@ -26,6 +26,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import Opened, open_target
 from mtl.models.tapped import WordReader
 from mtl.probes.figures.attention import LEAST, View, attention_figure, draw_attention
+from mtl.probes.figures.style import figure_of
 from mtl.probes.measures.corpus import ProbeCorpus
 from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
 from mtl.probes.shown_attention import ShownAttention
@@ -257,6 +258,4 @@ def plot_attention(
             figure = attention_figure([seen], view, least)
             return figure, figure.axes[0]
         draw_attention(seen, ax, view, least)
-    figure = ax.get_figure(root=True)
-    assert isinstance(figure, Figure)
-    return figure, ax
+    return figure_of(ax), ax
