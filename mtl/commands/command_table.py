@@ -96,6 +96,7 @@ COMMANDS = {
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
     "predict": Command("mtl.commands.predict:predict", "annotate the text of a file, or of standard input"),
+    "serve": Command("mtl.commands.serve:serve", "annotate over HTTP, requests of many clients in one batch"),
     "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
     "probe": Command(
         "mtl.commands.probe:probe",
