@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,7 @@ from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+    from aiohttp.typedefs import Handler, Middleware
 
 _SMALL = 1 << 14
 """Bytes of a body that is read between other requests; larger ones are read beside."""
@@ -94,7 +93,7 @@ def application(
     return made
 
 
-def _errors_as_json() -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def _errors_as_json() -> Middleware:
     """Errors as `{"error": …}` in one line; what nobody foresaw is a 500 without its details."""
     from aiohttp import web
 
