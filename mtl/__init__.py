@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mtl.analysis.ablation.plain import ablate_heads
+    from mtl.analysis.head_tables import HeadTable, lowest, plot_heads
     from mtl.analysis.importance.plain import head_importance
     from mtl.analysis.probing.run import probe_run as probe
+    from mtl.analysis.probing.show import plot_attention
     from mtl.config.schema import CorpusConfig, TrainConfig
     from mtl.errors import InputError, RunError
     from mtl.heads.clone import clone_heads, transplant_heads
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CorpusConfig",
+    "HeadTable",
     "InputError",
     "JointModel",
     "Run",
@@ -41,6 +44,9 @@ __all__ = [
     "head_importance",
     "head_scale",
     "load_pruned",
+    "lowest",
+    "plot_attention",
+    "plot_heads",
     "probe",
     "prune_heads",
     "train",
@@ -48,6 +54,7 @@ __all__ = [
 ]
 _PLACES = {
     "CorpusConfig": "mtl.config.schema.CorpusConfig",
+    "HeadTable": "mtl.analysis.head_tables.HeadTable",
     "InputError": "mtl.errors.InputError",
     "JointModel": "mtl.models.joint.JointModel",
     "Run": "mtl.runs.folder.run.Run",
@@ -60,6 +67,9 @@ _PLACES = {
     "head_importance": "mtl.analysis.importance.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
     "load_pruned": "mtl.heads.load.load_pruned",
+    "lowest": "mtl.analysis.head_tables.lowest",
+    "plot_heads": "mtl.analysis.head_tables.plot_heads",
+    "plot_attention": "mtl.analysis.probing.show.plot_attention",
     "probe": "mtl.analysis.probing.run.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",

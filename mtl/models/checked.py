@@ -37,7 +37,7 @@ def _checked(given: Any, number: int) -> Sentence:
     if isinstance(words, _NO_LIST) or not is_iterable(words):
         raise InputError(
             f"sentence {number} is {shown(words)}, and no list of words: split it, as in 'We ate .'.split() "
-            "(mtl predict makes words of raw text)"
+            "(annotate_text takes running text)"
         )
     words = tuple(words)
     for place, word in enumerate(words, 1):

@@ -17,7 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtl.config.instances import kind_of
-from mtl.errors import InputError
+from mtl.corpora.annotated_text import AnnotatedText
+from mtl.corpora.running_text import offsets_of, split
+from mtl.errors import InputError, as_input_error
 from mtl.files import checksum, write_json, write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, require_weights, shown, whole_number
 from mtl.heads.gates import OPEN, Gates, gates_from
@@ -29,7 +31,7 @@ from mtl.models.finite import not_finite, require_numbers
 from mtl.models.head_scales import HeadScales, Reassign, TaskScale
 from mtl.models.hub import MODEL_FILE, model_folder, upload
 from mtl.models.limits import MAX_WORDS
-from mtl.models.modes import in_evaluation_mode
+from mtl.models.modes import computing_threads, in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
@@ -263,6 +265,8 @@ class JointModel(nn.Module):
         max_words: int = MAX_WORDS,
         *,
         probabilities: None = None,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
     ) -> list[Sentence]: ...
 
     @overload
@@ -272,6 +276,8 @@ class JointModel(nn.Module):
         max_words: int = MAX_WORDS,
         *,
         probabilities: int,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
     ) -> list[Probable]: ...
 
     @torch.inference_mode()
@@ -281,12 +287,22 @@ class JointModel(nn.Module):
         max_words: int = MAX_WORDS,
         *,
         probabilities: int | None = None,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
     ) -> list[Sentence] | list[Probable]:
         """Annotate tokenised sentences in all of the model's tasks; existing annotations are replaced.
 
         Pairs of sentences are annotated in tasks for pairs, single sentences in the others. Several threads
-        may annotate with one model. With `probabilities=K` also the K most probable values of everything
-        that is predicted, as far as the decoders have probabilities (docs/decoders.md).
+        may annotate with one model.
+
+        Args:
+            sentences: lists of words, or sentences; `annotate_text` takes running text.
+            max_words: the number of words that a sentence may have.
+            probabilities: K, for also the K most probable values of everything that is predicted, as far as
+                the decoders have probabilities (docs/decoders.md).
+            batch_tokens: padded subwords in a batch, at most; a longer sentence is a batch of its own.
+                `None`: 1,024 on a CPU, 16,384 elsewhere.
+            threads: CPU threads that the calling thread computes with; `None`: as torch is set.
 
         Raises `InputError` for a sentence that is not a list of words, that has more than `max_words` words,
         or that has none (unless the model translates), and for models with two decoders for one layer.
@@ -313,17 +329,63 @@ class JointModel(nn.Module):
                 )
         if probabilities is not None:
             probabilities = whole_number(probabilities, "probabilities", 1)
-        with in_evaluation_mode(self):
-            found = self._annotate(plain, probabilities)
+        tokens = self.evaluation_tokens()
+        if batch_tokens is not None:
+            tokens = whole_number(batch_tokens, "batch_tokens", 1)
+        with computing_threads(threads), in_evaluation_mode(self):
+            found = self._annotate(plain, probabilities, tokens)
         return found if probabilities is not None else [sentence for sentence, _ in found]
 
-    def _annotate(self, sentences: Sequence[Sentence], k: int | None) -> list[Probable]:
+    def annotate_text(
+        self,
+        text: str,
+        language: str = "en",
+        *,
+        max_words: int = MAX_WORDS,
+        probabilities: int | None = None,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
+    ) -> AnnotatedText:
+        """Annotate running text, split into sentences and words by rule, with the place of every word.
+
+        The rules are those of `mtl predict`. All other arguments are those of `annotate`.
+
+        Args:
+            text: the text; control characters in it separate words.
+            language: `en`, or the code of a language of spaCy (the extra `languages`).
+            max_words: see `annotate`.
+            probabilities: see `annotate`.
+            batch_tokens: see `annotate`.
+            threads: see `annotate`.
+
+        Raises:
+            InputError: the text is no string or cannot be split, there is no such language, or a sentence
+                has more than `max_words` words.
+        """
+        if self.encoder.translator is not None:
+            raise InputError("annotate_text is for models that label words, and this one translates")
+        for value, what in ((text, "text"), (language, "language")):
+            if not isinstance(value, str):
+                raise InputError(f"{what}={shown(value)}: use a string")
+        with as_input_error("text"):
+            sentences = split(text, language)
+            offsets = offsets_of(text, sentences)
+        named = [dataclasses.replace(each, id=str(number)) for number, each in enumerate(sentences, 1)]
+        options: dict[str, Any] = {"batch_tokens": batch_tokens, "threads": threads}
+        if probabilities is None:
+            found = self.annotate(named, max_words, **options)
+            return AnnotatedText(text, tuple(found), tuple(offsets))
+        probable = self.annotate(named, max_words, probabilities=probabilities, **options)
+        annotated, items = zip(*probable, strict=True) if probable else ((), ())
+        return AnnotatedText(text, annotated, tuple(offsets), items)
+
+    def _annotate(self, sentences: Sequence[Sentence], k: int | None, tokens: int) -> list[Probable]:
         tokenizer = self.encoder.tokenizer
         corpus = examples(sentences, tokenizer, {}, {})
         annotated = list(sentences)
         items: list[dict[str, tuple[Item, ...]]] = [{} for _ in sentences]
         device = next(self.parameters()).device
-        for indices in buckets([example.length for example in corpus], self.evaluation_tokens(), None, None):
+        for indices in buckets([example.length for example in corpus], tokens, None, None):
             share = [corpus[index] for index in indices]
             batch = unlabelled(share, tokenizer, self.tasks).to(device)
             decoded = self.decoded(batch, k=k) if batch.rows else {}

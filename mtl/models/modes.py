@@ -1,4 +1,4 @@
-"""Contexts in which a model is measured: evaluation mode, and frozen parameters.
+"""Contexts in which a model is used: evaluation mode, frozen parameters, a number of threads.
 
 Blocks of several threads on one model may overlap in any order: what the first one turns off is turned on
 again when the last one ends. A model that another thread trains meanwhile is not to be measured.
@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TypeVar
 
+import torch
 from torch import nn
+
+from mtl.heads.arguments import whole_number
 
 Thing = TypeVar("Thing", nn.Module, nn.Parameter)
 _HELD: dict[int, int] = {}
 """By `id` of a module or parameter that blocks have turned off, the number of these blocks."""
 _LOCK = RLock()
+_MOST_THREADS = 1024
 
 
 @contextmanager
@@ -39,6 +43,23 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
     with _off(model.parameters(), lambda parameter: parameter.requires_grad, turn):
         yield
+
+
+@contextmanager
+def computing_threads(count: int | None) -> Iterator[None]:
+    """Inside the block the calling thread computes with that many CPU threads; `None`: as before.
+
+    Raises `InputError` for anything but a whole number of at least 1.
+    """
+    if count is None:
+        yield
+        return
+    count, before = whole_number(count, "threads", 1, _MOST_THREADS), torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

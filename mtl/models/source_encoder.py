@@ -50,6 +50,7 @@ class SourceTokenizer:
         self._pieces = Tokenizer.from_str(fast.backend_tokenizer.to_str())
         self._pieces.no_truncation()
         self._pieces.no_padding()
+        self.tokenizer = fast
         self.prefix, self.suffix = self._subwords.prefix, self._subwords.suffix
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:

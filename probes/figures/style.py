@@ -30,6 +30,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette, which the colour-blind can tell apart too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GRID = "#dddddd"
+FONT = "DejaVu Sans"
 PANEL = 1.35
 """Height in inches of a panel for one task."""
 SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
@@ -41,7 +42,7 @@ FONT_SIZE = 7.0
 """Of ordinary letters, in points."""
 STYLE = {
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
+    "font.sans-serif": [FONT],
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE,
     "axes.labelsize": FONT_SIZE,
@@ -91,6 +92,13 @@ styled = mpl.rc_context(STYLE)
 def new_figure(height: float, width: float = COLUMN) -> Figure:
     """An empty figure of this size in inches; its parts share the space without overlapping."""
     return Figure(figsize=(width, height), layout=_RoundedLayout())
+
+
+def figure_of(axes: Axes) -> Figure:
+    """The figure that axes are part of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 class _RoundedLayout(ConstrainedLayoutEngine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -18,9 +19,15 @@ POSITIONAL = "positional"
 _RUN = ("setup", "regime", "run", "seed")
 """Columns that tell runs apart, where a table has rows of several."""
 _OF_ARCS = ("attention", "syntactic")
+_ROOT = r"(?i)^root\b"
 _COUNTS = (pl.col("count") >= FEWEST_ITEMS) & ~(
-    pl.col("measure").is_in(_OF_ARCS) & pl.col("label").cast(pl.String).str.contains(r"(?i)^root\b")
+    pl.col("measure").is_in(_OF_ARCS) & pl.col("label").cast(pl.String).str.contains(_ROOT)
 )
+
+
+def arcs_count(label: str, items: int) -> bool:
+    """Whether a label of arcs counts in statements about a head (see `label_scores`)."""
+    return items >= FEWEST_ITEMS and not re.search(_ROOT, label)
 
 
 def weighted_mean(column: str | pl.Expr = "value") -> pl.Expr:

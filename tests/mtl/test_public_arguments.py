@@ -33,6 +33,7 @@ from mtl import (
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -47,6 +48,8 @@ def rows(model: Any, batch: Any) -> Tensor:
 
 IDS = tiny.batch()[0]
 NAN = torch.full(SHAPE, torch.nan)
+VALUES = pl.DataFrame({"attention": ["self"] * 2, "layer": [0] * 2, "head": [0, 1], "value": [0.5, 0.1]})
+NO_TABLES = (None, 3, "imp.parquet", VALUES.drop("head"), VALUES.drop("value"), VALUES.clear())
 GOOD: dict[str, dict[str, Any]] = {
     "prune_heads": {"heads": {0: [1]}, "scale": None, "keep_shape": False},
     "clone_heads": {"heads": {0: [1]}, "copies": 2, "divide": True, "noise": 0.0, "seed": 0},
@@ -56,7 +59,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
-    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2},
+    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2,
+                            "batch_tokens": 64, "threads": 1},
+    "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "probabilities": 2,
+                                 "batch_tokens": 64, "threads": 1},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
     },
@@ -66,6 +72,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "target": "nowhere", "source": None, "out": None, "tasks": None, "split": "test",
         "centroids": "self", "accelerator": "cpu", "precision": "32-true", "instances": None,
     },
+    "plot_attention": {
+        "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "task": None,
+        "least": 0.1, "ax": None,
+    },
+    "plot_heads": {"table": VALUES, "measure": None, "task": None, "label": None, "ax": None},
+    "lowest": {"table": VALUES, "n": 1, "measure": None, "task": None, "label": None},
     "train": {"config": TrainConfig()},
 }  # fmt: skip
 """Right arguments of every public function, without the model."""
@@ -150,6 +162,13 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         ),
         "max_words": (0, -1, 1.5, True, None, "5", 1),
         "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
+    },
+    "JointModel.annotate_text": {
+        "text": (None, 3, b"We ate.", ["We ate."], ("We", "ate"), "We \ud800"),
+        "language": (None, 3, "", "english", "EN"),
+        "max_words": (0, -1, 1.5, True, None, "5", 1), "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
     },
     "JointModel.from_pretrained": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
@@ -162,6 +181,19 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "tasks": (["posx"], "pos", [3]), "split": ("tset", None, 3), "centroids": ("all", None),
         "accelerator": ("tpu", None), "precision": ("16-true", None), "masks": ("no", None, 1),
         "final_special": ("no", None, 1), "instances": (3, "own", ["own"], {"own": "tags"}, {3: None}),
+    },
+    "plot_attention": {
+        "sentence": (None, 3, b"We", "", "We ate. It slept.", [], [1], ["We", ""], Sentence(())),
+        "head": (None, 3, "L9H9", "L0", "x", ["L0H0"]), "view": ("heat", None),
+        "relation": ("nsubj", 3, ["nsubj"]), "task": ("ner", 3), "least": (2, -1, "a", True, None),
+        "ax": (3, "a"),
+    },
+    "plot_heads": {
+        "table": NO_TABLES, "measure": ("loss", 3), "task": ("dep", 3), "label": ("det", 3), "ax": (3, "a"),
+    },
+    "lowest": {
+        "table": NO_TABLES, "n": (*COUNT[1:], 3), "measure": ("loss", 3), "task": ("dep", 3),
+        "label": ("det", 3),
     },
     "train": {
         "config": (
@@ -196,7 +228,8 @@ OF_ANY_VALUE = {
     "head_scale": ("scale", "neighbours"),
     "head_importance": ("batches", "loss", "per", "normalise", "steps"),
     "ablate_heads": ("batches", "score", "kind", "copies", "draws", "seed"),
-    "JointModel.annotate": ("sentences", "max_words"),
+    "JointModel.annotate": ("sentences", "max_words", "batch_tokens", "threads"),
+    "JointModel.annotate_text": ("text", "language", "max_words", "batch_tokens", "threads"),
     "JointModel.from_pretrained": ("name", "attention", "dtype", "revision"),
     "JointModel.save_pretrained": ("folder",),
     "JointModel.push_to_hub": ("name", "revision"),
@@ -211,6 +244,9 @@ OF_ANY_VALUE = {
         "precision",
         "instances",
     ),
+    "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
+    "plot_heads": ("measure", "task", "label", "ax"),
+    "lowest": ("n", "measure", "task", "label"),
     "train": ("config",),
 }
 
@@ -226,9 +262,17 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     An argument that only an installed package lets one make is made here.
     """
     given = {key: value() if isinstance(value, partial) else value for key, value in given.items()}
-    if name.startswith("JointModel.") or name in ("load_pruned", "probe", "train"):
+    if name.startswith("JointModel.") or name in (
+        "load_pruned",
+        "lowest",
+        "plot_heads",
+        "probe",
+        "train",
+    ):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
+    if name == "plot_attention":
+        return mtl.plot_attention(joint, **given)
     model = tiny.model("bert")
     before, config = copy.deepcopy(model.state_dict()), str(model.config)
     try:
@@ -252,7 +296,7 @@ def public() -> set[str]:
         f"{name}.{method}"
         for name in mtl.__all__
         if isinstance(getattr(mtl, name), type)
-        for method in ("annotate", "from_pretrained", "save_pretrained", "push_to_hub")
+        for method in ("annotate", "annotate_text", "from_pretrained", "save_pretrained", "push_to_hub")
         if hasattr(getattr(mtl, name), method)
     }
     return {name for name in mtl.__all__ if not isinstance(getattr(mtl, name), type)} | methods

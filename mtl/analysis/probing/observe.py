@@ -64,21 +64,27 @@ class ObservedCorpus:
     @torch.inference_mode()
     def __getitem__(self, batch: int) -> HeadRecords:
         """Observe one batch; raises `IndexError` past the last, so that iteration ends."""
-        numbers = self.batches[batch]
-        tokens = [self._corpus[number] for number in numbers]
-        subwords = self.encoder.tokenizer.collate(tokens)
-        device = next(self.encoder.parameters()).device
-        with in_evaluation_mode(self.encoder):
-            observation = self.encoder.observe(subwords.to(device), self.head_scale)
+        observation, positions = self.observed(batch)
+        numbers, device = self.batches[batch], positions.row.device
         return records(
             observation,
-            word_positions(subwords, tokens, self.encoder.tokenizer).to(device),
+            positions,
             torch.tensor(numbers, device=device),
-            torch.tensor([len(sentence) for sentence in tokens], device=device),
+            torch.tensor([len(self._corpus[number]) for number in numbers], device=device),
             self._cut_out().to(device),
             self.encoder.tokenizer,
             None if self.projections is None else self.projections.to(device),
         )
+
+    @torch.inference_mode()
+    def observed(self, batch: int) -> tuple[Observation, WordPositions]:
+        """A batch's pass seen from inside, piece by piece, and where its words are in it."""
+        tokens = [self._corpus[number] for number in self.batches[batch]]
+        subwords = self.encoder.tokenizer.collate(tokens)
+        device = next(self.encoder.parameters()).device
+        with in_evaluation_mode(self.encoder):
+            observation = self.encoder.observe(subwords.to(device), self.head_scale)
+        return observation, word_positions(subwords, tokens, self.encoder.tokenizer).to(device)
 
     def _cut_out(self) -> Bool[Tensor, "layer head"]:
         tap = self.encoder.tap
@@ -137,6 +143,18 @@ class WordPositions:
             words /= self.pieces.to(words.dtype).view(-1, *[1] * (words.dim() - 1))
         return words
 
+    def attention(
+        self, pieces: Float[Tensor, "row head subword subword"]
+    ) -> Float[Tensor, "query head column"]:
+        """Attention of words, and after them of each row's first special token, to the columns of `column`.
+
+        It is summed over the pieces of an attended word, and averaged over those of the attending one.
+        """
+        row, head, subword, _ = pieces.shape
+        member = functional.one_hot(self.column, self.width + 3)[..., : self.width + 2].to(pieces.dtype)
+        to_words = (pieces.reshape(row, head * subword, subword) @ member).view(row, head, subword, -1)
+        return torch.cat([self.mean(to_words.transpose(1, 2)), to_words[:, :, 0]])
+
 
 def word_positions(
     subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer | SourceTokenizer
@@ -194,11 +212,8 @@ def records(
     outputs = like.new_empty(words, *cut_out.shape, like.shape[-1])
     draws = 0 if projections is None else projections.shape[2]
     projected = like.new_empty(words, len(cut_out), draws, like.shape[-1])
-    member = functional.one_hot(positions.column, width + 3)[..., : width + 2].to(like.dtype)
     for layer, attention in enumerate(observation.attentions):
-        row, head, subword, _ = attention.shape
-        to_words = (attention.reshape(row, head * subword, subword) @ member).view(row, head, subword, -1)
-        queries = torch.cat([positions.mean(to_words.transpose(1, 2)), to_words[:, :, 0]])
+        queries = positions.attention(attention)
         peak[:, layer], word[:, layer] = queries[..., 1 : width + 1].max(-1)
         if tokenizer.prefix:
             root[:, layer] = queries[..., 0]

@@ -124,7 +124,7 @@ def probe_run(
         for name, task in named.items()
         if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS and 1 in task.sentences
     }
-    targets = {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
+    targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", targets)
     left_out: list[str] = []
@@ -137,21 +137,21 @@ def probe_run(
         left_out += [
             _without_target(task) for task, has in zip(model.tasks.values(), probed, strict=True) if not has
         ]
-    tasks = [name for name in _tasks_with_files(source, named) if tasks is None or name in tasks]
+    tasks = [name for name in tasks_with_files(source, named) if tasks is None or name in tasks]
     if not tasks:
         raise InputError(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
             f"({', '.join(targets)}); use --corpus=FOLDER with annotated sentences"
         )
     read_for = {name: named.get(name) or TASKS[name]() for name in tasks}
-    sentences = _single(material.split(source, read_for, split))
+    sentences = single_sentences(material.split(source, read_for, split))
     fitted = None
     if centroids == "train" and split != "train":
-        fitted = _single(material.split(source, read_for, "train"))
+        fitted = single_sentences(material.split(source, read_for, "train"))
     if encoder.without:
-        read = [_readable(encoder.tokenizer, sentences, split)]
+        read = [readable_sources(encoder.tokenizer, sentences, split)]
         if fitted is not None:
-            read.append(_readable(encoder.tokenizer, fitted, "train"))
+            read.append(readable_sources(encoder.tokenizer, fitted, "train"))
             fitted = read[1].sentences
         sentences = read[0].sentences
         left_out += [line for part in read for line in part.left_out]
@@ -190,7 +190,7 @@ def probe_run(
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 
 
-def _target_of(task: Task) -> ProbeTarget:
+def target_of(task: Task) -> ProbeTarget:
     """What is probed in a task of a kind that is probed, by the layer that the task has."""
     target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
 
@@ -241,7 +241,7 @@ class _Readable(NamedTuple):
     notes: list[str]
 
 
-def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
+def readable_sources(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
     """The sentences whose words all have pieces of their own."""
     covered = tokenizer.covers(sentences)
     readable = [sentence for sentence, complete in zip(sentences, covered, strict=True) if complete]
@@ -256,7 +256,7 @@ def _readable(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: 
     return _Readable(readable, left_out, notes)
 
 
-def _tasks_with_files(source: CorpusConfig, named: Iterable[str]) -> tuple[str, ...]:
+def tasks_with_files(source: CorpusConfig, named: Iterable[str]) -> tuple[str, ...]:
     """The tasks that a corpus may have annotations for."""
     return tuple(
         name
@@ -265,6 +265,6 @@ def _tasks_with_files(source: CorpusConfig, named: Iterable[str]) -> tuple[str, 
     )
 
 
-def _single(sentences: Sequence[Sentence]) -> list[Sentence]:
+def single_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences without the pairs, which have no labels of words to probe for."""
     return [sentence for sentence in sentences if sentence.second is None]

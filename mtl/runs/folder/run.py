@@ -18,6 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,27 @@ class Run:
         run = cls(folder)
         run._require_own_files()
         return run
+
+    def _repr_html_(self) -> str:
+        """The run as notebooks show it: what was trained on what, and the scores of its model."""
+        config, metrics = self.config(), self.metrics() if (self.folder / "metrics.json").exists() else {}
+        facts = {
+            "run": str(self.folder),
+            "state": str(self.status().get("state", "")),
+            "tasks": ", ".join(config.get("tasks", ())),
+            "encoder": str(config.get("encoder", {}).get("name", "")),
+            "corpus": str(config.get("corpus", {}).get("path") or ""),
+            "masks": str(config.get("pruning", "")),
+        }
+        rows = [f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in facts.items() if value]
+        rows += [
+            f"<tr><th>{escape(f'{split}, {task}')}</th><td>"
+            + escape(", ".join(f"{name} {value:.2f}" for name, value in scores.items()))
+            + "</td></tr>"
+            for split, tasks in metrics.items()
+            for task, scores in tasks.items()
+        ]
+        return f"<table>{''.join(rows)}</table>"
 
     @classmethod
     def of_model(cls, model: Path) -> Run | None:

@@ -1,0 +1,261 @@
+"""Show what a head of a run or an encoder does: on a sentence, or on the examples behind its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of, no_arcs
+from mtl.analysis.probing.probe import index_corpus
+from mtl.analysis.probing.run import readable_sources, single_sentences, target_of, tasks_with_files
+from mtl.config.parse import read_configuration
+from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.running_text import split as split_text
+from mtl.errors import InputError, as_input_error
+from mtl.heads.arguments import folder_of, one_of, shown
+from mtl.models.checked import checked_sentences
+from mtl.models.device import Accelerator, prepare
+from mtl.models.head_scales import Mask
+from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.models.opened import Opened, open_target
+from mtl.models.tapped import WordReader
+from mtl.probes.figures.attention import LEAST, View, attention_figure, draw_attention
+from mtl.probes.figures.style import figure_of
+from mtl.probes.measures.corpus import ProbeCorpus
+from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
+from mtl.probes.shown_attention import ShownAttention
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.variants import task_of
+
+Advance = Callable[[int], None]
+_WHICH: tuple[Literal["hits", "misses"], ...] = ("hits", "misses")
+
+
+class Examples(NamedTuple):
+    """Sentences under a title."""
+
+    title: str
+    shown: list[ShownAttention]
+
+
+class Known(NamedTuple):
+    """A head on a corpus, and the relation that is shown."""
+
+    head: HeadOnCorpus
+    relation: Relation
+
+
+class OpenHead:
+    """A head of a run, a saved model or an encoder, ready to be shown.
+
+    Raises `InputError` for a target that does not exist, and for a head that it does not have.
+    """
+
+    def __init__(
+        self, target: str, head: str, accelerator: Accelerator = "auto", revision: str | None = None
+    ) -> None:
+        self.opened: Opened = open_target(target, revision)
+        self.encoder: WordReader = self.opened.encoder.word_reader()
+        prepare(self.encoder, accelerator)
+        self.target, self.head = target, head_of(self.encoder, head)
+
+    def on_text(self, text: str, language: str, task: str | None, masks: bool) -> list[ShownAttention]:
+        """The attention on running text; raises `InputError` for text without words."""
+        sentences = sentences_in(text, language)
+        return attention_of(self.encoder, sentences, self.head, _mask(self.opened.model, task, masks))
+
+    def on_corpus(
+        self,
+        source: CorpusConfig | None,
+        split: Literal["train", "dev", "test"],
+        *,
+        sentences: int,
+        task: str | None = None,
+        relation: str | None = None,
+        masks: bool = True,
+        final_special: bool = False,
+        progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(
+            lambda done: None
+        ),
+    ) -> Known:
+        """The head on a split of a corpus, or on `sentences` of it, and the relation that it is known for.
+
+        `source`, `split`, `masks` and `final_special` are as in `probe_run`.
+
+        Raises:
+            InputError: no corpus, none of its sentences has arcs, or no arc is of the task and the relation.
+        """
+        corpus = self._corpus(source, split, sentences)
+        if not any(
+            task in (None, name) and (relation is None or relation in items.names)
+            for name, items in corpus.items.items()
+        ):
+            raise no_arcs(corpus, task, relation)
+        model = self.opened.model
+        every = tuple(corpus.items)
+        chosen = [Mask("", every, None)] if model is None else model.scales.masks(every, gated=masks)
+        chosen = [mask for mask in chosen if task is None or task in mask.tasks]
+        if not chosen:
+            raise InputError(f"the run's masks are for none of {', '.join(every)}: use --masks=false")
+        found = []
+        with progress(len(chosen) * len(corpus.sentences)) as advance:
+            for mask in chosen:
+                on_corpus = HeadOnCorpus(
+                    self.encoder, corpus, self.head, mask, final=final_special, advance=advance
+                )
+                found.append(Known(on_corpus, on_corpus.relation(task, relation)))
+        return max(found, key=lambda each: each.relation.rank)
+
+    def _corpus(self, source: CorpusConfig | None, split: str, most: int) -> ProbeCorpus:
+        """The sentences of a split with what is probed by attention."""
+        model, run = self.opened.model, self.opened.run
+        if source is None:
+            if run is None:
+                raise InputError(
+                    f"{self.target} is no run, and has no corpus of its own: use --sentence or --corpus"
+                )
+            if self.opened.encoder.translator is not None:
+                raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
+            source = read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+        named = {
+            name: task
+            for name, task in ({} if model is None else model.tasks).items()
+            if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS and 1 in task.sentences
+        }
+        targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+        targets = {name: target for name, target in targets.items() if target.by == "attention"}
+        read_for = {
+            name: named.get(name) or TASKS[name]()
+            for name in tasks_with_files(source, named)
+            if name in targets
+        }
+        found = single_sentences(InputCache().split(source, read_for, split)) if read_for else []
+        if self.encoder.without:
+            found = readable_sources(self.encoder.tokenizer, found, split).sentences
+        if most < len(found):
+            found = [found[number * len(found) // most] for number in range(most)]
+        return index_corpus(found, targets=targets)
+
+
+def sentences_in(text: str, language: str) -> list[Sentence]:
+    """The sentences of running text; raises `InputError` for text without words."""
+    with as_input_error("--sentence"):
+        sentences = split_text(text, language)
+    if not sentences:
+        raise InputError("--sentence has no words")
+    return sentences
+
+
+def _mask(model: JointModel | None, task: str | None, masks: bool) -> Mask | None:
+    """The mask under which a sentence is shown; `None`: all heads are open.
+
+    Raises `InputError` for a task that the model lacks, and without a task where each has its own mask.
+    """
+    if model is None:
+        if task is not None:
+            raise InputError(f"--task={task}: an encoder has no tasks")
+        return None
+    if task is not None:
+        one_of(task, "task", model.tasks)
+    chosen = model.scales.masks(tuple(model.tasks), gated=masks)
+    if task is not None:
+        return next((mask for mask in chosen if task in mask.tasks), chosen[0])
+    if len(chosen) > 1:
+        raise InputError(
+            f"every task has heads of its own: choose one with --task ({', '.join(model.tasks)})"
+        )
+    return chosen[0]
+
+
+def examples_of(known: Known, count: int) -> list[Examples]:
+    """The sentences with the arcs that a head hits and misses most surely."""
+    head, relation = known
+    found = []
+    for which in _WHICH:
+        numbers = head.examples(relation, which, count)
+        if numbers:
+            found.append(Examples(f"surest {which}", head.shown(numbers, relation)))
+    return found
+
+
+def sentence_of(known: Known, name: str) -> ShownAttention:
+    """A sentence of the corpus by its id; raises `InputError` where none of those read has it."""
+    head, relation = known
+    for number, sentence in enumerate(head.corpus.sentences):
+        if sentence.id == name:
+            return head.shown([number], relation)[0]
+    read = f"{len(head.corpus.sentences):,} sentences"
+    raise InputError(f"--id={name}: none of the {read} that were read has this id: raise --sentences")
+
+
+def plot_attention(
+    model: JointModel | WordReader | str | Path,
+    sentence: str | Sequence[str] | Sentence,
+    head: str,
+    *,
+    view: View = "arcs",
+    relation: str | None = None,
+    task: str | None = None,
+    least: float = LEAST,
+    ax: Axes | None = None,
+) -> tuple[Figure, Axes]:
+    """Draw what a head attends to on a sentence.
+
+    Args:
+        model: a joint model, an encoder, or the folder or name of one; a run's folder, too.
+        sentence: text of one sentence, its words, or an annotated sentence.
+        head: the head's name, such as `L2H0`.
+        view: arcs over the words, or a matrix.
+        relation: the relation to the head of a word (`nsubj`) whose arcs are drawn, hit or missed, if the
+            sentence has arcs; `None`: no arcs.
+        task: whose mask is applied, in models with a mask per task.
+        least: attention below this share has no arc.
+        ax: where to draw; `None`: a new figure.
+
+    Returns:
+        The figure and its axes, to change and to save.
+
+    Raises:
+        InputError: an argument is wrong, the head does not exist, or the sentence is too long to be drawn.
+    """
+    one_of(view, "view", ("arcs", "matrix"))
+    if not isinstance(head, str):
+        raise InputError(f"head={shown(head)}: use a head's name, such as 'L2H0'")
+    if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
+        raise InputError(f"least={shown(least)}: use a number from 0 to 1")
+    if relation is not None and not isinstance(relation, str):
+        raise InputError(f"relation={shown(relation)}: use the name of a relation, such as 'nsubj'")
+    if ax is not None and not isinstance(ax, Axes):
+        raise InputError(f"ax={shown(ax)}: use axes of matplotlib")
+    joint: JointModel | None = None
+    if isinstance(model, JointModel):
+        joint, encoder = model, model.encoder.word_reader()
+    elif isinstance(model, WordReader):
+        encoder = model
+    else:
+        opened = open_target(str(folder_of(model, "model")))
+        joint, encoder = opened.model, opened.encoder.word_reader()
+    given = sentences_in(sentence, "en") if isinstance(sentence, str) else checked_sentences([sentence])
+    if len(given) != 1:
+        raise InputError(f"sentence={shown(sentence)}: these are {len(given)} sentences: draw one at a time")
+    found, mask = head_of(encoder, head), _mask(joint, task, True)
+    if relation is None:
+        [seen] = attention_of(encoder, given, found, mask)
+    else:
+        corpus = index_corpus(given, targets={"dep": PROBE_TARGETS["dep"]})
+        scale = None if mask is None else mask.head_scale
+        on_corpus = HeadOnCorpus(encoder, corpus, found, Mask("", ("dep",), scale))
+        [seen] = on_corpus.shown([0], on_corpus.relation("dep", relation))
+    with as_input_error():
+        if ax is None:
+            figure = attention_figure([seen], view, least)
+            return figure, figure.axes[0]
+        draw_attention(seen, ax, view, least)
+    return figure_of(ax), ax

@@ -1,0 +1,112 @@
+"""Bodies of requests to `mtl serve`, and of answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from mtl.corpora.annotated_text import AnnotatedText
+from mtl.corpora.formats.jsonl import from_json
+from mtl.corpora.running_text import Offset, offsets_of, split
+from mtl.models.checked import checked_sentences
+from mtl.models.joint import Probable
+from mtl.tasks.sentence import Sentence
+
+_KEYS = ("text", "sentences", "probabilities")
+_MOST_VALUES = 1000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request may have, and what may wait."""
+
+    bytes: int
+    """Of a body."""
+    sentences: int
+    words: int
+    """Of a sentence."""
+    waiting: int
+    """Sentences of all requests."""
+    seconds: float
+    """Until a body has arrived."""
+
+
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    sentences: list[Sentence]
+    text: str | None
+    offsets: list[tuple[Offset, ...]] | None
+    k: int | None
+
+
+class TooLarge(ValueError):
+    """A request that is larger than a limit; the message says which."""
+
+
+def parsed(body: bytes, language: str, limits: Limits) -> Asked:
+    """What a body asks for; raises `ValueError` saying what is wrong with it, and `TooLarge`."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the body is no JSON ({str(error)[:100]}): send an object with 'text' or 'sentences'"
+        ) from error
+    if not isinstance(given, dict) or ("text" in given) == ("sentences" in given):
+        raise ValueError("send an object with either 'text' (a string) or 'sentences' (a list)")
+    if unknown := next((key for key in given if key not in _KEYS), None):
+        raise ValueError(f"unknown key {unknown[:50]!r}: the keys are {', '.join(_KEYS)}")
+    k = given.get("probabilities")
+    if k is not None and (type(k) is not int or not 1 <= k <= _MOST_VALUES):
+        raise ValueError(f"'probabilities' must be a whole number from 1 to {_MOST_VALUES:,}, or null")
+    text, offsets = given.get("text"), None
+    if "text" in given:
+        if not isinstance(text, str):
+            raise ValueError("'text' must be a string")
+        sentences = split(text, language)
+        offsets = offsets_of(text, sentences)
+        sentences = [replace(each, id=str(number)) for number, each in enumerate(sentences, 1)]
+    else:
+        sentences = _sentences(given["sentences"])
+    if len(sentences) > limits.sentences:
+        raise TooLarge(
+            f"{len(sentences):,} sentences, and a request may have {limits.sentences:,}: send fewer"
+        )
+    for number, sentence in enumerate(sentences, 1):
+        if len(sentence) > limits.words:
+            what = f"sentence {number} has {len(sentence):,} words, and may have {limits.words:,}"
+            raise TooLarge(f"{what}: split it")
+    return Asked(sentences, text, offsets, k)
+
+
+def _sentences(given: Any) -> list[Sentence]:
+    """Sentences given as lists of words, or as objects of our own format."""
+    if not isinstance(given, list):
+        raise ValueError("'sentences' must be a list of sentences, each a list of words or an object")
+    sentences: list[Any] = []
+    for number, each in enumerate(given, 1):
+        try:
+            sentences.append(from_json(each) if isinstance(each, dict) else each)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"sentence {number}: {error}") from error
+    checked = checked_sentences(sentences)
+    if empty := next((number for number, each in enumerate(checked, 1) if not len(each)), None):
+        raise ValueError(f"sentence {empty} has no words: leave it out")
+    return checked
+
+
+def answer(asked: Asked, found: Sequence[Probable]) -> bytes:
+    """The body of an answer."""
+    sentences = tuple(sentence for sentence, _ in found)
+    items = None if asked.k is None else tuple(items for _, items in found)
+    offsets = asked.offsets or ((),) * len(found)
+    record = AnnotatedText(asked.text or "", sentences, tuple(offsets), items).to_json()
+    if asked.text is None:
+        record = {"sentences": [_without(each, "offsets") for each in record["sentences"]]}
+    return json.dumps(record, ensure_ascii=False).encode()
+
+
+def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != key}

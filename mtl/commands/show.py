@@ -1,0 +1,199 @@
+"""`mtl show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mtl.commands.choices import Accelerator, Split
+from mtl.errors import InputError, as_input_error
+
+if TYPE_CHECKING:
+    from mtl.analysis.probing.show import Examples, Known
+    from mtl.probes.shown_attention import ShownAttention
+
+_FORMATS = (".png", ".svg", ".pdf")
+_WIDE = 10_000
+"""Columns of a terminal that holds a matrix of any sentence."""
+_RELATIONS = 5
+"""Relations of a head that are printed."""
+
+
+def show(
+    target: str,
+    head: str,
+    *,
+    sentence: str | None = None,
+    language: str = "en",
+    corpus: Path | None = None,
+    split: Split = "test",
+    sentences: int = 500,
+    task: str | None = None,
+    relation: str | None = None,
+    id: str | None = None,
+    examples: int = 3,
+    matrix: bool = False,
+    least: float = 0.1,
+    output: Path | None = None,
+    masks: bool = True,
+    final_special: bool = False,
+    accelerator: Accelerator = "auto",
+    revision: str | None = None,
+) -> None:
+    """Show what one attention head does, on a sentence or on examples of the relation it is known for.
+
+    Attention is from word to word, as probes measure it. Without --sentence the head is measured on a corpus:
+    its best relation beside chance, and the sentences with the arcs that it hits and misses most surely.
+
+    Args:
+        target: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two
+            by its name on the hub.
+        head: The head by its name, such as L2H0.
+        sentence: Running text to show the head on, instead of a corpus.
+        language: Language of that text, as in mtl predict.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        split: Split of the corpus.
+        sentences: How many sentences are read, spread evenly over the split.
+        task: The task whose arcs and mask are used; default: that of the best relation.
+        relation: The label of the arcs, such as nsubj; default: the one that is most above chance.
+        id: Show this sentence of the corpus, by its id, instead of examples.
+        examples: Hits and misses that are shown, of each so many.
+        matrix: Show all weights as a table instead of the most attended word.
+        least: Attention below this share has no arc in a picture.
+        output: File for a picture: .png, .svg or .pdf.
+        masks: Whether a run's head masks are applied.
+        final_special: Whether the final special token can be the most attended word.
+        accelerator: Device; auto is a GPU if there is one.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
+    """
+    from mtl.analysis.probing.show import Examples, OpenHead, examples_of, sentence_of
+    from mtl.commands.measured_run import corpus_of
+    from mtl.commands.progress import sentence_progress
+
+    _check(sentence, corpus, relation, id, output, sentences, examples, least)
+    console = Console(markup=False, emoji=False)
+    opened = OpenHead(target, head, accelerator, revision)
+    if sentence is not None:
+        parts = [Examples("", opened.on_text(sentence, language, task, masks))]
+    else:
+        known = opened.on_corpus(
+            corpus_of(corpus), split, sentences=sentences, task=task, relation=relation, masks=masks,
+            final_special=final_special, progress=sentence_progress,
+        )  # fmt: skip
+        _print_relations(known, console)
+        parts = [Examples("", [sentence_of(known, id)])] if id is not None else examples_of(known, examples)
+    for part in parts:
+        for each in part.shown:
+            _print(part, each, matrix, console)
+    if output is not None:
+        _draw([each for part in parts for each in part.shown], output, matrix, least, console)
+
+
+def _check(
+    sentence: str | None, corpus: Path | None, relation: str | None, id: str | None, output: Path | None,
+    sentences: int, examples: int, least: float,
+) -> None:  # fmt: skip
+    for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
+        if sentence is not None and value is not None:
+            raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
+    if output is not None and output.suffix.lower() not in _FORMATS:
+        raise InputError(f"{output}: use a file that ends in {', '.join(_FORMATS)}")
+    for count, name in ((sentences, "sentences"), (examples, "examples")):
+        if count < 1:
+            raise InputError(f"--{name}={count}: use at least 1")
+    if not 0 <= least <= 1:
+        raise InputError(f"--least={least}: use a number from 0 to 1")
+
+
+def _print_relations(known: Known, console: Console) -> None:
+    """Print what the head is known for, and its next best relations."""
+    from mtl.probes.tables.best_heads import per_cent
+
+    head, relation = known
+    relations = head.relations()
+    size = f"{len(head.corpus.sentences):,} sentences"
+    shown = Table(title=f"{head.head.name} on {size}: arcs that it connects, in %")
+    for title in ("task", "relation"):
+        shown.add_column(title)
+    for title in ("count", "hit", "chance", "from dependent", "from head"):
+        shown.add_column(title, justify="right")
+    for each in dict.fromkeys([relation, *relations[:_RELATIONS]]):
+        shares = map(per_cent, (each.value, each.chance, each.to_head, each.to_dependent))
+        shown.add_row(each.task, each.label + ("" if each.counted else " *"), f"{each.count:,}", *shares)
+    console.print(shown)
+    if not all(each.counted for each in (relation, *relations[:_RELATIONS])):
+        console.print("* root, or fewer than 30 items: little can be said", highlight=False, soft_wrap=True)
+    below = "" if relation.value > relation.chance else ", in which the head is not above chance"
+    console.print(f"shown: {relation.label} ({relation.task}){below}\n", highlight=False, soft_wrap=True)
+
+
+def _print(part: Examples, each: ShownAttention, matrix: bool, console: Console) -> None:
+    title = ", ".join(filter(None, (each.head, part.title, each.sentence.id)))
+    table = _matrix(each, title) if matrix else _attended(each, title)
+    table.title_justify = "left"
+    console.print(table, width=_WIDE if matrix else None, crop=False)
+
+
+def _attended(each: ShownAttention, title: str) -> Table:
+    """A row per word: what it attends to most, and its arcs of the relation."""
+    shown = Table(title=Text(title))
+    specials = [(column, name) for column, name in ((0, each.special[0]), (-1, each.special[1])) if name]
+    for name in ("word", "attends most to"):
+        shown.add_column(name)
+    for name in ("%", *(f"{name} %" for _, name in specials)):
+        shown.add_column(Text(name), justify="right")
+    if each.gold:
+        shown.add_column("arcs")
+    for query in range(0 if each.special[0] else 1, len(each.sentence) + 1):
+        most = each.most(query)
+        row = [_text(each.columns[query]), _text(each.columns[most]), _per_cent(each.weights[query, most])]
+        row += [_per_cent(each.weights[query, column]) for column, _ in specials]
+        if each.gold:
+            row.append(_text(each.said_of_gold(query - 1) if query else ""))
+        shown.add_row(*row)
+    return shown
+
+
+def _matrix(each: ShownAttention, title: str) -> Table:
+    """All weights in per cent: rows attend to columns, which have the numbers of words."""
+    shown = Table(title=Text(title), box=None, padding=(0, 1, 0, 0))
+    shown.add_column("")
+    there = [column for column, name in enumerate(each.columns) if name]
+    for column in there:
+        special = column in (0, len(each.columns) - 1)
+        shown.add_column(_text(each.columns[column]) if special else str(column), justify="right")
+    for query in (column for column in there if column < len(each.columns) - 1):
+        name = Text.assemble(f"{query} " if query else "", _text(each.columns[query]))
+        shown.add_row(name, *(_per_cent(each.weights[query, to]) for to in there))
+    return shown
+
+
+def _per_cent(weight: float) -> Text:
+    return Text(f"{100 * weight:.0f}")
+
+
+def _text(text: str) -> Text:
+    """A word for a terminal, which would obey control characters."""
+    from mtl.corpora.picture import visible
+
+    return Text(visible(text))
+
+
+def _draw(
+    shown: Sequence[ShownAttention], output: Path, matrix: bool, least: float, console: Console
+) -> None:
+    from mtl.files import whole_file
+    from mtl.probes.figures.attention import attention_figure
+    from mtl.probes.figures.style import FORMATS, render
+
+    kind = next(name for name in FORMATS if name == output.suffix.lower().removeprefix("."))
+    with as_input_error():
+        contents = render(attention_figure(shown, "matrix" if matrix else "arcs", least), kind)
+    with whole_file(output) as path:
+        path.write_bytes(contents)
+    console.print(f"wrote {output}", highlight=False, soft_wrap=True)

@@ -1,0 +1,147 @@
+"""Requests of many callers, annotated together by one thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from mtl.models.joint import Probable
+from mtl.tasks.sentence import Sentence
+
+Annotate = Callable[[Sequence[Sentence], int | None], list[Probable]]
+"""Annotates sentences, with the K most probable values or without."""
+AT_ONCE = 128
+"""Sentences annotated at once, at most: enough for well-filled batches, soon enough for who comes next."""
+
+
+class Busy(Exception):
+    """Too many sentences wait already."""
+
+
+@dataclass(eq=False)
+class _Request:
+    """Sentences of one caller, some of them annotated already."""
+
+    sentences: Sequence[Sentence]
+    k: int | None
+    answer: Future[list[Probable]] = field(default_factory=Future)
+    done: list[Probable] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return len(self.sentences) - len(self.done)
+
+    def next(self, most: int) -> Sequence[Sentence]:
+        return self.sentences[len(self.done) : len(self.done) + most]
+
+
+class Batcher:
+    """Annotates what waits in one thread, sentences of several callers in one call.
+
+    Nothing waits for a batch to be full: whatever has come while the last batch was annotated is the next
+    one. A long request gives way after each batch, so that short ones do not wait for its end. Where a batch
+    fails, its requests are annotated one by one, and only those that fail alone have the error.
+
+    Args:
+        annotate: called in the batcher's thread alone.
+        most_waiting: sentences that may wait.
+    """
+
+    def __init__(self, annotate: Annotate, most_waiting: int) -> None:
+        self._annotate, self._most_waiting = annotate, most_waiting
+        self._waiting: deque[_Request] = deque()
+        self._changed = threading.Condition()
+        self._ended = False
+        self.sentences_waiting = 0
+        """Sentences that are not annotated yet."""
+        self.annotated = 0
+        """Sentences annotated so far."""
+        self._thread = threading.Thread(target=self._work, name="annotate", daemon=True)
+        self._thread.start()
+
+    def submit(self, sentences: Sequence[Sentence], k: int | None = None) -> Future[list[Probable]]:
+        """The annotated sentences, when they are there; cancelled requests are left out.
+
+        Raises `Busy` where too many sentences wait, or the batcher has ended.
+        """
+        request = _Request(sentences, k)
+        if not sentences:
+            request.answer.set_result([])
+            return request.answer
+        with self._changed:
+            if self._ended or self.sentences_waiting + len(sentences) > self._most_waiting:
+                raise Busy
+            self.sentences_waiting += len(sentences)
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.answer
+
+    def end(self) -> None:
+        """Annotate what waits, take nothing more, and end the thread."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            before = [request.left for request, _ in batch]
+            errors = self._annotate_batch(batch)
+            over = [
+                (request, error)
+                for (request, _), error in zip(batch, errors, strict=True)
+                if error is not None or not request.left or request.answer.cancelled()
+            ]
+            with self._changed:
+                self.sentences_waiting -= sum(before)
+                for request, _ in batch:
+                    if all(request is not each for each, _ in over):
+                        self.sentences_waiting += request.left
+                        self._waiting.append(request)
+            # Whoever has an answer finds the room that it took free.
+            for request, error in over:
+                if request.answer.set_running_or_notify_cancel():
+                    if error is None:
+                        request.answer.set_result(request.done)
+                    else:
+                        request.answer.set_exception(error)
+
+    def _annotate_batch(self, batch: Sequence[tuple[_Request, int]]) -> list[Exception | None]:
+        """Annotate shares of requests together, or one by one where that fails; their errors."""
+        parts = [request.next(share) for request, share in batch]
+        try:
+            found = self._annotate([each for part in parts for each in part], batch[0][0].k)
+        except Exception as error:
+            return [error] if len(batch) == 1 else [self._annotate_batch([each])[0] for each in batch]
+        self.annotated += len(found)
+        begin = 0
+        for request, share in batch:
+            request.done += found[begin : begin + share]
+            begin += share
+        return [None] * len(batch)
+
+    def _next(self) -> list[tuple[_Request, int]]:
+        """Requests and how many of their sentences are annotated next; empty at the end."""
+        with self._changed:
+            while True:
+                for request in [each for each in self._waiting if each.answer.cancelled()]:
+                    self._waiting.remove(request)
+                    self.sentences_waiting -= request.left
+                if self._waiting or self._ended:
+                    break
+                self._changed.wait()
+            batch: list[tuple[_Request, int]] = []
+            room, passed = AT_ONCE, deque[_Request]()
+            while self._waiting and room:
+                request = self._waiting.popleft()
+                if batch and request.k != batch[0][0].k:
+                    passed.append(request)
+                    continue
+                share = min(room, request.left)
+                batch.append((request, share))
+                room -= share
+            self._waiting.extendleft(reversed(passed))
+            return batch

@@ -1,0 +1,181 @@
+"""The attention of a head on sentences: arcs over the words, or a matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
+
+from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, new_figure, styled
+from mtl.probes.shown_attention import ShownAttention
+
+View = Literal["arcs", "matrix"]
+LEAST = 0.1
+"""Attention below this share has no arc."""
+MOST_WORDS = {"arcs": 80, "matrix": 60}
+"""Words of a sentence that a picture can hold and still be read."""
+HIT, MISSED, ATTENDS = "#009E73", "#D55E00", "#0072B2"
+_LETTER, _BETWEEN = 0.062, 0.09
+"""Inches of a letter, and between words."""
+_LEVEL = 0.2
+"""Inches by which an arc rises for each doubling of the words that it spans."""
+
+
+@styled
+def attention_figure(shown: Sequence[ShownAttention], view: View = "arcs", least: float = LEAST) -> Figure:
+    """A figure with a panel per sentence, below each other; raises `ValueError` for one that is too long."""
+    sizes = [panel_size(each, view) for each in shown]
+    figure = new_figure(sum(height for _, height in sizes), max(width for width, _ in sizes))
+    panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=[height for _, height in sizes])
+    for each, axes in zip(shown, panels[:, 0], strict=True):
+        draw_attention(each, axes, view, least)
+    return figure
+
+
+def panel_size(shown: ShownAttention, view: View) -> tuple[float, float]:
+    """Width and height in inches of a sentence's panel; raises `ValueError` where it is too long."""
+    words = len(shown.sentence)
+    if words > MOST_WORDS[view]:
+        raise ValueError(
+            f"a sentence of {words:,} words does not fit a picture of {view}, which holds "
+            f"{MOST_WORDS[view]}: choose a shorter one"
+        )
+    if view == "matrix":
+        side = max(COLUMN, 0.13 * words + _LETTER * _longest(shown) + 0.6)
+        return side, side
+    _, width = _places(shown)
+    above = _rise(words + 2) + 0.35
+    below = (_rise(words) + 0.1) if shown.gold else 0.1
+    return max(width, COLUMN), above + below + 0.3
+
+
+@styled
+def draw_attention(shown: ShownAttention, axes: Axes, view: View = "arcs", least: float = LEAST) -> None:
+    """Draw a sentence on given axes."""
+    if view == "matrix":
+        _draw_matrix(shown, axes)
+    else:
+        _draw_arcs(shown, axes, least)
+    hits = sum(arc.hit for arc in shown.gold)
+    arcs = f", {shown.gold[0].label}: {hits} of {len(shown.gold)} hit" if shown.gold else ""
+    name = f", {shown.sentence.id}" if shown.sentence.id else ""
+    axes.set_title(_plain(f"{shown.head}{name}{arcs}"), loc="left")
+
+
+def _longest(shown: ShownAttention) -> int:
+    return max(map(len, shown.columns))
+
+
+def _places(shown: ShownAttention) -> tuple[Float[np.ndarray, " column"], float]:
+    """The middle of each column's text in inches, and the width of all."""
+    widths = [max(len(_plain(text)), 1) * _LETTER + _BETWEEN if text else 0.0 for text in shown.columns]
+    ends = np.cumsum(widths)
+    return ends - np.array(widths) / 2, float(ends[-1])
+
+
+def _rise(span: int) -> float:
+    """How high an arc over so many words rises, in inches."""
+    return _LEVEL * (1 + math.log2(max(span, 1)))
+
+
+def _draw_arcs(shown: ShownAttention, axes: Axes, least: float) -> None:
+    places, width = _places(shown)
+    words, top = len(shown.sentence), 0.1
+    for column, text in enumerate(shown.columns):
+        special = column in (0, words + 1)
+        axes.text(places[column], 0, _plain(text), ha="center", va="center", color=FAINT if special else INK)
+    for query in range(0 if shown.special[0] else 1, words + 1):
+        most = shown.most(query)
+        for column in np.flatnonzero(shown.weights[query] >= least).tolist():
+            if column == query:
+                continue
+            weight = float(shown.weights[query, column])
+            rise = _rise(abs(column - query))
+            top = max(top, rise)
+            strength = 0.25 + 0.75 * weight if column == most else 0.12 + 0.3 * weight
+            _arc(axes, places[query], places[column], 0.09, rise, ATTENDS, 0.3 + 1.7 * weight, strength)
+        if shown.weights[query, query] >= least:
+            axes.plot(places[query], 0.14, "o", color=ATTENDS, markersize=1 + 3 * shown.weights[query, query])
+    bottom = -0.1
+    for arc in shown.gold:
+        rise = _rise(abs(arc.start - arc.anchor))
+        bottom = min(bottom, -rise - 0.08)
+        colour, line = (HIT, "solid") if arc.hit else (MISSED, "dashed")
+        ends = places[arc.anchor + 1], places[arc.start + 1]
+        _arc(axes, *ends, -0.09, -rise, colour, 1.1, 1.0, line)
+        axes.text(
+            sum(ends) / 2, -rise - 0.02, _plain(arc.label), ha="center", va="top", color=colour, fontsize=6
+        )
+    axes.set_xlim(-0.02, max(width, COLUMN - 0.1))
+    axes.set_ylim(bottom - 0.1, top + 0.08)
+    axes.axis("off")
+
+
+def _arc(
+    axes: Axes, start: float, end: float, base: float, rise: float, colour: str, line: float, alpha: float,
+    style: str = "solid",
+) -> None:  # fmt: skip
+    """An arc with an arrow's head at its end: what is attended to, or the dependent."""
+    # A cubic curve reaches three quarters of the way to its control points.
+    control = base + (rise - base) * 4 / 3
+    bend = 0.15 * (end - start)
+    points = [(start, base), (start + bend, control), (end - bend, control), (end, base)]
+    codes = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
+    axes.add_patch(
+        PathPatch(
+            Path(points, codes), fill=False, edgecolor=colour, linewidth=line, alpha=alpha, linestyle=style,
+            capstyle="round",
+        )
+    )  # fmt: skip
+    marker = "v" if rise > base else "^"
+    axes.plot(end, base, marker, color=colour, markersize=1.2 + line, alpha=alpha, markeredgewidth=0)
+
+
+def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
+    """Rows attend to columns; a frame: both directions of a gold arc, solid for a hit."""
+    there = [number for number, text in enumerate(shown.columns) if text]
+    rows = [number for number in there if number <= len(shown.sentence)]
+    weights = shown.weights[np.ix_(rows, there)]
+    image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    texts = [_plain(text) for text in shown.columns]
+    axes.set_xticks(range(len(there)), [texts[number] for number in there], rotation=90)
+    axes.set_yticks(range(len(rows)), [texts[number] for number in rows])
+    axes.tick_params(length=0)
+    axes.spines[:].set(color=FAINT, linewidth=0.4)
+    axes.set_ylabel("attends")
+    axes.set_xlabel("to")
+    for arc in shown.gold:
+        for word in range(arc.start, arc.end):
+            for row, column in ((arc.anchor + 1, word + 1), (word + 1, arc.anchor + 1)):
+                if row in rows and column in there:
+                    axes.add_patch(
+                        Rectangle(
+                            (there.index(column) - 0.5, rows.index(row) - 0.5), 1, 1, fill=False,
+                            edgecolor=HIT if arc.hit else MISSED, linewidth=1.1,
+                            linestyle="solid" if arc.hit else "dotted",
+                        )
+                    )  # fmt: skip
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
+    bar.set_label("attention")
+    bar.outline.set_linewidth(0.5)
+
+
+def _plain(text: str) -> str:
+    """A text as it can be drawn: a box for each character that the font lacks, or that does not print."""
+    glyphs = _glyphs()
+    return "".join(letter if ord(letter) in glyphs else "□" for letter in text)
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    """The characters of the figures' font."""
+    return frozenset(get_font(findfont(FONT)).get_charmap())

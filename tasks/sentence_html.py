@@ -1,0 +1,229 @@
+"""An annotated sentence as HTML for notebooks: words, tags, entities and arcs as SVG, all other layers below.
+
+Nothing is loaded from elsewhere, and colours are those of the page, so that dark notebooks can be read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span
+from mtl.tasks.tree import Tree
+
+_LETTER, _GAP, _LINE, _STEP = 7.9, 14.0, 18.0, 22.0
+"""Width of a letter, room between words, height of a line and of a level of arcs, in pixels."""
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9")
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+)
+_STYLE = "font: 13px monospace; overflow-x: auto; white-space: nowrap; padding-bottom: 4px"
+
+
+class _Arc(NamedTuple):
+    """An arc from a head (-1: the root) to a dependent, by the places of words from 0."""
+
+    head: int
+    dependent: int
+    label: str
+
+
+def html_of(sentence: Sentence) -> str:
+    """The sentence as one element of HTML; a layer that is not annotated is left out."""
+    arcs = [] if sentence.arcs is None else _arcs(sentence.arcs)
+    parts = [_words(sentence, arcs)]
+    if sentence.tree is not None:
+        parts.append(_tree(sentence.tree))
+    if sentence.frames is not None:
+        frames = [_frame(sentence.words, frame) for frame in sentence.frames]
+        parts += frames or [_line("frames", "none")]
+    for name, value in sentence.named or ():
+        parts += _named(sentence, name, value)
+    for name, label in sentence.labels or ():
+        parts.append(_line(name, label if isinstance(label, str) else f"{label:.2f}"))
+    return f'<div style="{_STYLE}">{"".join(parts)}</div>'
+
+
+def _named(sentence: Sentence, name: str, value: Any) -> list[str]:
+    """A layer under a name of its own."""
+    words = sentence.words
+    if not value or value == Graph(()):
+        return [_line(name, "none")]
+    if isinstance(value, Arcs):
+        return [_line(name, ""), _words(Sentence(words), _arcs(value))]
+    if isinstance(value, Graph):
+        arcs = [_Arc(head - 1, dependent - 1, label) for dependent, head, label in value.arcs]
+        return [_line(name, ""), _words(Sentence(words), arcs)]
+    if isinstance(value, Tree):
+        return [_line(name, ""), _tree(value)]
+    if isinstance(value[0], Frame):
+        return [_line(name, ""), *(_frame(words, frame) for frame in value)]
+    if isinstance(value[0], Span):
+        return [_line(name, ""), _words(Sentence(words, entities=value), [])]
+    return [_line(name, ""), _words(Sentence(words, tags=value), [])]
+
+
+def _text(text: str) -> str:
+    return escape(_UNPRINTABLE.sub("\ufffd", text))
+
+
+def _width(text: str) -> float:
+    """The width of a text in a font whose letters are equally wide, or twice as wide."""
+    return _LETTER * sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def _line(name: str, value: str) -> str:
+    return f"<div><b>{_text(name)}</b> {_text(value)}</div>"
+
+
+def _svg(width: float, height: float, parts: Iterable[str], title: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{_text(title)}" '
+        f'style="display: block" width="{width:.0f}" height="{height:.0f}" '
+        'font-family="monospace" font-size="13" '
+        f'text-anchor="middle" fill="currentColor">{"".join(parts)}</svg>'
+    )
+
+
+def _label(x: float, y: float, text: str, colour: str = "", size: int = 13) -> str:
+    fill = f' fill="{colour}"' if colour else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}"{fill}>{_text(text)}</text>'
+
+
+def _places(words: Sequence[str], *below: Sequence[str] | None) -> tuple[list[float], float]:
+    """The middle of each word, wide enough for what stands below it, and the width of all."""
+    columns = list(zip(words, *(layer for layer in below if layer is not None), strict=True))
+    widths = [max(map(_width, column)) + _GAP for column in columns]
+    ends = list(accumulate(widths))
+    return [end - width / 2 for end, width in zip(ends, widths, strict=True)], ends[-1] if ends else 0.0
+
+
+def _words(sentence: Sentence, arcs: Sequence[_Arc]) -> str:
+    """Words with arcs above, tags and entities below; the sentences of a pair have a bar between them."""
+    words, labels = sentence.words, [""] * len(sentence.words)
+    for _, dependent, label in arcs:
+        labels[dependent] = max(labels[dependent], label, key=len)
+    places, width = _places(words, sentence.tags, sentence.upos, labels)
+    levels = _levels(arcs)
+    top = _STEP * (max(levels, default=0) + bool(arcs)) + _LINE
+    parts = [_drawn(arc, places, level, top) for arc, level in zip(arcs, levels, strict=True)]
+    parts += [_label(x, top, word) for x, word in zip(places, words, strict=True)]
+    if sentence.second is not None and 0 < sentence.second < len(words):
+        x = (places[sentence.second - 1] + places[sentence.second]) / 2
+        parts.append(f'<path d="M{x:.1f} 2V{top + 4:.1f}" stroke="currentColor"/>')
+    bottom = top
+    for layer in (sentence.upos, sentence.tags):
+        if layer is not None:
+            bottom += _LINE
+            parts += [_label(x, bottom, tag, "#808080", 11) for x, tag in zip(places, layer, strict=True)]
+    marks, bottom = _entities(sentence, places, bottom)
+    return _svg(width, bottom + 8, [*parts, *marks], " ".join(words))
+
+
+def _arcs(arcs: Arcs) -> list[_Arc]:
+    return [
+        _Arc(head - 1, dependent, label)
+        for dependent, (head, label) in enumerate(zip(arcs.heads, arcs.relations, strict=True))
+    ]
+
+
+def _levels(arcs: Sequence[_Arc]) -> list[int]:
+    """How high each arc rises: above all shorter ones that it spans; 0 for the root's."""
+    levels = [0] * len(arcs)
+    highest = [0] * (max((max(arc.head, arc.dependent) for arc in arcs), default=0) + 1)
+    for number in sorted(
+        range(len(arcs)), key=lambda number: abs(arcs[number].head - arcs[number].dependent)
+    ):
+        head, dependent, _ = arcs[number]
+        if head >= 0 and head != dependent:
+            start, end = sorted((head, dependent))
+            levels[number] = 1 + max(highest[start:end])
+            highest[start:end] = [levels[number]] * (end - start)
+    return levels
+
+
+def _drawn(arc: _Arc, places: Sequence[float], level: int, top: float) -> str:
+    """An arc with its label and the arrow at its dependent; that of the root comes from above."""
+    end, base = places[arc.dependent], top - 14
+    arrow = f'<path d="M{end - 3:.1f} {base - 5:.1f}L{end + 3:.1f} {base - 5:.1f}L{end:.1f} {base:.1f}Z"/>'
+    if level == 0:
+        path = f"M{end:.1f} {base - 14:.1f}V{base:.1f}"
+        text = _label(end, base - 16, arc.label, "", 10)
+    else:
+        start = places[arc.head] + (4 if arc.head < arc.dependent else -4)
+        high = base - _STEP * level
+        path = f"M{start:.1f} {base:.1f}C{start:.1f} {high:.1f} {end:.1f} {high:.1f} {end:.1f} {base:.1f}"
+        text = _label((start + end) / 2, base - _STEP * level * 0.75 - 2, arc.label, "", 10)
+    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-opacity="0.6"/>{arrow}{text}'
+
+
+def _entities(sentence: Sentence, places: Sequence[float], bottom: float) -> tuple[list[str], float]:
+    """A line below the words of each entity, with its type; those that overlap are on several levels."""
+    parts: list[str] = []
+    ends: list[int] = []
+    if sentence.entities is not None and not sentence.entities:
+        return [_label(40.0, bottom + _LINE, "no entity", "#808080", 11)], bottom + _LINE
+    for start, end, label in sorted(sentence.entities or (), key=lambda span: (span.start, -span.end)):
+        level = next((number for number, used in enumerate(ends) if used <= start), len(ends))
+        ends[level : level + 1] = [end]
+        y, colour = bottom + 6 + 20 * level, _COLOURS[sum(map(ord, label)) % len(_COLOURS)]
+        left, right = (
+            places[place] + side * _width(sentence.words[place]) / 2
+            for place, side in ((start, -1), (end - 1, 1))
+        )
+        parts.append(f'<path d="M{left:.1f} {y:.1f}H{right:.1f}" stroke="{colour}" stroke-width="3"/>')
+        parts.append(_label((left + right) / 2, y + 12, label, colour, 11))
+    return parts, bottom + 20 * len(ends)
+
+
+class _Node(NamedTuple):
+    """Where a node is drawn."""
+
+    x: float
+    height: int
+
+
+def _tree(tree: Tree) -> str:
+    """Constituents as a tree, the words in a line at its foot."""
+    leaves = list(tree.leaves())
+    places, width = _places([str(leaf.children) for leaf in leaves], [leaf.label for leaf in leaves])
+    foot = _STEP * tree.height()
+    rest = iter(places)
+    parts: list[str] = []
+
+    def y_of(height: int) -> float:
+        return foot - _STEP * (height - 1)
+
+    def drawn(node: Tree, children: list[_Node]) -> _Node:
+        if isinstance(node.children, str):
+            x = next(rest)
+            parts.append(_label(x, foot, node.children))
+            parts.append(_label(x, y_of(2), node.label, "#808080", 11))
+            return _Node(x, 2)
+        height = 1 + max(child.height for child in children)
+        here = _Node((children[0].x + children[-1].x) / 2, height)
+        parts.append(_label(here.x, y_of(height), node.label or "()", _COLOURS[0], 11))
+        parts.extend(
+            f'<path d="M{here.x:.1f} {y_of(height) + 3:.1f}L{child.x:.1f} {y_of(child.height) - 11:.1f}" '
+            'stroke="currentColor" stroke-opacity="0.5"/>'
+            for child in children
+        )
+        return here
+
+    tree.fold(drawn)
+    return f"<div>{_svg(width, foot + 6, parts, 'constituents')}</div>"
+
+
+def _frame(words: Sequence[str], frame: Frame) -> str:
+    """A predicate with its sense, and its arguments in order."""
+    arguments = "".join(
+        f' <span style="border-bottom: 2px solid {_COLOURS[sum(map(ord, label)) % len(_COLOURS)]}">'
+        f"<small>{_text(label)}</small> {_text(' '.join(words[start:end]))}</span>"
+        for start, end, label in sorted(frame.arguments)
+    )
+    sense = "" if frame.sense is None else f" <small>{_text(frame.sense)}</small>"
+    return f"<div><b>{_text(words[frame.predicate])}</b>{sense}{arguments}</div>"

@@ -1,0 +1,292 @@
+"""`mtl serve`: what it answers, what it refuses and how, and how it bears load."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import socket
+import statistics
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from aiohttp import ClientSession, TCPConnector
+from aiohttp.test_utils import TestClient, TestServer
+
+from mtl.commands.main import main
+from mtl.commands.service import application
+from mtl.commands.service_bodies import Limits
+from mtl.corpora.formats.jsonl import from_json, read_jsonl
+from mtl.heads.gates import HeadGates
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+from mtl.tasks.catalogue import TASKS
+from tests.mtl.analysis import worth
+from tests.mtl.commands.load import annotated_in_batches, closed_loop, open_loop, serving
+
+LIMITS = Limits(bytes=50_000, sentences=20, words=30, waiting=2000, seconds=30)
+
+
+@pytest.fixture(scope="module")
+def model(toy: Path) -> JointModel:
+    return worth.joint_model(toy, ("pos", "dep"), masks=("pos", "dep"), dtype=torch.float32)
+
+
+def served(
+    model: JointModel, use: Callable[[TestClient[Any, Any]], Awaitable[Any]], limits: Limits = LIMITS
+) -> Any:
+    """What a client sees of the service of a model."""
+
+    async def session() -> Any:
+        async with TestClient(TestServer(application(model, "en", limits))) as client:
+            return await use(client)
+
+    return asyncio.run(session())
+
+
+async def posted(client: TestClient[Any, Any], body: Any, **options: Any) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with client.post("/annotate", data=data, **options) as answer:
+        assert answer.content_type == "application/json"
+        return answer.status, await answer.json()
+
+
+def test_text_words_and_probabilities(model: JointModel) -> None:
+    text, words = "We ate 🍝 in Paris.  It rained.", [["We", "ate"], ["It", "rained", "."]]
+
+    async def use(client: TestClient[Any, Any]) -> None:
+        status, record = await posted(client, {"text": text, "probabilities": 2})
+        expected = model.annotate_text(text, probabilities=2).to_json()
+        assert (status, record) == (200, json.loads(json.dumps(expected)))
+        offsets = record["sentences"][0]["offsets"]
+        assert [text[start:end] for start, end in offsets] == ["We", "ate", "🍝", "in", "Paris", "."]
+        status, record = await posted(client, {"sentences": words})
+        assert [from_json(each) for each in record["sentences"]] == model.annotate(words)
+        assert "offsets" not in record["sentences"][0]
+        whole = {"id": "x", "words": ["We"], "tags": ["PRP"]}
+        status, record = await posted(client, {"sentences": [whole, ["It"]], "probabilities": None})
+        assert (status, record["sentences"][0]["id"]) == (200, "x")
+        assert await posted(client, {"text": " "}) == (200, {"text": " ", "sentences": []})
+        assert await posted(client, {"sentences": []}) == (200, {"sentences": []})
+        packed = gzip.compress(json.dumps({"sentences": words}).encode())
+        status, record = await posted(client, packed, headers={"Content-Encoding": "gzip"})
+        assert (status, len(record["sentences"])) == (200, 2)
+        async with client.get("/health") as answer:
+            health = await answer.json()
+        assert (health["status"], health["tasks"], health["waiting"]) == ("ok", ["pos", "dep"], 0)
+        assert health["annotated"] == 8
+
+    served(model, use)
+
+
+BAD: list[tuple[Any, int, str]] = [
+    (b"", 400, "the body is no JSON"),
+    (b"{", 400, "the body is no JSON"),
+    (b"\xff\xfe", 400, "the body is no JSON"),
+    (b"[" * 20_000, 400, "the body is no JSON"),
+    (b'{"text": ' + b"9" * 5000 + b"}", 400, "the body is no JSON"),
+    ([], 400, "send an object"),
+    ({}, 400, "send an object with either"),
+    ({"text": "a", "sentences": []}, 400, "send an object with either"),
+    ({"text": "a", "k": 1}, 400, "unknown key 'k'"),
+    ({"text": 3}, 400, "'text' must be a string"),
+    ({"text": "a \ud800"}, 400, "half of a surrogate pair"),
+    ({"text": "a", "probabilities": 0}, 400, "'probabilities' must be"),
+    ({"text": "a", "probabilities": True}, 400, "'probabilities' must be"),
+    ({"sentences": "We ate"}, 400, "'sentences' must be a list"),
+    ({"sentences": ["We ate"]}, 400, "sentence 1 is 'We ate', and no list of words"),
+    ({"sentences": [["We", 3]]}, 400, "sentence 1: word 2 is 3, and no string"),
+    ({"sentences": [["We"], []]}, 400, "sentence 2 has no words"),
+    ({"sentences": [["We", "a\nb"]]}, 400, "holds a control character"),
+    ({"sentences": [{"words": ["We"], "x": 1}]}, 400, "sentence 1: unknown key 'x'"),
+    ({"sentences": [["We"]] * 21}, 413, "21 sentences, and a request may have 20"),
+    ({"sentences": [["We"] * 31]}, 413, "sentence 1 has 31 words, and may have 30"),
+    (b"x" * 50_001, 413, "50000"),
+    (b'{"text": "' + b"a " * 24_000 + b'"}', 413, "words, and may have 30"),
+]
+
+
+def test_wrong_bodies_have_clear_codes_and_harm_nobody(model: JointModel) -> None:
+    async def use(client: TestClient[Any, Any]) -> None:
+        for body, code, message in BAD:
+            status, record = await posted(client, body)
+            assert (status, record.keys()) == (code, {"error"}), body[:50] if body else body
+            assert message in record["error"]
+            assert "\n" not in record["error"]
+        for method, path, code in (("GET", "/annotate", 405), ("PUT", "/annotate", 405), ("POST", "/x", 404)):
+            async with client.request(method, path) as answer:
+                assert answer.status == code
+                assert "use POST /annotate or GET /health" in (await answer.json())["error"]
+        bomb = gzip.compress(b" " * 5_000_000)
+        status, _ = await posted(client, bomb, headers={"Content-Encoding": "gzip"})
+        assert status == 413
+        assert (await posted(client, {"text": "We ate."}))[0] == 200
+
+    served(model, use)
+
+
+def test_a_defect_is_one_line_and_the_service_goes_on(model: JointModel, monkeypatch, caplog) -> None:
+    annotate = JointModel.annotate
+
+    def failing(self: JointModel, sentences: Any, *rest: Any, **options: Any) -> Any:
+        if any("bad" in sentence.words for sentence in sentences):
+            raise RuntimeError("secrets")
+        return annotate(self, sentences, *rest, **options)
+
+    monkeypatch.setattr(JointModel, "annotate", failing)
+
+    async def use(client: TestClient[Any, Any]) -> None:
+        asked = [posted(client, {"sentences": [[word]]}) for word in ("a", "bad", "c")]
+        found = await asyncio.gather(*asked)
+        assert [status for status, _ in found] == [200, 500, 200]
+        assert found[1][1] == {"error": "a defect of the service (RuntimeError)"}
+
+    served(model, use)
+    assert "secrets" in caplog.text
+
+
+def test_slow_clients_are_sent_away_and_hinder_nobody(model: JointModel) -> None:
+    async def use(client: TestClient[Any, Any]) -> None:
+        host, port = client.host, client.port
+        slow = [await asyncio.open_connection(host, port) for _ in range(30)]
+        for number, (_, writer) in enumerate(slow):
+            head = b"POST /annotate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n"
+            writer.write(head + (b"\r\n{" if number % 2 else b""))
+            await writer.drain()
+        assert (await posted(client, {"text": "We ate."}))[0] == 200
+        for reader, _ in slow[1::2]:
+            assert b"408 " in await asyncio.wait_for(reader.readline(), 20)
+        assert (await posted(client, {"text": "We ate."}))[0] == 200
+        for _, writer in slow:
+            writer.close()
+
+    served(model, use, replace(LIMITS, seconds=0.5))
+
+
+def test_those_who_leave_and_those_who_are_too_many(model: JointModel) -> None:
+    few = Limits(bytes=50_000, sentences=20, words=30, waiting=20, seconds=5)
+
+    async def use(client: TestClient[Any, Any]) -> None:
+        body = json.dumps({"sentences": [["We", "ate"]] * 15}).encode()
+        left = [asyncio.create_task(posted(client, body)) for _ in range(4)]
+        await asyncio.sleep(0)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        found = await asyncio.gather(*(posted(client, body) for _ in range(40)))
+        codes = {status for status, _ in found}
+        assert codes == {200, 503}
+        assert {record["error"] for status, record in found if status == 503} == {
+            "more than 20 sentences would wait: try again soon"
+        }
+        assert (await posted(client, body))[0] == 200
+        async with client.get("/health") as answer:
+            assert (await answer.json())["waiting"] == 0
+
+    served(model, use, few)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--port=70000"], "--port=70000: use a number from 0 to 65535"),
+        (["--max_bytes=0"], "--max_bytes=0: use at least 1"),
+        (["--threads=0"], "--threads=0: use at least 1"),
+        (["--timeout=0"], "--timeout=0: use seconds above 0"),
+        (["--language=xy"], "language=xy: no such language"),
+        ([], "nowhere"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(words, message, capsys) -> None:
+    assert main(["serve", "nowhere", *words]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_without_the_extra(monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert main(["serve", "nowhere"]) == 2
+    expected = "mtl: mtl serve needs aiohttp, which is not installed: pip install 'mtl-heads[serve]'\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.fixture(scope="module")
+def minilm(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tasks on MiniLM with a mask, untrained: as slow as trained."""
+    torch.manual_seed(0)
+    encoder = Encoder.from_pretrained("minilm")
+    tasks = {name: TASKS[name]() for name in ("pos", "ner", "dep")}
+    sentences = read_jsonl(toy / "train.jsonl")
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    gates = HeadGates(encoder.layers, encoder.heads, masks=("",), init_std=2.0)
+    folder = tmp_path_factory.mktemp("minilm")
+    JointModel(encoder, tasks, labels, gates).eval().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_thousand_at_once_each_have_an_answer(minilm: Path) -> None:
+    model = JointModel.from_pretrained(minilm)
+    texts = [f"Number {number} saw {number % 7} cats in Paris." for number in range(1000)]
+    expected = [model.annotate_text(text).sentences[0] for text in texts[:50]]
+
+    async def use(address: str) -> None:
+        async with ClientSession(connector=TCPConnector(limit=0)) as session:
+
+            async def one(text: str) -> Any:
+                async with session.post(f"{address}/annotate", json={"text": text}) as answer:
+                    assert answer.status == 200
+                    return await answer.json()
+
+            found = await asyncio.gather(*map(one, texts))
+        for text, record in zip(texts, found, strict=True):
+            assert record["text"] == text
+        assert [from_json(_plain(record)) for record in found[:50]] == expected
+
+    with serving(minilm) as service:
+        asyncio.run(use(service.address))
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    [sentence] = record["sentences"]
+    return {key: value for key, value in sentence.items() if key != "offsets"}
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_is_one_line(minilm: Path, capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(minilm), f"--port={port}"]) == 2
+    errors = capsys.readouterr().err
+    assert f"--host=127.0.0.1 --port={port}: " in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the load needs a core beside the service's")
+def test_throughput_and_latency_under_load(minilm: Path, toy: Path) -> None:
+    """Throughput in processor time, which other programs do not change; they only lengthen the best tail."""
+    sentences = [list(sentence.words) for sentence in read_jsonl(toy / "train.jsonl")] * 8
+    core, *others = sorted(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, others)
+    try:
+        alone = annotated_in_batches(minilm, sentences, core)
+        with serving(minilm, core=core) as service:
+            asyncio.run(closed_loop(service, sentences[:100], 8))
+            reached = asyncio.run(closed_loop(service, sentences, 256))
+            tails = []
+            for _ in range(3):
+                took = asyncio.run(open_loop(service, sentences[:250], alone.wall / 2))
+                tails.append(took[int(0.95 * len(took))] / statistics.median(took))
+    finally:
+        os.sched_setaffinity(0, before)
+    assert reached.processor >= 0.8 * alone.processor
+    assert min(tails) < 3

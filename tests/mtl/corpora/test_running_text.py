@@ -1,0 +1,56 @@
+"""Words of running text have exact places in it, in every language, whatever the text holds."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mtl.corpora.running_text import offsets_of, split
+from mtl.tasks.sentence import Sentence
+
+HOSTILE = st.one_of(
+    st.text(max_size=60),
+    st.text("aB1 .,!?-/'\"`:;()[]<>$%@&*=_’“”\n\t\r\0\x1b\u00a0\u200b\u2028\ufeffé😀", max_size=50),
+    st.lists(
+        st.sampled_from(
+            ["can't", "U.S.", "e-mail", "http://a.b", "x@y.z", "''", "``", "...", "We", " ", "\r\n", "A" * 90,
+             "👩‍👩‍👧", "e\u0301", "我们吃饭。", "<b>", "\x85", "\u3000"]
+        )
+    ).map("".join),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("language", ["en", "de", "zh", "xx"])
+@given(text=HOSTILE)
+@example(text="")
+@example(text=" \n\t")
+@example(text="aa a\0aa\u2028aaa")
+def test_offsets_are_exact_and_leave_out_white_space_only(language: str, text: str) -> None:
+    if language != "en":
+        pytest.importorskip("spacy")
+    sentences = split(text, language)
+    offsets = offsets_of(text, sentences)
+    here = 0
+    for sentence, places in zip(sentences, offsets, strict=True):
+        assert tuple(text[start:end] for start, end in places) == sentence.words
+        for start, end in places:
+            assert all(letter.isspace() or ord(letter) < 0xA0 for letter in text[here:start])
+            here = end
+    assert not any(letter.isalnum() for letter in text[here:])
+
+
+def test_words_that_are_not_the_texts_have_no_place() -> None:
+    for words in (("We", "left"), ("ate",), ("We", "We")):
+        with pytest.raises(ValueError, match="the text has no word"):
+            offsets_of("We ate.", [Sentence(words)])
+
+
+def test_a_long_text_takes_no_quadratic_time() -> None:
+    text = "We ate in Paris. " * 20_000
+    sentences = [Sentence(("We", "ate", "in", "Paris", "."))] * 20_000
+    start = time.process_time()
+    assert offsets_of(text, sentences)[-1][-1] == (len(text) - 2, len(text) - 1)
+    assert time.process_time() - start < 5

@@ -1,0 +1,151 @@
+"""Requests of many callers in one batch: each has its own answer, long ones give way, errors stay apart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mtl.models.batcher import AT_ONCE, Batcher, Busy
+from mtl.models.joint import Probable
+from mtl.tasks.sentence import Sentence
+
+
+class Annotator:
+    """Annotates by writing words as tags, while the gate is open; remembers its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int | None]] = []
+        self.entered, self.gate = threading.Semaphore(0), threading.Event()
+        self.gate.set()
+
+    def __call__(self, sentences: Sequence[Sentence], k: int | None) -> list[Probable]:
+        self.entered.release()
+        assert self.gate.wait(20)
+        self.batches.append((len(sentences), k))
+        if any(sentence.words[0] == "bad" for sentence in sentences):
+            raise RuntimeError("a bad sentence")
+        return [Probable(Sentence(sentence.words, tags=sentence.words), {}) for sentence in sentences]
+
+
+@pytest.fixture
+def annotator() -> Annotator:
+    return Annotator()
+
+
+@pytest.fixture
+def batcher(annotator: Annotator) -> Iterator[Batcher]:
+    made = Batcher(annotator, 2000)
+    yield made
+    annotator.gate.set()
+    made.end()
+    assert made.sentences_waiting == 0
+
+
+def request(*words: str) -> list[Sentence]:
+    return [Sentence((word,)) for word in words]
+
+
+def tags(found: list[Probable]) -> list[str]:
+    return [sentence.tags[0] for sentence, _ in found]
+
+
+def hold(annotator: Annotator, batcher: Batcher) -> None:
+    """Have the batcher at work on a sentence until the gate opens."""
+    annotator.gate.clear()
+    batcher.submit(request("first"))
+    assert annotator.entered.acquire(timeout=20)
+
+
+def test_everyone_has_the_own_answer_out_of_one_batch(annotator: Annotator, batcher: Batcher) -> None:
+    hold(annotator, batcher)
+    answers = [batcher.submit(request(f"a{number}", f"b{number}")) for number in range(20)]
+    assert batcher.sentences_waiting == 41
+    annotator.gate.set()
+    assert [tags(answer.result(20)) for answer in answers] == [[f"a{n}", f"b{n}"] for n in range(20)]
+    assert annotator.batches == [(1, None), (40, None)]
+    assert batcher.annotated == 41
+
+
+def test_a_long_request_gives_way(annotator: Annotator, batcher: Batcher) -> None:
+    hold(annotator, batcher)
+    long = batcher.submit(request(*map(str, range(1000))))
+    short = batcher.submit(request("short"))
+    order: list[str] = []
+    long.add_done_callback(lambda _: order.append("long"))
+    short.add_done_callback(lambda _: order.append("short"))
+    annotator.gate.set()
+    assert tags(long.result(20)) == [*map(str, range(1000))]
+    assert tags(short.result(20)) == ["short"]
+    assert order == ["short", "long"]
+    assert max(size for size, _ in annotator.batches) == AT_ONCE
+
+
+def test_an_error_is_that_of_its_request_alone(annotator: Annotator, batcher: Batcher) -> None:
+    hold(annotator, batcher)
+    answers = [batcher.submit(request(word)) for word in ("x", "bad", "y")]
+    annotator.gate.set()
+    assert tags(answers[0].result(20)) == ["x"]
+    with pytest.raises(RuntimeError, match="a bad sentence"):
+        answers[1].result(20)
+    assert tags(answers[2].result(20)) == ["y"]
+
+
+def test_requests_with_and_without_probabilities_are_apart(annotator: Annotator, batcher: Batcher) -> None:
+    hold(annotator, batcher)
+    ks = [None, 2, None, 2, 3]
+    answers = [batcher.submit(request(str(number)), k) for number, k in enumerate(ks)]
+    annotator.gate.set()
+    assert [tags(answer.result(20)) for answer in answers] == [[str(number)] for number in range(5)]
+    assert sorted(annotator.batches[1:], key=str) == [(1, 3), (2, 2), (2, None)]
+
+
+def test_cancelled_requests_are_left_out(annotator: Annotator, batcher: Batcher) -> None:
+    hold(annotator, batcher)
+    gone, kept = batcher.submit(request(*"abc")), batcher.submit(request("d"))
+    assert gone.cancel()
+    annotator.gate.set()
+    assert tags(kept.result(20)) == ["d"]
+    assert annotator.batches == [(1, None), (1, None)]
+    hold(annotator, batcher)
+    at_work = batcher.submit(request(*map(str, range(300))))
+    annotator.gate.set()
+    at_work.cancel()
+    assert tags(batcher.submit(request("e")).result(20)) == ["e"]
+
+
+def test_too_many_are_refused_and_an_empty_request_is_answered(
+    annotator: Annotator, batcher: Batcher
+) -> None:
+    assert batcher.submit([]).result(1) == []
+    hold(annotator, batcher)
+    batcher.submit(request(*["x"] * 1999))
+    with pytest.raises(Busy):
+        batcher.submit(request("y"))
+    annotator.gate.set()
+
+
+def test_what_waits_is_annotated_at_the_end_and_nothing_more(annotator: Annotator) -> None:
+    batcher = Batcher(annotator, 10)
+    hold(annotator, batcher)
+    last = batcher.submit(request("last"))
+    ending = threading.Thread(target=batcher.end)
+    ending.start()
+    annotator.gate.set()
+    ending.join(20)
+    assert tags(last.result(0)) == ["last"]
+    with pytest.raises(Busy):
+        batcher.submit(request("late"))
+
+
+def test_many_threads_at_once(annotator: Annotator, batcher: Batcher) -> None:
+    def ask(number: int) -> list[str]:
+        return tags(
+            batcher.submit(request(*(f"{number}-{place}" for place in range(number % 5 + 1)))).result(20)
+        )
+
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(ask, range(300)))
+    assert found == [[f"{number}-{place}" for place in range(number % 5 + 1)] for number in range(300)]
