@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mtl.tasks.halves import Half, half_of
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class Task(ABC):
     """What it predicts of a sentence, as `annotation_of` calls it."""
     standard: ClassVar[str | None] = None
     """Of tasks with names of a user's own: the layer in which files of most formats have what they learn."""
+    half: ClassVar[Half | None] = None
+    """Of tasks with names of a user's own: the half of the training sentences that it learns from."""
+    drawn: ClassVar[bool] = False
+    """Whether its labels are a random draw, whose seed is its setting `draw`: no head is probed for them."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -83,6 +88,10 @@ class Task(ABC):
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
         return sentence.layer(self.layer) is not None
+
+    def learns_from(self, sentence: Sentence, number: int) -> bool:
+        """Whether it learns from an annotated training sentence, given with its number in the corpus."""
+        return self.half in (None, half_of(sentence, number))
 
     def fits(self, sentence: Sentence) -> bool:
         """Whether the task is for such input: one sentence, or a pair."""

@@ -27,6 +27,7 @@ from mtl.config.keys import (
     remembered,
     without_null,
 )
+from mtl.config.presets import completed
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import dump, read_located, value_of
@@ -184,6 +185,11 @@ def _made(kind: type[T], values: Mapping[str, Any], places: Mapping[str, str]) -
     """An object of a dataclass; a message starts with the place of its key, or of the group that it is in."""
     from pydantic import ValidationError
 
+    for prefix in _sections(kind):
+        section = values.get(prefix[:-1]) if prefix else values
+        if isinstance(section, Mapping):
+            values = {**values, prefix[:-1]: completed(section)} if prefix else completed(section)
+    values = getattr(kind, "renamed", dict)(values)
     try:
         return cast(T, _validator(kind).validate_python(values))
     except ValidationError as error:

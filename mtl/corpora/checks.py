@@ -61,7 +61,7 @@ def notes_on(look: Look) -> list[str]:
     """A line for each thing that may be meant, with its number; raises `InputError` for what cannot be."""
     refuse(look)
     lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
-    return list(dict.fromkeys(lines))  # variants of a task have the same
+    return list(dict.fromkeys(lines))  # halves of a task have the same
 
 
 def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mtl.config.instances import kind_of
+from mtl.config.presets import tasks_saved
 from mtl.errors import InputError
 from mtl.files import checksum, write_json, write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, require_weights, shown, whole_number
@@ -427,7 +427,8 @@ class JointModel(nn.Module):
         named = {name: task for name, task in self.tasks.items() if task.standard}
         if named:
             description["instances"] = {
-                name: {"kind": task.kind, "layer": task.layer} for name, task in named.items()
+                name: {"kind": task.kind, "layer": task.layer, "half": task.half}
+                for name, task in named.items()
             }
         if self.owners is not None:
             description["owners"] = owners_as_rows(self.owners)
@@ -481,10 +482,7 @@ class JointModel(nn.Module):
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())
             names = json.loads((folder / "labels.json").read_text())
-            instances = description.get("instances")
-            tasks = {
-                name: kind_of(name, instances)(**fields) for name, fields in description["tasks"].items()
-            }
+            tasks = tasks_saved(description)
             labels = {name: Labels(names[name]) for name in tasks}
             gates = None if description["gates"] is None else gates_from(description["gates"])
             owners = owners_from_rows(description["owners"]) if "owners" in description else None
