@@ -183,7 +183,7 @@ BEFORE = {
 def test_short_names_and_instances_are_trained_to_the_weights_of_before(short, toy, tiny_encoder, tmp_path):
     instances = {
         "pos~a,pos~b": {"first": {"kind": "tags", "layer": "tags", "half": "a"},
-                        "second": {"kind": "tags", "layer": "tags", "half": "b"}},
+                        "other": {"kind": "tags", "layer": "tags", "half": "b"}},
         "dep,control": {"dep": {}, "random": {"kind": "drawn"}},
     }[short]  # fmt: skip
     words = [
