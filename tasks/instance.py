@@ -52,7 +52,7 @@ def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> typ
     made = {"name": name, "standard": standard, "of_kind": kind, "half": half}
     if kind.layers:
         made |= {"layer": layer, "layers": (layer, *others)}
-    reads_field = standard in ON_WORDS and kind.kind != "tags"
+    reads_field = standard in ON_WORDS and not kind.on_any_layer
 
     def reduced(task: Any) -> tuple[Callable[..., Task], tuple[Any, ...]]:
         settings = {each.name: getattr(task, each.name) for each in fields(task)}
@@ -65,7 +65,7 @@ def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> typ
 def misfit(value: Any, kind: type[Task]) -> str | None:
     """What is wrong with a layer as that of a task of a kind; `None`: it is what such a task learns."""
     found = annotation_of(value)
-    if found == kind.annotation or (value == () and kind.kind in ("spans", "frames")):
+    if found == kind.annotation or (value == () and kind.finds):
         return None
     return f"holds {found}, and a task of kind {kind.kind} learns {kind.annotation}"
 

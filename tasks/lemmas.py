@@ -25,6 +25,7 @@ class Lemmas(Task):
     annotation: ClassVar[str] = "a label per word"
     layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
     layer: ClassVar[str] = LEMMAS
+    item: ClassVar[str] = "lemma"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)

@@ -51,6 +51,16 @@ class Task(ABC):
     """What it predicts of a sentence, as `annotation_of` calls it."""
     standard: ClassVar[str | None] = None
     """Of tasks with names of a user's own: the layer in which files of most formats have what they learn."""
+    item: ClassVar[str] = ""
+    """What one of its annotations on words is called; empty for tasks on sentences."""
+    finds: ClassVar[bool] = False
+    """Whether its items are found, too, so that one label is enough to learn, and none may be right."""
+    label_column: ClassVar[str] = "label"
+    """What CoNLL-2003 calls the column with its labels."""
+    on_any_layer: ClassVar[bool] = False
+    """Whether its methods look for annotations in a layer of any name, `layer`, rather than in one field."""
+    of_features: ClassVar[bool] = False
+    """Whether it can learn one feature of bundles (the setting `feature`)."""
     half: ClassVar[Half | None] = None
     """Of tasks with names of a user's own: the half of the training sentences that it learns from."""
     drawn: ClassVar[bool] = False
@@ -104,6 +114,24 @@ class Task(ABC):
     @abstractmethod
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         """The numbers of annotations in an annotated sentence, by their name (for `mtl data stats`)."""
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        """The labels in a layer of what it predicts, one for each item that has one."""
+        return ()
+
+    def labels_in(self, sentence: Sentence) -> Iterable[str]:
+        """The labels in its layer of a sentence."""
+        value = sentence.layer(self.layer) if self.layers else None
+        return () if value is None else self.labels_of(value)
+
+    def is_labelled(self, sentence: Sentence) -> bool:
+        """Whether there is anything in its layer of an annotated sentence."""
+        return any(self.items(sentence).values())
+
+    @property
+    def no_label(self) -> str | None:
+        """The label that says in most formats that there is none, where it is not one of its labels."""
+        return None
 
     @abstractmethod
     def labels(self, sentences: Iterable[Sentence]) -> Labels:

@@ -153,9 +153,10 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
             )
         if made.layer is not None and (not made.layer or made.layer in FIELDS.difference(ON_WORDS)):
             return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
-        if made.feature is not None and (made.kind != "tags" or not _FEATURE.fullmatch(made.feature)):
+        has_features = KINDS[made.kind].of_features
+        if made.feature is not None and not (has_features and _FEATURE.fullmatch(made.feature)):
             what = f"features are learned by tasks of kind tags, not {made.kind}"
-            if made.kind == "tags":
+            if has_features:
                 what = f"'{made.feature}' is no name of a feature, such as Case"
             return KeyFault(f"{key}.feature", f"{key}.feature: {what}")
     return None

@@ -68,7 +68,7 @@ class Source:
             name = f"glue-{own.standard or own.name}"
         columns = dict(files.columns)
         if "label" in columns and own is not None and name.startswith("conll2003"):
-            columns[_ROLES.get(own.kind, "label")] = columns.pop("label")
+            columns[own.label_column] = columns.pop("label")
         return described(name, columns, files.roots, files.entities)
 
     @property
@@ -99,10 +99,6 @@ class Source:
             if value is not None and (wrong := misfit(value, kind)) is not None:
                 raise InputError(f"{sentence.place or sentence.id}: {name}: its layer {wrong}")
         return only(sentence, self.kinds)
-
-
-_ROLES = {"spans": "entity", "tags": "tag"}
-"""What CoNLL-2003 calls the column with the labels of a kind."""
 
 
 def _layer_in(kind: type[Task], files: Files) -> str | None:
