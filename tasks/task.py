@@ -15,6 +15,7 @@ from mtl.tasks.halves import Half, half_of
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:
+    from mtl.tasks.decoders.alternatives import Item
     from mtl.tasks.decoders.decoder import Decoder
     from mtl.tasks.metrics.metric import TaskMetric
 
@@ -160,6 +161,10 @@ class Task(ABC):
         """How many of the sentence's annotations the task cannot represent, so that it neither learns nor
         predicts them."""
         return 0
+
+    def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
+        """What could have been predicted for a sentence, from what the decoder says (`Decoder.alternatives`)."""
+        return items
 
     @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:

@@ -335,7 +335,8 @@ class JointModel(nn.Module):
                     index = indices[position]
                     annotated[index] = task.annotate(annotated[index], annotation)
                 for position, of_sentence in zip(rows, decoded[name].items or (), strict=False):
-                    items[indices[position]][name] = of_sentence
+                    index = indices[position]
+                    items[index][name] = task.offered(sentences[index], of_sentence, k or 0)
         return [Probable(*pair) for pair in zip(annotated, items, strict=True)]
 
     def _in_order_of_need(self) -> list[tuple[str, Task]]:
