@@ -34,7 +34,8 @@ KINDS: Mapping[str, type[Task]] = {
     kind.kind: kind for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress)
 }
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*STRUCTURED, *OF_SENTENCES, Translate)}
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, Translate)
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task that comes with the program, by name."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""

@@ -49,7 +49,7 @@ def instance(name: str, kind: type[Task], layer: str, half: Half | None = None) 
 @cache
 def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> type[Task]:
     standard, *others = kind.layers or (kind.layer,)
-    made = {"name": name, "standard": standard, "of_kind": kind, "half": half}
+    made: dict[str, Any] = {"name": name, "standard": standard, "of_kind": kind, "half": half}
     if kind.layers:
         made |= {"layer": layer, "layers": (layer, *others)}
     reads_field = standard in ON_WORDS and not kind.on_any_layer

@@ -163,7 +163,7 @@ class Task(ABC):
         return 0
 
     def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
-        """What could have been predicted for a sentence, from what the decoder says (`Decoder.alternatives`)."""
+        """What a sentence could have been annotated with, from `Decoder.alternatives`."""
         return items
 
     @abstractmethod
