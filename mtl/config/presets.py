@@ -44,7 +44,8 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
         instances[name] = {**_half(name, made, instances), **own}
         of_whole = _group(corpus, whole) or _group(files, whole)
         if of_whole:
-            files[name] = {**of_whole, "layer": of_whole.get("layer") or _odd_layer(instances[name])}
+            odd = _odd_layer(instances[name]) if whole in TASKS else None
+            files[name] = {**of_whole, "layer": of_whole.get("layer") or odd}
         if whole in weights:
             weights[name] = weights.get(name, weights[whole])
     halved = {whole_of(name) for name in tasks}.difference(tasks)

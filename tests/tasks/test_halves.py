@@ -83,6 +83,7 @@ def test_a_half_of_a_task_of_ones_own_is_of_its_kind_and_layer() -> None:
     config = configured("mtl train", TrainConfig, words)
     assert (config.instances["slots~a"].layer, config.corpus.instances["slots~a"].train) == ("slots", "t")
     assert config.task("slots~a").layer == "slots"
+    assert config.corpus.instances["slots~a"].layer is None  # that of the files, as of slots
 
 
 @pytest.mark.parametrize("name", ["cola~a", "dep~c", "~a"])
