@@ -32,6 +32,7 @@ from mtl.config.ranges import out_of_range
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import dump, read_located, value_of
 from mtl.errors import InputError, did_you_mean
+from mtl.registries import names
 
 T = TypeVar("T")
 
@@ -108,6 +109,8 @@ def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str,
     """The values in a YAML file, and by dotted key the file and line of each."""
     given, lines = read_located(path, command)
     places = {key: f"{path}: line {line}: " for key, line in lines.items()}
+    presets = tuple(f"{prefix}{name}." for prefix in _sections(kind) for name in names("presets"))
+    places |= {placed(kind, key): place for key, place in places.items() if key.startswith(presets)}
     return _listed(kind, given, places), places
 
 

@@ -172,7 +172,10 @@ def _key(name: str) -> str:
 def _check_layer(source: Source) -> None:
     """Raise `InputError` where the files of a named task are in a format that has nothing for its kind."""
     [(name, kind)] = source.kinds.items()
-    layers = _layers_of(source, alone=True)
+    try:
+        layers = _layers_of(source, alone=True)
+    except InputError as error:
+        raise InputError(f"{source.key}: {error}") from error
     layer = bundles_of(_layer_in(kind, source.files) or "")
     if kind.standard and source.files.format != "jsonl" and layer not in layers:
         raise InputError(

@@ -205,3 +205,22 @@ def test_short_names_and_instances_are_trained_to_the_weights_of_before(short, t
         sum(float(one.detach().square().sum()) for one in decoder.parameters()) for decoder in decoders
     ]
     assert [square**0.5 for square in squares] == pytest.approx(BEFORE[short], rel=1e-4)
+
+
+def test_a_wrong_setting_of_a_preset_is_named_with_its_line(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("tasks: [pos, control]\ncontrol:\n  draw: x\n")
+    with pytest.raises(InputError, match=r"a.yaml: line 3: instances.control.draw: expected a whole number"):
+        configured("mtl train", TrainConfig, [str(file)])
+
+
+def test_a_role_that_the_files_of_a_task_lack_is_named_with_the_task():
+    words = [
+        "--tasks.x.kind=tree",
+        "--tasks.x.files.format=conll2003",
+        "--tasks.x.columns.label=2",
+        "--tasks=x",
+    ]
+    config = configured("mtl train", TrainConfig, words)
+    with pytest.raises(InputError, match=r"^corpus.instances.x: .*the format conll2003 has word=COLUMN"):
+        sources(config.corpus, config.chosen())
