@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from mtl.config.instances import kind_of, setting_values, stands_for_task, whole_of
+from mtl.config.instances import Instance, kind_of, setting_values, stands_for_task, whole_of
 from mtl.registries import entry, names
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.task import Task
@@ -100,13 +100,15 @@ def _odd_layer(instance: Mapping[str, Any]) -> str | None:
 
 def tasks_saved(description: Mapping[str, Any]) -> dict[str, Task]:
     """The tasks of a saved model (model.json), perhaps of an older version."""
-    saved, instances = description["tasks"], dict(description.get("instances") or {})
-    made = {}
+    saved, instances = description["tasks"], description.get("instances") or {}
+    made: dict[str, Task] = {}
     for name, settings in saved.items():
-        if name not in TASKS and name not in instances:
-            preset = {} if name not in names("presets") else entry("presets", name)
-            instances[name] = preset or (instance_of(TASKS[whole_of(name)], settings) | {"half": name[-1]})
-        kind = kind_of(name, instances)
-        known = {field.name for field in fields(kind)}
-        made[name] = kind(**{key: value for key, value in settings.items() if key in known})
+        if name in TASKS or name in instances:
+            made[name] = kind_of(name, instances)(**settings)
+        elif name in names("presets"):
+            made[name] = kind_of(name, {name: entry("presets", name)})(**settings)
+        else:
+            TASKS[whole_of(name)](**settings)  # which refuses settings that it does not have
+            of_half = instance_of(TASKS[whole_of(name)], settings) | {"half": name[-1]}
+            made[name] = Instance(**of_half).task(name)
     return made
