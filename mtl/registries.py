@@ -14,12 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-Registry = Literal[
-    "starts", "meters", "mask_sources", "preparations", "setups", "tasks", "variants", "evidence"
-]
+Registry = Literal["starts", "meters", "mask_sources", "preparations", "setups", "presets", "evidence"]
 """What packages add: `starts` and `meters` to a training (`mtl.training.parts`), `mask_sources`,
-`preparations` and `setups` to a study (`mtl.study.extensions`), `tasks` and `variants` to the tasks
-(`mtl.tasks.variants`), `evidence` to reports (`mtl.runs.evidence`)."""
+`preparations` and `setups` to a study (`mtl.study.extensions`), `presets` to the tasks
+(`mtl.config.presets`), `evidence` to reports (`mtl.runs.evidence`)."""
 
 
 def packages() -> tuple[str, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mtl.registries import entry, names
 from mtl.tasks.classify import Classify
 from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
+from mtl.tasks.drawn import Drawn
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from mtl.tasks.graph import Graphs
 from mtl.tasks.instance import instance
@@ -30,15 +30,13 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
     Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
-_ADDED: tuple[type[Task], ...] = tuple(entry("tasks", name) for name in names("tasks"))
-"""Those of packages beside the core (`mtl.registries`)."""
-_ALL: tuple[type[Task], ...] = (*STRUCTURED, *_ADDED, *OF_SENTENCES, Translate)
 KINDS: Mapping[str, type[Task]] = {
-    kind.kind: kind for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Classify, Regress)
+    kind.kind: kind for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress)
 }
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, Translate)
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
-"""Every task by name; a task whose `layers` are empty reads the words alone."""
+"""Every task that comes with the program, by name."""
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
 

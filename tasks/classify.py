@@ -54,6 +54,9 @@ class Classify(SentenceTask):
             return ClassScores(self.layer)
         return Classes(self.layer, self.inventory, self.scores, self.score)
 
+    def labels_of(self, value: Any) -> Iterable[str]:
+        return (value,)
+
     @classmethod
     def fault(cls, value: Any) -> str | None:
         """What is wrong with a value as a label of this task, or `None`."""

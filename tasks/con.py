@@ -25,6 +25,8 @@ class Con(Task):
     name: ClassVar[str] = "con"
     layers: ClassVar[tuple[str, ...]] = ("tree", "tags")  # predicted trees take their tags from there
     layer: ClassVar[str] = "tree"
+    item: ClassVar[str] = "constituent"
+    finds: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
@@ -41,6 +43,9 @@ class Con(Task):
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"constituents": 0 if sentence.tree is None else len(constituents(sentence.tree))}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        return (label for _, _, label in constituents(value))
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         names = {NULL}

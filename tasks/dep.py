@@ -24,6 +24,8 @@ class Dep(Task):
     name: ClassVar[str] = "dep"
     layers: ClassVar[tuple[str, ...]] = ("arcs",)
     layer: ClassVar[str] = "arcs"
+    item: ClassVar[str] = "arc"
+    no_label: ClassVar[str | None] = "_"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
     scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
@@ -44,6 +46,10 @@ class Dep(Task):
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        relations: tuple[str, ...] = value.relations
+        return relations
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(

@@ -78,4 +78,4 @@ class Stsb(Regress):
     name: ClassVar[str] = "stsb"
     layers: ClassVar[tuple[str, ...]] = ("stsb",)
     sentences: ClassVar[tuple[int, ...]] = (2,)
-    scale: ClassVar[tuple[float, float]] = (0, 5)
+    scale: ClassVar[tuple[float, float] | None] = (0, 5)

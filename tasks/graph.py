@@ -22,6 +22,9 @@ class Graphs(Task):
     kind: ClassVar[str] = "graph"
     annotation: ClassVar[str] = "a graph"
     layers: ClassVar[tuple[str, ...]] = ("deps",)
+    item: ClassVar[str] = "arc"
+    finds: ClassVar[bool] = True
+    no_label: ClassVar[str | None] = "_"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
@@ -47,6 +50,9 @@ class Graphs(Task):
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         graph = sentence.layer(self.layer)
         return {"arcs": 0 if graph is None else len(graph.arcs)}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        return (arc.label for arc in value.arcs)
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         graphs = filter(None, (sentence.layer(self.layer) for sentence in sentences))

@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, ClassVar
 
+from mtl.tasks.halves import Half
 from mtl.tasks.sentence import ON_WORDS, Sentence, annotation_of
 from mtl.tasks.task import Labels, Task
 
@@ -37,15 +38,25 @@ class _OnNamedLayer(Task):
         return sentence.with_layers({self.layer: made})
 
 
+def instance(name: str, kind: type[Task], layer: str, half: Half | None = None) -> type[Task]:
+    """The class of a kind's tasks under a name, on a layer of a name; the same for the same arguments.
+
+    A kind that reads the words alone has no other layer.
+    """
+    return _class_of(name, kind, layer, half)
+
+
 @cache
-def instance(name: str, kind: type[Task], layer: str) -> type[Task]:
-    """The class of a kind's tasks under a name, on a layer of a name; the same for the same arguments."""
-    standard, *others = kind.layers
-    made = {"name": name, "layer": layer, "layers": (layer, *others), "standard": standard, "of_kind": kind}
-    reads_field = standard in ON_WORDS and kind.kind != "tags"
+def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> type[Task]:
+    standard, *others = kind.layers or (kind.layer,)
+    made: dict[str, Any] = {"name": name, "standard": standard, "of_kind": kind, "half": half}
+    if kind.layers:
+        made |= {"layer": layer, "layers": (layer, *others)}
+    reads_field = standard in ON_WORDS and not kind.on_any_layer
 
     def reduced(task: Any) -> tuple[Callable[..., Task], tuple[Any, ...]]:
-        return _made, (name, kind, layer, {each.name: getattr(task, each.name) for each in fields(task)})
+        settings = {each.name: getattr(task, each.name) for each in fields(task)}
+        return _made, (name, kind, layer, half, settings)
 
     bases = (_OnNamedLayer, kind) if reads_field else (kind,)
     return type(f"{kind.__name__}_{name}", bases, made | {"__doc__": kind.__doc__, "__reduce__": reduced})
@@ -54,10 +65,10 @@ def instance(name: str, kind: type[Task], layer: str) -> type[Task]:
 def misfit(value: Any, kind: type[Task]) -> str | None:
     """What is wrong with a layer as that of a task of a kind; `None`: it is what such a task learns."""
     found = annotation_of(value)
-    if found == kind.annotation or (value == () and kind.kind in ("spans", "frames")):
+    if found == kind.annotation or (value == () and kind.finds):
         return None
     return f"holds {found}, and a task of kind {kind.kind} learns {kind.annotation}"
 
 
-def _made(name: str, kind: type[Task], layer: str, settings: Mapping[str, Any]) -> Task:
-    return instance(name, kind, layer)(**settings)
+def _made(name: str, kind: type[Task], layer: str, half: Half | None, settings: Mapping[str, Any]) -> Task:
+    return _class_of(name, kind, layer, half)(**settings)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mtl.tasks.lemma_scripts import SAME, lemma_of, scripts_of
+from mtl.tasks.lemma_scripts import SAME, lemma_of, made, scripts_of
 from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import LEMMAS, Sentence
 from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
+    from mtl.tasks.decoders.alternatives import Item
     from mtl.tasks.decoders.decoder import Decoder
     from mtl.tasks.metrics.metric import TaskMetric
 
@@ -25,6 +26,7 @@ class Lemmas(Task):
     annotation: ClassVar[str] = "a label per word"
     layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
     layer: ClassVar[str] = LEMMAS
+    item: ClassVar[str] = "lemma"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -66,6 +68,26 @@ class Lemmas(Task):
         from mtl.tasks.metrics.lemma_accuracy import LemmaAccuracy
 
         return LemmaAccuracy(self.layer)
+
+    def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
+        """The lemmas that scripts make of the forms, with the share of these scripts' probability.
+
+        Scripts that do not apply to a form are left out; those that make the same lemma are added up.
+        """
+        from mtl.tasks.decoders.alternatives import Alternative
+
+        made_of = []
+        for word, item in zip(sentence.words, items, strict=True):
+            lemmas: dict[str, float] = {}
+            for edits, chance in item.best:
+                lemma = made(str(edits), word)
+                if lemma is not None:
+                    lemmas[lemma] = lemmas.get(lemma, 0.0) + chance
+            whole = sum(lemmas.values())
+            ranked = sorted(lemmas.items(), key=lambda lemma: -lemma[1])[:k]
+            best = tuple([Alternative(lemma, chance / whole) for lemma, chance in ranked])
+            made_of.append(item._replace(best=best))
+        return tuple(made_of)
 
     def annotate(self, sentence: Sentence, annotation: tuple[tuple[str, ...], ...]) -> Sentence:
         return sentence.with_layers({self.layer: tuple(map(lemma_of, sentence.words, annotation))})

@@ -25,6 +25,9 @@ class Ner(Task):
     name: ClassVar[str] = "ner"
     layers: ClassVar[tuple[str, ...]] = ("entities",)
     layer: ClassVar[str] = "entities"
+    item: ClassVar[str] = "entity"
+    finds: ClassVar[bool] = True
+    label_column: ClassVar[str] = "entity"
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
@@ -43,6 +46,9 @@ class Ner(Task):
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"entities": len(sentence.entities or ())}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        return (label for _, _, label in value)
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(sorted({span.label for sentence in sentences for span in sentence.entities or ()}))

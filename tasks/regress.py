@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 LARGEST = 1e15
 """The largest number accepted: float32 has room for its square, and for the sum of many such squares."""
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
 
 @dataclass(frozen=True)
 class Regress(SentenceTask):
@@ -28,7 +31,7 @@ class Regress(SentenceTask):
     layers: ClassVar[tuple[str, ...]] = ("regress",)
     score: ClassVar[str] = "pearson"
     scores: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
-    scale: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)
+    scale: ClassVar[tuple[float, float] | None] = (-LARGEST, LARGEST)
     """The lowest and the highest number that gold has; a model's own may lie outside."""
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
@@ -58,9 +61,20 @@ class Regress(SentenceTask):
         return Correlation(self.layer)
 
     @classmethod
+    def value_of(cls, text: str) -> str | float:
+        """The number that a text is; a text that is none as it is."""
+        number = number_of(text)
+        return text if number is None else number
+
+    @classmethod
     def fault(cls, value: Any) -> str | None:
         """What is wrong with a value as a label of this task, or `None`."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= LARGEST:  # NaN is not, either
             return f"{value!r} is no number from {-LARGEST:g} to {LARGEST:g}"
         return None
+
+
+def number_of(text: str) -> float | None:
+    """The number that a text is, in ASCII digits; `None` also for what only Python reads (`1_0`, `nan`)."""
+    return float(text) if _NUMBER.fullmatch(text) else None

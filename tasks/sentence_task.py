@@ -36,6 +36,14 @@ class SentenceTask(Task):
     def annotate(self, sentence: Sentence, annotation: str | float) -> Sentence:
         return sentence.with_layers({self.layer: annotation})
 
+    scale: ClassVar[tuple[float, float] | None] = None
+    """The numbers that its labels are in files of GLUE; `None`: they are no numbers."""
+
+    @classmethod
+    def value_of(cls, text: str) -> str | float:
+        """The value that a label in a file of text stands for, which `fault` looks at."""
+        return text
+
     @classmethod
     @abstractmethod
     def fault(cls, value: Any) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mtl.tasks.frames import FrameLabels, dropped, roles, senses
+from mtl.tasks.frames import FrameLabels, dropped, roles, senses, without_verb
 from mtl.tasks.ranges import Dropout, Range, Size
 from mtl.tasks.sentence import Frame, Sentence
 from mtl.tasks.task import Labels, Task
@@ -25,6 +25,8 @@ class Srl(Task):
     name: ClassVar[str] = "srl"
     layers: ClassVar[tuple[str, ...]] = ("frames",)
     layer: ClassVar[str] = "frames"
+    item: ClassVar[str] = "frame"
+    finds: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
@@ -45,6 +47,9 @@ class Srl(Task):
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         frames = sentence.frames or ()
         return {"frames": len(frames), "arguments": sum(len(frame.arguments) for frame in frames)}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        return (label for frame in value for _, _, label in without_verb(frame.arguments))
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         seen = list(sentences)

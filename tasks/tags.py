@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import FEATS, Sentence, bundles_of
 from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ class Tags(Task):
     kind: ClassVar[str] = "tags"
     annotation: ClassVar[str] = "a label per word"
     layers: ClassVar[tuple[str, ...]] = ("tags",)
+    item: ClassVar[str] = "tag"
+    label_column: ClassVar[str] = "tag"
+    on_any_layer: ClassVar[bool] = True
+    of_features: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -36,6 +40,19 @@ class Tags(Task):
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"tags": len(sentence)}
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        labels: tuple[str, ...] = value
+        return labels
+
+    def is_labelled(self, sentence: Sentence) -> bool:
+        """Whether it has tags that are not all `_`."""
+        return set(sentence.layer(self.layer)) != {"_"}
+
+    @property
+    def no_label(self) -> str | None:
+        """`_`; among features it is one."""
+        return None if bundles_of(self.layer) == FEATS else "_"
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(sorted({tag for sentence in sentences for tag in sentence.layer(self.layer) or ()}))

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from mtl.tasks.halves import Half, half_of
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:
+    from mtl.tasks.decoders.alternatives import Item
     from mtl.tasks.decoders.decoder import Decoder
     from mtl.tasks.metrics.metric import TaskMetric
 
@@ -50,6 +52,20 @@ class Task(ABC):
     """What it predicts of a sentence, as `annotation_of` calls it."""
     standard: ClassVar[str | None] = None
     """Of tasks with names of a user's own: the layer in which files of most formats have what they learn."""
+    item: ClassVar[str] = ""
+    """What one of its annotations on words is called; empty for tasks on sentences."""
+    finds: ClassVar[bool] = False
+    """Whether its items are found, too, so that one label is enough to learn, and none may be right."""
+    label_column: ClassVar[str] = "label"
+    """What CoNLL-2003 calls the column with its labels."""
+    on_any_layer: ClassVar[bool] = False
+    """Whether its methods look for annotations in a layer of any name, `layer`, rather than in one field."""
+    of_features: ClassVar[bool] = False
+    """Whether it can learn one feature of bundles (the setting `feature`)."""
+    half: ClassVar[Half | None] = None
+    """Of tasks with names of a user's own: the half of the training sentences that it learns from."""
+    drawn: ClassVar[bool] = False
+    """Whether its labels are a random draw, whose seed is its setting `draw`: no head is probed for them."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -84,6 +100,10 @@ class Task(ABC):
         """Whether the sentence carries this task's layer."""
         return sentence.layer(self.layer) is not None
 
+    def learns_from(self, sentence: Sentence, number: int) -> bool:
+        """Whether it learns from an annotated training sentence, given with its number in the corpus."""
+        return self.half in (None, half_of(sentence, number))
+
     def fits(self, sentence: Sentence) -> bool:
         """Whether the task is for such input: one sentence, or a pair."""
         return (1 if sentence.second is None else 2) in self.sentences
@@ -95,6 +115,24 @@ class Task(ABC):
     @abstractmethod
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         """The numbers of annotations in an annotated sentence, by their name (for `mtl data stats`)."""
+
+    def labels_of(self, value: Any) -> Iterable[str]:
+        """The labels in a layer of what it predicts, one for each item that has one."""
+        return ()
+
+    def labels_in(self, sentence: Sentence) -> Iterable[str]:
+        """The labels in its layer of a sentence."""
+        value = sentence.layer(self.layer) if self.layers else None
+        return () if value is None else self.labels_of(value)
+
+    def is_labelled(self, sentence: Sentence) -> bool:
+        """Whether there is anything in its layer of an annotated sentence."""
+        return any(self.items(sentence).values())
+
+    @property
+    def no_label(self) -> str | None:
+        """The label that says in most formats that there is none, where it is not one of its labels."""
+        return None
 
     @abstractmethod
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
@@ -123,6 +161,10 @@ class Task(ABC):
         """How many of the sentence's annotations the task cannot represent, so that it neither learns nor
         predicts them."""
         return 0
+
+    def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
+        """What a sentence could have been annotated with, from `Decoder.alternatives`."""
+        return items
 
     @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:

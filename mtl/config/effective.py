@@ -18,7 +18,8 @@ from mtl.config.instances import Instance
 from mtl.config.marks import Joint, Place, Used, Volatile, Was, marked
 from mtl.config.part import parts
 from mtl.config.schema import TASK_NAMES, BalancerConfig, CorpusConfig, Files, TrainConfig, default_rates
-from mtl.tasks.variants import tasks_of
+from mtl.registries import entry, names
+from mtl.tasks.catalogue import KINDS
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def only_used(config: TrainConfig) -> TrainConfig:
     of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
     none: dict[str, Any] = dict.fromkeys(of_corpus)
     values["corpus"] = dataclasses.replace(config.corpus, **none)
-    used = {*config.tasks, *tasks_of(config.tasks)}
+    used = config.tasks
     balancer: BalancerConfig = values.get("balancer", config.balancer)
     values["balancer"] = dataclasses.replace(balancer, weights=_within(balancer.weights, used))
     corpus: CorpusConfig = values["corpus"]
@@ -81,8 +82,7 @@ def _within(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
     """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings."""
-    used = tasks_of(tasks)
-    others = [name for name in TASK_NAMES if name not in used]
+    others = [name for name in TASK_NAMES if name not in tasks]
     of_joint = [] if len(tasks) > 1 else _OF_JOINT_RUNS
     return (*others, *(f"corpus.{name}" for name in others), *of_joint)
 
@@ -220,7 +220,17 @@ def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
         f"instances.{name}.{field.name}": None for name in named for field in dataclasses.fields(Instance)
     }
     defaults = dict(_leaves(dataclasses.asdict(reference()), {}))
-    return {**CHANGED_DEFAULTS, **in_files, **settings, **defaults}
+    return {**_of_presets(), **CHANGED_DEFAULTS, **in_files, **settings, **defaults}
+
+
+@functools.cache
+def _of_presets() -> dict[str, Any]:
+    """The values of the keys that older versions had under the names of presets (`mtl.config.presets`)."""
+    kinds = {name: KINDS[entry("presets", name)["kind"]] for name in names("presets")}
+    settings = {
+        f"{name}.{key.name}": key.default for name, kind in kinds.items() for key in dataclasses.fields(kind)
+    }
+    return {**settings, **{f"corpus.{name}": None for name in kinds}}
 
 
 _BY_NAME = ("instances", "corpus.instances")

@@ -8,7 +8,7 @@ with the program need no kind: their settings and files have keys of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
 
@@ -16,19 +16,20 @@ from mtl.config.keys import KeyFault
 from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
 from mtl.registries import names
-from mtl.tasks.catalogue import KINDS, TASKS
+from mtl.tasks.catalogue import KINDS, STRUCTURED, TASKS
+from mtl.tasks.halves import HALVES, Half
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import FEATS, FIELDS, ON_WORDS
 from mtl.tasks.task import Task
-from mtl.tasks.variants import task_of
 
 if TYPE_CHECKING:
     KindName = str
 else:
     KindName = Literal[tuple(KINDS)]
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(~[ab])?")
 _FEATURE = re.compile(r"[^\s|=.]+")
-_OF_ANY_KIND = ("kind", "layer", "feature")
+_OF_ANY_KIND = ("kind", "layer", "feature", "half")
+_ON_WORDS = tuple(task.name for task in STRUCTURED)
 _TAKEN = frozenset({"shared", "static", "single", "pairs", "all", "joint", *names("setups")})
 """Words that name masks and setups."""
 
@@ -55,6 +56,9 @@ class Instance:
     feature: str | None = None
     """Of kind tags: the feature that it learns and predicts, of bundles such as `Case=Nom|Number=Sing` in the
     layer (`null`: feats). The prediction is a layer `feats.Case`."""
+    half: Half | None = None
+    """Learn from one half of the training sentences, which a hash of their ids chooses; `null`: from all. Dev
+    and test are not halved. `TASK~a` in `tasks` is short for a task that is as TASK but for its half."""
 
     def settings(self) -> dict[str, Any]:
         """The settings of its kind that have a value."""
@@ -63,34 +67,54 @@ class Instance:
 
     def task(self, name: str) -> Task:
         """The task of this name."""
-        return instance(name, KINDS[self.kind], _layer_of(name, self.layer, self.feature))(**self.settings())
+        layer = _layer_of(name, self.layer, self.feature)
+        return instance(name, KINDS[self.kind], layer, self.half)(**self.settings())
 
 
 def _layer_of(name: str, layer: str | None, feature: str | None) -> str:
     return layer or name if feature is None else f"{layer or FEATS}.{feature}"
 
 
+def halves_of(task: str) -> tuple[str, ...]:
+    """The names of the tasks that learn from one half each."""
+    return tuple(f"{task}~{half}" for half in HALVES)
+
+
+def whole_of(name: str) -> str:
+    """The task that a name such as `dep~a` is half of; any other name as it is."""
+    whole, _, half = name.rpartition("~")
+    return whole if half in HALVES else name
+
+
+def stands_for_task(name: str, instances: Collection[str]) -> bool:
+    """Whether a name is that of a preset, or of half of a task on words or of a user's own."""
+    return name in names("presets") or (whole_of(name) != name and whole_of(name) in (*_ON_WORDS, *instances))
+
+
 def kind_of(name: str, instances: Mapping[str, Any] | None) -> type[Task]:
     """The class of the task of a name; `instances` are its configuration's, also as plain values."""
-    base = task_of(name)
-    made = (instances or {}).get(base)
+    made = (instances or {}).get(name)
     if made is None:
-        return TASKS[base]
+        return TASKS[name]
     given = made if isinstance(made, Mapping) else vars(made)
-    layer = _layer_of(base, given.get("layer"), given.get("feature"))
-    return instance(base, KINDS[given["kind"]], layer)
+    layer = _layer_of(name, given.get("layer"), given.get("feature"))
+    return instance(name, KINDS[given["kind"]], layer, given.get("half"))
 
 
 def setting_values(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a task that a configuration of plain values has; others have their defaults."""
-    base = task_of(name)
-    given = (config.get("instances") or {}).get(base) or config.get(base) or {}
+    given = (config.get("instances") or {}).get(name) or config.get(name) or {}
     return {key: value for key, value in given.items() if value is not None}
 
 
 def kinds_in(config: Mapping[str, Any]) -> dict[str, type[Task]]:
     """The class of each task of a configuration of plain values, by its name."""
     return {name: kind_of(name, config.get("instances")) for name in config["tasks"]}
+
+
+def only_compared(kinds: Iterable[type[Task]]) -> bool:
+    """Whether one of the tasks is there to compare others with: half of a task, or one with drawn labels."""
+    return any(kind.drawn or kind.half for kind in kinds)
 
 
 def on_words(kinds: Iterable[type[Task]]) -> bool:
@@ -123,11 +147,16 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
             return KeyFault(
                 f"{key}.{odd}", f"{key}.{odd}: a task of kind {made.kind} has no such setting ({has})"
             )
+        if made.layer is not None and not KINDS[made.kind].layers:
+            return KeyFault(
+                f"{key}.layer", f"{key}.layer: a task of kind {made.kind} reads the words alone: leave it out"
+            )
         if made.layer is not None and (not made.layer or made.layer in FIELDS.difference(ON_WORDS)):
             return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
-        if made.feature is not None and (made.kind != "tags" or not _FEATURE.fullmatch(made.feature)):
+        has_features = KINDS[made.kind].of_features
+        if made.feature is not None and not (has_features and _FEATURE.fullmatch(made.feature)):
             what = f"features are learned by tasks of kind tags, not {made.kind}"
-            if made.kind == "tags":
+            if has_features:
                 what = f"'{made.feature}' is no name of a feature, such as Case"
             return KeyFault(f"{key}.feature", f"{key}.feature: {what}")
     return None
@@ -153,7 +182,7 @@ def listed(values: Mapping[str, Any]) -> Short:
     for name, given in tasks.items():
         if given is not None and not isinstance(given, Mapping):
             raise KeyFault(f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{given}'")
-        for key, path, value in _places(str(name), dict(given or {})):
+        for key, path, value in _places(str(name), dict(given or {}), tasks):
             _put(made, path, value)
             moved[f"tasks.{name}.{key}"] = ".".join(path)
         moved[f"tasks.{name}"] = f"instances.{name}"
@@ -169,18 +198,22 @@ def listed(values: Mapping[str, Any]) -> Short:
 def in_place(key: str) -> str:
     """The dotted key that a key of the short form, `tasks.NAME.KEY`, stands for; any other key as it is."""
     first, *rest = key.split(".")
+    if first in names("presets") and rest:
+        return f"instances.{key}"
     if first != "tasks" or len(rest) < 2:
         return key
     name, setting, *below = rest
     given = {setting: None} if name in TASKS else {"kind": None, setting: None}
-    path = next(path for key, path, _ in _places(name, given) if key == setting)
+    path = next(path for key, path, _ in _places(name, given, ()) if key == setting)
     return ".".join((*path, *below))
 
 
-def _places(name: str, given: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Any]]:
+def _places(
+    name: str, given: dict[str, Any], instances: Collection[str]
+) -> Iterator[tuple[str, tuple[str, ...], Any]]:
     """Each key of a task in the short form with its place in the configuration, and its value."""
     named = name not in TASKS or "kind" in given
-    if named and "kind" not in given:
+    if named and "kind" not in given and not stands_for_task(name, instances):
         raise KeyFault(
             f"tasks.{name}",
             f"tasks.{name} has no kind: add kind: {' or '.join(KINDS)}{did_you_mean(name, TASKS, '')}",

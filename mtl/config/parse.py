@@ -27,10 +27,12 @@ from mtl.config.keys import (
     remembered,
     without_null,
 )
+from mtl.config.presets import completed
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import dump, read_located, value_of
 from mtl.errors import InputError, did_you_mean
+from mtl.registries import names
 
 T = TypeVar("T")
 
@@ -107,6 +109,8 @@ def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str,
     """The values in a YAML file, and by dotted key the file and line of each."""
     given, lines = read_located(path, command)
     places = {key: f"{path}: line {line}: " for key, line in lines.items()}
+    presets = tuple(f"{prefix}{name}." for prefix in _sections(kind) for name in names("presets"))
+    places |= {placed(kind, key): place for key, place in places.items() if key.startswith(presets)}
     return _listed(kind, given, places), places
 
 
@@ -184,6 +188,11 @@ def _made(kind: type[T], values: Mapping[str, Any], places: Mapping[str, str]) -
     """An object of a dataclass; a message starts with the place of its key, or of the group that it is in."""
     from pydantic import ValidationError
 
+    for prefix in _sections(kind):
+        section = values.get(prefix[:-1]) if prefix else values
+        if isinstance(section, Mapping):
+            values = {**values, prefix[:-1]: completed(section)} if prefix else completed(section)
+    values = getattr(kind, "renamed", dict)(values)
     try:
         return cast(T, _validator(kind).validate_python(values))
     except ValidationError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-from mtl.config.instances import Instance, fault_of
+from mtl.config.instances import Instance, fault_of, stands_for_task
 from mtl.config.keys import KeyFault
 from mtl.config.marks import FilePath, Forbidden, Joint, Used, Volatile, Was
 from mtl.config.part import parts
+from mtl.config.presets import completed
 from mtl.config.task_slots import Slot, slot_per_task, with_slots
 from mtl.errors import did_you_mean
 from mtl.tasks.catalogue import STRUCTURED, TASKS
@@ -18,16 +19,11 @@ from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.ranges import Count, CountOrNone, Dropout, Range, Seed, Share, Size
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import task_of, tasks_of, variants_of
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
 DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
-_VARIANTS = {task.name: variants_of(task.name) for task in STRUCTURED}
-NAMES = tuple(name for task in TASK_NAMES for name in (task, *_VARIANTS.get(task, ())))
-"""What can be trained without a kind: the tasks, and the variants of those on words (`mtl.tasks.variants`),
-in order."""
 PruningRegime = Literal["none", "dynamic", "static", "gates_only", "fixed"]
 GateScope = Literal["shared", "per_task"]
 Kind = Literal["self", "encoder", "decoder", "cross"]
@@ -88,7 +84,7 @@ class Files:
 
 
 def _of(task: type[Task]) -> Used:
-    return Used(lambda run: task.name in tasks_of(run.tasks))
+    return Used(lambda run: task.name in run.tasks)
 
 
 _SHARED_FILES = Used(lambda run: any(run.corpus.files_of(task) is None for task in run.tasks))
@@ -114,8 +110,7 @@ class CorpusConfig:
 
     def files_of(self, task: str) -> Files | None:
         """A task's own files; `None`: it has none, and is read from `files` or the folder."""
-        base = task_of(task)
-        files: Files | None = getattr(self, base) if base in TASK_NAMES else self.instances.get(base)
+        files: Files | None = getattr(self, task) if task in TASK_NAMES else self.instances.get(task)
         return files
 
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
@@ -201,7 +196,7 @@ class BalancerConfig:
     weights: Annotated[dict[str, Annotated[float, Range(0, math.inf)]], _by_balancer("fixed")] = field(
         default_factory=dict
     )
-    """For `fixed`: a weight per task (TASK: WEIGHT), which its variants have, too; 1 if none is given."""
+    """For `fixed`: a weight per task (TASK: WEIGHT); 1 if none is given."""
     window: Annotated[Count, _by_balancer("moving_average")] = 5
     """For `moving_average`: the number of recent losses averaged per task."""
     alpha: Annotated[float, Range(0, 1_000), _by_balancer("gradnorm")] = 1.5
@@ -215,10 +210,7 @@ class BalancerConfig:
     """For `torchjd`: the weighting of that library."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
-            lambda run: next(
-                (name for name in run.balancer.weights if name not in (*run.tasks, *tasks_of(run.tasks))),
-                None,
-            ),
+            lambda run: next((name for name in run.balancer.weights if name not in run.tasks), None),
             "balancer.weights names {found}, which is not trained (tasks are {tasks}): leave it out; "
             "--balancer.weights={{}} leaves out all",
         ),
@@ -515,9 +507,16 @@ class TrainConfig:
         fault = fault_of(self.instances)
         if fault is not None:
             raise fault
-        known = [*self.instances, *NAMES]
+        if any(stands_for_task(name, self.instances) for name in {*self.tasks}.difference(self.instances)):
+            made = completed(asdict(self))
+            instances = {name: Instance(**values) for name, values in made["instances"].items()}
+            files = {name: Files(**values) for name, values in made["corpus"]["instances"].items()}
+            balancer = replace(self.balancer, weights=made["balancer"]["weights"])
+            corpus = replace(self.corpus, instances=files)
+            vars(self).update(instances=instances, corpus=corpus, balancer=balancer)
+        known = [*self.instances, *TASK_NAMES]
         for name in self.tasks:
-            if name not in NAMES and task_of(name) not in self.instances:
+            if name not in known:
                 choose = f": choose from {', '.join(known)}"
                 raise KeyFault("tasks", f"tasks: unknown '{name}'{did_you_mean(name, known, choose)}")
         for name in self.balancer.weights:
@@ -539,7 +538,7 @@ class TrainConfig:
         """The task of a name, with its settings."""
         if name in self.instances:
             return self.instances[name].task(name)
-        task: Task = getattr(self, task_of(name))
+        task: Task = getattr(self, name)
         return task
 
     def chosen(self) -> dict[str, Task]:
@@ -548,7 +547,7 @@ class TrainConfig:
 
     def main_scores(self) -> dict[str, str]:
         """By name of everything that can be trained: the score that stands for it (`Task.score`)."""
-        return {name: self.task(name).score for name in (*self.instances, *NAMES)}
+        return {name: self.task(name).score for name in (*self.instances, *TASK_NAMES)}
 
     def run_name(self) -> str:
         """The folder's name: as given, else tasks, regime and seed."""

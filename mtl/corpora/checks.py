@@ -12,25 +12,12 @@ from typing import NamedTuple
 from mtl.corpora.formats.conll2003 import OtherColumn, counts
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError, counted
-from mtl.tasks.binarise import CHAIN, constituents
-from mtl.tasks.frames import without_verb
-from mtl.tasks.sentence import FEATS, Sentence, bundles_of
+from mtl.tasks.binarise import CHAIN
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
 Splits = Mapping[str, Sequence[Sentence]]
 
-_ITEMS = {
-    "tags": "tag",
-    "lemmas": "lemma",
-    "spans": "entity",
-    "tree": "arc",
-    "graph": "arc",
-    "constituents": "constituent",
-    "frames": "frame",
-}
-"""What the annotations of a kind are called."""
-_SPANS = ("spans", "graph", "constituents", "frames")
-"""Kinds whose items are also found, so that one label is enough."""
 _SHOWN = 5
 _INDEXED = re.compile(r"[0-9]+=.")
 """A word behind its number, as discontinuous trees have it."""
@@ -61,7 +48,7 @@ def notes_on(look: Look) -> list[str]:
     """A line for each thing that may be meant, with its number; raises `InputError` for what cannot be."""
     refuse(look)
     lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
-    return list(dict.fromkeys(lines))  # variants of a task have the same
+    return list(dict.fromkeys(lines))  # halves of a task have the same
 
 
 def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
@@ -148,7 +135,7 @@ def _no_label(look: Look) -> Iterator[str]:
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
             annotated = _annotated(task, sentences)
-            if not annotated or any(_is_labelled(task, sentence) for sentence in annotated):
+            if not annotated or any(task.is_labelled(sentence) for sentence in annotated):
                 continue
             for sentence in annotated:
                 for note in sentence.notes:
@@ -156,7 +143,7 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {_ITEMS[task.kind]} in {len(annotated):,} annotated sentences of train, "
+                    f"{name}: no {task.item} in {len(annotated):,} annotated sentences of train, "
                     f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
                 )
 
@@ -165,9 +152,9 @@ def _empty_layer(look: Look) -> Iterator[str]:
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
             annotated = _annotated(task, sentences)
-            if annotated and not any(_is_labelled(task, sentence) for sentence in annotated):
+            if annotated and not any(task.is_labelled(sentence) for sentence in annotated):
                 number = counted(len(annotated), "annotated sentence")
-                yield f"{split}: {name}: no {_ITEMS[task.kind]} in {number}"
+                yield f"{split}: {name}: no {task.item} in {number}"
 
 
 def _reader_notes(look: Look) -> Iterator[str]:
@@ -190,24 +177,23 @@ def _masked_words(look: Look) -> Iterator[str]:
 
 
 def _labels_left_blank(look: Look) -> Iterator[str]:
-    """Words whose label is `_`, which in most formats says that there is none; among features it is one."""
+    """Words whose label says in most formats that there is none."""
     for split, sentences in look.splits.items():
         for name, task in look.tasks.items():
-            if task.kind not in ("tags", "tree", "graph") or bundles_of(task.layer) == FEATS:
-                continue
-            labels = Counter(label for sentence in sentences for label in _labels(task, sentence))
-            if labels["_"]:
-                number = counted(labels.total(), "label")
-                yield f"{split}: {name}: {labels['_']:,} of {number} are '_', taken for a label of that name"
+            labels = Counter(label for sentence in sentences for label in task.labels_in(sentence))
+            if task.no_label is not None and labels[task.no_label]:
+                blank, number = labels[task.no_label], counted(labels.total(), "label")
+                what = f"{blank:,} of {number} are '{task.no_label}', taken for a label of that name"
+                yield f"{split}: {name}: {what}"
 
 
 def _one_label(look: Look) -> Iterator[str]:
     """A layer of classes with one class: a task that has nothing to tell apart."""
     for name, task in look.tasks.items():
-        if task.kind in _SPANS or not look.trained:
+        if task.finds or not look.trained:
             continue
         train = look.splits.get("train", ())
-        labels = Counter(label for sentence in train for label in _labels(task, sentence))
+        labels = Counter(label for sentence in train for label in task.labels_in(sentence))
         if len(labels) == 1 < labels.total():
             yield f"train: {name}: all {labels.total():,} labels are '{min(labels)}': none to tell apart"
 
@@ -235,11 +221,11 @@ def _unseen_labels(look: Look) -> Iterator[str]:
         if look.known is not None:
             known = {part for label in look.known[name].names for part in label.split(CHAIN)}
         elif "train" in look.splits:
-            known = {label for sentence in look.splits["train"] for label in _labels(task, sentence)}
+            known = {label for sentence in look.splits["train"] for label in task.labels_in(sentence)}
         else:
             continue
         for split, sentences in look.splits.items():
-            gold = Counter(label for sentence in sentences for label in _labels(task, sentence))
+            gold = Counter(label for sentence in sentences for label in task.labels_in(sentence))
             unseen = Counter({label: number for label, number in gold.items() if label not in known})
             if unseen and (look.known is not None or split != "train"):
                 shown = ", ".join(f"{label} {number:,}" for label, number in unseen.most_common(_SHOWN))
@@ -286,37 +272,9 @@ CHECKS = (
 
 def _annotated(task: Task, sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences that the task's layer is looked at in: only layers on words can be empty."""
-    if task.kind not in _ITEMS or not task.layers:
+    if not task.item or not task.layers:
         return []
     return [sentence for sentence in sentences if task.annotated(sentence)]
-
-
-def _is_labelled(task: Task, sentence: Sentence) -> bool:
-    """Whether a sentence has anything in a layer; tags that are all `_` are none."""
-    if task.kind == "tags":
-        return set(sentence.layer(task.layer)) != {"_"}
-    return any(task.items(sentence).values())
-
-
-def _labels(task: Task, sentence: Sentence) -> Iterator[str]:
-    """The labels of a sentence in a task's layer, one for each item; none of numbers and of translations."""
-    value = sentence.layer(task.layer) if task.layers else None
-    if value is None:
-        return
-    if task.kind == "tags":
-        yield from value
-    elif task.kind == "spans":
-        yield from (label for _, _, label in value)
-    elif task.kind == "tree":
-        yield from value.relations
-    elif task.kind == "graph":
-        yield from (arc.label for arc in value.arcs)
-    elif task.kind == "constituents":
-        yield from (label for _, _, label in constituents(value))
-    elif task.kind == "frames":
-        yield from (label for frame in value for _, _, label in without_verb(frame.arguments))
-    elif task.kind == "class":
-        yield value
 
 
 def _place(sentence: Sentence) -> str:

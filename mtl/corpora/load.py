@@ -20,7 +20,6 @@ from mtl.tasks.instance import misfit
 from mtl.tasks.sentence import Sentence, bundles_of
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import task_of
 
 SPLITS = ("train", "dev", "test")
 
@@ -43,9 +42,9 @@ Tasks = Collection[str] | Mapping[str, Task]
 
 
 def kinds_of(tasks: Tasks) -> dict[str, type[Task]]:
-    """The class of each task by its name; variants (`mtl.tasks.variants`) read what their task does."""
+    """The class of each task by its name."""
     given = tasks if isinstance(tasks, Mapping) else {}
-    return {task_of(name): type(given[name]) if name in given else TASKS[task_of(name)] for name in tasks}
+    return {name: type(given[name]) if name in given else TASKS[name] for name in tasks}
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,13 @@ class Source:
             name = f"glue-{own.standard or own.name}"
         columns = dict(files.columns)
         if "label" in columns and own is not None and name.startswith("conll2003"):
-            columns[_ROLES.get(own.kind, "label")] = columns.pop("label")
+            columns[own.label_column] = columns.pop("label")
         return described(name, columns, files.roots, files.entities)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers of the first task."""
+        return next((kind.layers for kind in self.kinds.values()), ())
 
     @property
     def _own(self) -> type[Task] | None:
@@ -83,20 +87,18 @@ class Source:
         Raises `InputError` for a layer of a named task that holds what its kind does not learn.
         """
         own = self._own
-        layer = None if own is None else _layer_in(own, self.files)
+        layer = None if own is None or not own.layers else _layer_in(own, self.files)
         if own is not None and layer is not None:
-            value = sentence.layer(layer)
-            bare = sentence.with_layers(dict.fromkeys(sentence.layers))
-            sentence = bare.with_layers({own.layers[0]: value})
+            kept = {own.layers[0]: sentence.layer(layer)} | {
+                name: sentence.layer(name) for name in own.layers[1:]
+            }
+            sentence = sentence.with_layers(dict.fromkeys(sentence.layers)).with_layers(kept)
         for name, kind in self.kinds.items():
-            value = sentence.layer(kind.layers[0]) if kind.standard or layer is not None else None
+            named = kind.layers and (kind.standard or layer is not None)
+            value = sentence.layer(kind.layers[0]) if named else None
             if value is not None and (wrong := misfit(value, kind)) is not None:
                 raise InputError(f"{sentence.place or sentence.id}: {name}: its layer {wrong}")
         return only(sentence, self.kinds)
-
-
-_ROLES = {"spans": "entity", "tags": "tag"}
-"""What CoNLL-2003 calls the column with the labels of a kind."""
 
 
 def _layer_in(kind: type[Task], files: Files) -> str | None:
@@ -116,20 +118,27 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
     """The files that a configuration names, for the chosen tasks; raises `InputError` if a task has none.
 
     A task reads its own files if it has any, else `corpus.files` if their format has its layer, else the
-    folder. The list has them the other way round: folder, `corpus.files`, files of single tasks. Variants
-    read what their task reads. A task that reads words alone takes the sentences of those beside
-    it.
+    folder. The list has them the other way round: folder, `corpus.files`, files of single tasks. Tasks
+    on one layer of the same files read it once. A task that reads words alone takes the sentences of those
+    beside it.
     """
     kinds = kinds_of(tasks)
     kinds = {name: kind for name, kind in kinds.items() if kind.layers} or kinds
     own = {name: files for name in kinds if (files := config.files_of(name)) is not None}
     rest = {name: kind for name, kind in kinds.items() if name not in own}
-    listed = [Source(files, {name: kinds[name]}, _key(name)) for name, files in own.items()]
-    for source in listed:
-        _check_layer(source)
+    listed: list[Source] = []
+    for name, files in own.items():
+        alike = next((one for one in listed if one.files == files and one.layers == kinds[name].layers), None)
+        if alike is not None:
+            listed[listed.index(alike)] = replace(alike, kinds={**alike.kinds, name: kinds[name]})
+            continue
+        listed.append(Source(files, {name: kinds[name]}, _key(name)))
+        _check_layer(listed[-1])
     if config.files is not None:
         layers = _layers_of(Source(config.files, {}, "corpus.files"), config.path is None)
-        shared = {name: kind for name, kind in rest.items() if bundles_of(kind.layers[0]) in layers}
+        shared = {
+            name: kind for name, kind in rest.items() if {*map(bundles_of, kind.layers[:1])} <= {*layers}
+        }
         rest = {name: kind for name, kind in rest.items() if name not in shared}
         if shared:
             listed.insert(0, Source(config.files, shared, "corpus.files"))
@@ -163,7 +172,10 @@ def _key(name: str) -> str:
 def _check_layer(source: Source) -> None:
     """Raise `InputError` where the files of a named task are in a format that has nothing for its kind."""
     [(name, kind)] = source.kinds.items()
-    layers = _layers_of(source, alone=True)
+    try:
+        layers = _layers_of(source, alone=True)
+    except InputError as error:
+        raise InputError(f"{source.key}: {error}") from error
     layer = bundles_of(_layer_in(kind, source.files) or "")
     if kind.standard and source.files.format != "jsonl" and layer not in layers:
         raise InputError(
@@ -277,6 +289,4 @@ def _not_annotated(
     if task.standard:
         has = f"; the files have {', '.join(there)}" if there else ""
         return InputError(f"{fault} (by {task.layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
-    return InputError(
-        f"{fault}: leave {name} out of tasks, or give it files of its own (corpus.{task_of(name)})"
-    )
+    return InputError(f"{fault}: leave {name} out of tasks, or give it files of its own (corpus.{name})")

@@ -226,7 +226,7 @@ def _entities(gold: Sentence, predicted: Sentence) -> str:
 def _dependencies(sentence: Sentence) -> str:
     words = tuple(map(cell, sentence.words))  # without blanks, at which some programs split
     others = dict.fromkeys(layer for layer in sentence.layers if layer not in _COLUMNS)
-    return to_conllu(replace(sentence, words=words, text="").with_layers(others))
+    return to_conllu(replace(sentence, words=words, text="").with_layers(others), empty_nodes=False)
 
 
 def _graphs(sentence: Sentence) -> str:
@@ -234,7 +234,10 @@ def _graphs(sentence: Sentence) -> str:
     words = tuple(map(cell, sentence.words))
     others = len(words) - 1
     tree = Arcs((0, *[1] * others), ("root", *["dep"] * others))
-    return to_conllu(Sentence(words, arcs=tree, id=sentence.id).with_layers({DEPS: sentence.layer(DEPS)}))
+    return to_conllu(
+        Sentence(words, arcs=tree, id=sentence.id).with_layers({DEPS: sentence.layer(DEPS)}),
+        empty_nodes=False,
+    )
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:

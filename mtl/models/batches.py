@@ -17,7 +17,6 @@ from mtl.models.parallel import ParallelSubwords, ParallelTokens
 from mtl.models.subwords import Subwords, Tokens
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.variants import variant_of
 
 
 @runtime_checkable
@@ -57,11 +56,10 @@ def examples(
 ) -> list[Example]:
     """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    In `training` a variant of a task has only the sentences that it learns from (`mtl.tasks.variants`).
+    In `training` a task has only the sentences that it learns from (`Task.learns_from`).
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]
-    variants = {name: variant_of(name) if training else None for name in tasks}
     return [
         Example(
             sentence,
@@ -70,7 +68,7 @@ def examples(
             {
                 name: _targets(task, sentence, labels[name], pieces)
                 for name, task in annotated(sentence, tasks)
-                if (variant := variants[name]) is None or variant.learns_from(sentence, number)
+                if not training or task.learns_from(sentence, number)
             },
         )
         for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True))

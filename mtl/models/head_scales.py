@@ -12,7 +12,6 @@ from torch import Tensor
 from mtl.errors import InputError
 from mtl.heads.gates import OPEN, Gates
 from mtl.models.routes import Place
-from mtl.tasks.variants import task_of, variant_of
 
 Reassign = Callable[[Tensor], Tensor]
 """Given the routes (task, site, head), which task has which heads in this pass, in the same shape."""
@@ -90,8 +89,7 @@ class HeadScales:
 
         A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own
         mask serves that task. Where some heads belong to some tasks only, each task gets a mask that closes
-        the heads of the others. With `gated=False` all heads that a task has are open. Raises `InputError`
-        for variants of a task with a mask each.
+        the heads of the others. With `gated=False` all heads that a task has are open.
         """
         gates = self.gates if gated else None
         if self.routes is None:
@@ -99,12 +97,6 @@ class HeadScales:
                 return [Mask("", tuple(annotated), None)]
             if len(gates.masks) == 1:
                 return [Mask("", tuple(annotated), self.of_task(gates.masks[0]))]
-            for name in gates.masks:
-                if (variant := variant_of(name)) is not None:
-                    raise InputError(
-                        f"{variant.kind}s with a mask each ({name}) cannot be probed: both are for the "
-                        f"labels of {task_of(name)}; probe with --masks=false, or single runs"
-                    )
         names = self.tasks if self.routes is not None or gates is None else gates.masks
         return [Mask(name, (name,), self.of_task(name, gated)) for name in names if name in annotated]
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mtl.config.instances import kind_of
+from mtl.config.presets import tasks_saved
 from mtl.corpora.annotated_text import AnnotatedText
 from mtl.corpora.running_text import offsets_of, split
 from mtl.errors import InputError, as_input_error
@@ -397,7 +397,8 @@ class JointModel(nn.Module):
                     index = indices[position]
                     annotated[index] = task.annotate(annotated[index], annotation)
                 for position, of_sentence in zip(rows, decoded[name].items or (), strict=False):
-                    items[indices[position]][name] = of_sentence
+                    index = indices[position]
+                    items[index][name] = task.offered(sentences[index], of_sentence, k or 0)
         return [Probable(*pair) for pair in zip(annotated, items, strict=True)]
 
     def _in_order_of_need(self) -> list[tuple[str, Task]]:
@@ -489,7 +490,8 @@ class JointModel(nn.Module):
         named = {name: task for name, task in self.tasks.items() if task.standard}
         if named:
             description["instances"] = {
-                name: {"kind": task.kind, "layer": task.layer} for name, task in named.items()
+                name: {"kind": task.kind, "layer": task.layer, "half": task.half}
+                for name, task in named.items()
             }
         if self.owners is not None:
             description["owners"] = owners_as_rows(self.owners)
@@ -543,10 +545,7 @@ class JointModel(nn.Module):
         with damaged(folder):
             description = json.loads((folder / MODEL_FILE).read_text())
             names = json.loads((folder / "labels.json").read_text())
-            instances = description.get("instances")
-            tasks = {
-                name: kind_of(name, instances)(**fields) for name, fields in description["tasks"].items()
-            }
+            tasks = tasks_saved(description)
             labels = {name: Labels(names[name]) for name in tasks}
             gates = None if description["gates"] is None else gates_from(description["gates"])
             owners = owners_from_rows(description["owners"]) if "owners" in description else None

@@ -6,9 +6,8 @@ ENTRIES = {
     "starts": {"clones": "mtl.stem_cell.clones_start:CLONES"},
     "preparations": {"clones": "mtl.stem_cell.claims_of_runs:CLAIMS"},
     "meters": {"gradient_conflict": "mtl.stem_cell.conflict_meter:CONFLICT"},
-    "setups": {"twins": "mtl.stem_cell.twin_setup:twins"},
-    "tasks": {"control": "mtl.stem_cell.control:Control"},
-    "variants": {"a": "mtl.stem_cell.twins:FIRST", "b": "mtl.stem_cell.twins:SECOND"},
+    "setups": {"twins": "mtl.stem_cell.names:twins"},
+    "presets": {"control": "mtl.stem_cell.names:CONTROL"},
     "evidence": {"stem_cell": "mtl.stem_cell.evidence:EVIDENCE"},
     "mask_sources": {"overlap": "mtl.stem_cell.overlap:OVERLAP"},
 }

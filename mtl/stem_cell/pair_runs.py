@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from mtl.config.instances import kinds_in
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.keys import MASKS, keys_in_words
-from mtl.tasks.variants import task_of
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.task import Task
 
 PAIRS = pl.Schema(
     {
@@ -48,12 +50,24 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
         if str(run.run.folder) not in chosen:
             continue
         tasks = pairs[str(run.run.folder)].tasks
+        kinds = kinds_in(run.config)
         for task, other in (tasks, reversed(tasks)):
-            of, partner = (task_of(name) for name in (task, other))
+            of, partner = (_learned(name, kinds[name]) for name in (task, other))
             partner = TWIN if partner == of else partner
             if of != CONTROL:
                 rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
     return pl.DataFrame(rows, schema=PAIRS, orient="row")
+
+
+def _learned(name: str, kind: type[Task]) -> str:
+    """What a task learns: of half a task the whole, by the name that the program or its layer has for it."""
+    if kind.drawn:
+        return CONTROL
+    if kind.half is None:
+        return name
+    layer = kind.layers[0]
+    same = (task for task, of in TASKS.items() if of.kind == kind.kind and layer in of.layers)
+    return next(same, layer)
 
 
 def claims_unlike_pairs(

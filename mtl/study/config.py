@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mtl.config.random_labels import DRAWN
 from mtl.config.schema import PruningRegime, TrainConfig
-from mtl.config.task_slots import Slot, with_slots
+from mtl.config.task_slots import with_slots
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
 from mtl.tasks.ranges import Count
@@ -47,23 +47,8 @@ KINDS: dict[Masks, MaskKind] = {
 """Every kind of masks."""
 
 
-def draws_key(task: str) -> str:
-    """The key of a block for the draws of a task's labels."""
-    return f"{task}_draws"
-
-
-def _draws_slot(task: str) -> Slot:
-    return Slot(
-        tuple[int, ...] | None,
-        None,
-        f"Draws of random labels: runs with the task {task} are made once with each (`{task}.draw`); `null`: "
-        "one, that of `train`. They are one setup in the report, which compares tasks with draws.",
-    )
-
-
 @dataclass(frozen=True)
 @with_slots({source.key: source.slot for source in mask_sources()})
-@with_slots({draws_key(task): _draws_slot(task) for task in DRAWN})
 class Block:
     """Runs of every setup with every kind of masks and every seed."""
 
@@ -80,6 +65,9 @@ class Block:
     """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
+    draws: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Draws of random labels by task: runs with a task of kind drawn are made once with each (its setting
+    `draw`). They are one setup in the report, which compares tasks with draws."""
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
     of the same tasks and seed, and waits for it."""
@@ -160,3 +148,18 @@ class StudyConfig:
     """Which masks determine the heads that a task claims, in the report."""
     split: Literal["dev", "test"] = "test"
     """Split of the scores in the report."""
+
+    @staticmethod
+    def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a file with keys of older versions (`TASK_draws`) under those of today."""
+        grid = values.get("grid")
+        if not isinstance(grid, list | tuple) or not all(isinstance(block, Mapping) for block in grid):
+            return dict(values)
+        return {**values, "grid": [_with_draws(block) for block in grid]}
+
+
+def _with_draws(block: Mapping[str, Any]) -> dict[str, Any]:
+    older = {key: value for key, value in block.items() if str(key).endswith("_draws")}
+    made = {key: value for key, value in block.items() if key not in older}
+    draws = {key.removesuffix("_draws"): value for key, value in older.items() if value is not None}
+    return made | ({"draws": {**(made.get("draws") or {}), **draws}} if draws else {})

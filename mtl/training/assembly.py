@@ -20,7 +20,6 @@ from mtl.models.unknown_words import describe_unknown
 from mtl.runs.folder.run import Run
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.variants import task_of, variant_of
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
@@ -78,12 +77,11 @@ def assemble(
         )
         for split, sentences in splits.items()
     }  # fmt: skip
-    for name in model.tasks:
-        variant = variant_of(name)
-        if variant is not None and not any(name in example.targets for example in corpora["train"]):
+    for name, task in model.tasks.items():
+        if task.half is not None and not any(name in example.targets for example in corpora["train"]):
             raise InputError(
-                f"{name} has no training sentences: its {variant.part} ({variant.chosen}) is empty; use more "
-                f"sentences, or train {task_of(name)} without a {variant.kind}"
+                f"{name} has no training sentences: its half (by a hash of their ids) is empty; use more "
+                "sentences, or all of them"
             )
     _report(console, corpora, model.tasks, model.labels)
     if isinstance(tokenizer, SubwordTokenizer):

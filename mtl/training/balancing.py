@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from mtl.config.schema import BalancerConfig
 from mtl.errors import as_input_error
 from mtl.models.tapped import TappedModel
-from mtl.tasks.variants import task_of
 from mtl.training.balancers import (
     Balancer,
     Fixed,
@@ -30,9 +29,7 @@ def balancer_for(config: BalancerConfig, tasks: Sequence[str]) -> Balancer:
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),
-        "fixed": lambda: Fixed(
-            [config.weights.get(name, config.weights.get(task_of(name), 1.0)) for name in tasks]
-        ),
+        "fixed": lambda: Fixed([config.weights.get(name, 1.0) for name in tasks]),
         "moving_average": lambda: MovingAverage(number, config.window),
         "uncertainty": lambda: Uncertainty(number),
         "gradnorm": lambda: GradNorm(number, config.alpha, config.lr),

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from mtl.config.effective import plain
+from mtl.config.presets import tasks_saved
 from mtl.config.schema import Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.card import origin_of
@@ -26,7 +27,6 @@ from mtl.runs.folder.run import Run, mapping_of
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import task_of
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 from mtl.training.parts import Started, used_starts
@@ -92,7 +92,7 @@ def _inherited_sections(config: TrainConfig) -> dict[str, dict[str, Any]]:
     """The settings that come with the run to start from, per section of the configuration."""
     assert config.init_from is not None
     sections, tasks = _settings_of(Path(config.init_from))
-    return sections | {task_of(name): tasks[name] for name in tasks if name in config.tasks}
+    return sections | {name: tasks[name] for name in tasks if name in config.tasks}
 
 
 def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -118,7 +118,8 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
 def _settings_in(
     model: Path, translates: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    tasks: dict[str, dict[str, Any]] = mapping_of(model / "model.json", "JSON", json.loads)["tasks"]
+    saved_tasks = tasks_saved(mapping_of(model / "model.json", "JSON", json.loads))
+    tasks = {name: plain(dataclasses.asdict(task)) for name, task in saved_tasks.items()}
     run = Run.of_model(model)
     config = None if run is None else Run.open(run.folder).config()
     if translates:

@@ -62,6 +62,8 @@ class Setup:
     """The setting `pruning`; of a derived run followed by what was done to it."""
     trained: tuple[str, ...] = ()
     """The tasks that are trained: together, or each alone."""
+    compared: bool = False
+    """Whether a task of joint training is there for comparison: half of one, or one with random labels."""
     variant: str = ""
     """What the name adds to the tasks: how masks were learned, and the settings that differ."""
     unlike: tuple[str, ...] = ()

@@ -29,6 +29,8 @@ class Item(NamedTuple):
     best: tuple[Alternative, ...]
     predicate: int | None = None
     """Of a `role`: the word of its predicate."""
+    head: int | None = None
+    """Of a `relation` in a graph: the number of the arc's head, 0 for the root."""
 
 
 def k_best(

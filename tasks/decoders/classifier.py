@@ -117,7 +117,7 @@ class WordClassifier(LinearDecoder):
         self,
         scores: Float[Tensor, "batch word label"],
         mask: Bool[Tensor, "batch word"],
-        decoded: Sequence[tuple[str, ...]],
+        decoded: Sequence[tuple[Any, ...]],
         k: int,
     ) -> list[tuple[Item, ...]]:
         best = iter(k_best(scores.softmax(2)[mask], self.labels.names, k))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, DiagonalBiaffine, Mlp
+from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.reachable import with_all_reached
 from mtl.tasks.sentence import Arc, Graph
@@ -145,26 +146,47 @@ class GraphDecoder(Decoder):
             chosen = torch.from_numpy(found).to(mask.device)
         places = chosen.nonzero(as_tuple=True)
         parts = zip(*(column.split(_AT_ONCE) for column in places), strict=True)
-        labels = torch.cat([self._best_labels(scores, *part) for part in parts])
+        labels = torch.cat([self._possible(scores, *part).argmax(1) for part in parts])
         arcs: list[list[Arc]] = [[] for _ in range(len(mask))]
         names = self.labels.names
         for row, dependent, head, label in torch.stack([*places, labels], 1).tolist():
             arcs[row].append(Arc(dependent + 1, head, names[label]))
         return [Graph(tuple(of_sentence)) for of_sentence in arcs]
 
-    def _best_labels(
+    def alternatives(
+        self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Graph], k: int
+    ) -> list[tuple[Item, ...]]:
+        """Heads of each word, each pair alone, and the relations of each predicted arc."""
+        arcs = [(row, *arc[:2]) for row, graph in enumerate(decoded) for arc in graph.arcs]
+        rows, dependents, heads = torch.tensor(arcs, dtype=torch.long, device=mask.device).view(-1, 3).T
+        places = (rows, dependents - 1, heads)
+        parts = zip(*(column.split(_AT_ONCE) for column in places), strict=True)
+        relations = torch.cat([self._possible(scores, *part).softmax(1) for part in parts])
+        of_relations = iter(k_best(relations, self.labels.names, k))
+        of_heads = iter(k_best(scores.arcs.sigmoid()[mask], range(scores.arcs.shape[2]), k))
+        return [
+            (
+                *[Item("head", word, word + 1, next(of_heads)) for word in range(length)],
+                *[Item("relation", arc.dependent - 1, arc.dependent, next(of_relations), head=arc.head)
+                  for arc in graph.arcs],
+            )
+            for graph, length in zip(decoded, mask.sum(1).tolist(), strict=True)
+        ]  # fmt: skip
+
+    def _possible(
         self,
         scores: PairScores,
         rows: Int[Tensor, " arc"],
         dependents: Int[Tensor, " arc"],
         heads: Int[Tensor, " arc"],
-    ) -> Int[Tensor, " arc"]:
+    ) -> Float[Tensor, "arc label"]:
+        """The scores of the arcs' labels, -inf for those that these arcs cannot have."""
         labels = self._labels(scores, rows, dependents, heads)
         if self.connected:
             of_root = self.get_buffer("of_root")
             other = (of_root != (heads == 0)[:, None]) & of_root.any() & ~of_root.all()
             labels = labels.masked_fill(other, -torch.inf)
-        return labels.argmax(1)
+        return labels
 
     def _labels(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.classifier import WordClassifier
 from mtl.tasks.lemma_scripts import shortest_form
 from mtl.tasks.task import Labels
@@ -39,3 +41,13 @@ class LemmaDecoder(WordClassifier):
             tuple([tuple([names[index] for index in dict.fromkeys(word)]) for word in words[:length]])
             for words, length in zip(best.tolist(), lengths, strict=True)
         ]
+
+    def alternatives(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Any, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """All scripts of each word, whatever `k` is: which of them apply depends on its form."""
+        return super().alternatives(scores, mask, decoded, len(self.labels))

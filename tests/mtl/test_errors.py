@@ -6,7 +6,7 @@ import pytest
 
 from mtl.commands.command_table import COMMANDS
 from mtl.config.keys import known_keys_of
-from mtl.config.schema import NAMES, TrainConfig
+from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import LONGEST_NAME, InputError, counted, did_you_mean, plain_name
 
 KEYS = known_keys_of(TrainConfig)
@@ -64,9 +64,9 @@ def test_the_nearest_name_is_named_or_all_are():
         ("target_open", KEYS, "gates.target_open"),
         ("gates.penalti", KEYS, "gates.penalty"),
         ("sedd", KEYS, "seed"),
-        ("POS", NAMES, "pos"),
-        ("nre", NAMES, "ner"),
-        ("depp", NAMES, "dep"),
+        ("POS", TASK_NAMES, "pos"),
+        ("nre", TASK_NAMES, "ner"),
+        ("depp", TASK_NAMES, "dep"),
         ("help", COMMANDS, None),
         ("doctor", COMMANDS, None),
         ("config", COMMANDS, None),
@@ -75,8 +75,8 @@ def test_the_nearest_name_is_named_or_all_are():
         ("lr", KEYS, None),
         ("quiet", KEYS, None),
         ("print_config", KEYS, None),
-        ("parser", NAMES, None),
-        ("x", NAMES, None),
+        ("parser", TASK_NAMES, None),
+        ("x", TASK_NAMES, None),
     ],
 )
 def test_a_name_is_suggested_for_a_slip_and_for_nothing_else(name, choices, meant):

@@ -1,4 +1,4 @@
-"""A package beside the core's rooms adds keys, a task, variants and rules by its entries alone."""
+"""A package beside the core's rooms adds keys, a preset, a setup and rules by its entries alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ PACKAGE = {
     "entries.py": """
 ENTRIES = {
     "meters": {"norms": "mtl.example.norms:NORMS"},
-    "tasks": {"length": "mtl.example.length:Length"},
-    "variants": {"odd": "mtl.example.odd:ODD"},
+    "presets": {"length": "mtl.example.odd:LENGTH"},
     "setups": {"alone": "mtl.example.odd:alone"},
 }
 """,
@@ -47,24 +46,11 @@ class Norms(Meter):
 
 NORMS = Norms()
 """,
-    "length.py": """
-from dataclasses import dataclass
-from typing import ClassVar
-from mtl.tasks.pos import Pos
-
-@dataclass(frozen=True)
-class Length(Pos):
-    name: ClassVar[str] = "length"
-    layers: ClassVar[tuple[str, ...]] = ()
-    draw: int = 1
-""",
     "odd.py": """
-from mtl.tasks.variants import Variant
-
-ODD = Variant(lambda sentence, number: number % 2 == 1, "odd one", "share", "by its number")
+LENGTH = {"kind": "drawn", "classes": 9}
 
 def alone(tasks):
-    return [(f"{task}~odd",) for task in tasks]
+    return [(f"{task}~a",) for task in tasks]
 """,
 }
 PROGRAM = """
@@ -76,12 +62,11 @@ from pathlib import Path
 from mtl.commands.help import help_of
 from mtl.config.effective import counting_settings, only_used
 from mtl.config.parse import configured
-from mtl.config.schema import NAMES, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.runs.folder.code_fingerprint import modules_of_tasks, used_modules
+from mtl.runs.folder.code_fingerprint import used_modules
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid.grid import planned
-from mtl.tasks.order import in_order_of_catalogue
 from mtl.training.check import check_settings
 from dataclasses import asdict, replace
 
@@ -94,23 +79,23 @@ def refused(*words):
     except InputError as error:
         return str(error)
 
-assert {"length", "pos~odd", "dep~odd"} <= set(NAMES) and "cola~odd" not in NAMES
+assert of("--tasks=length", "--length.draw=3").task("length").draw == 3
+assert of("--tasks=length").task("length").classes == 9
 assert refused("--norms_every=101") == "norms_every=101: use a number from 0 to 100"
 assert refused("--norms_every=5", "--pruning=fixed", "--gates.masks=m") == (
     "norms_every and pruning=fixed: use one"
 )
-assert refused("--norms_every=5", "--tasks=pos~odd,length") is None
+assert refused("--norms_every=5", "--tasks=pos~a,length") is None
 assert "did you mean 'norms_every'" in str(refused("--norm_every=5"))
-watched = of("--norms_every=5", "--tasks=pos~odd,length")
+watched = of("--norms_every=5", "--tasks=pos~a,length")
 assert counting_settings(asdict(watched))["norms_every"] == 5
 assert "norms_every" not in counting_settings(asdict(TrainConfig()))
 assert only_used(of("--norms_every=5", "--pruning=dynamic", "--tasks=pos,dep")).norms_every == 0
-assert used_modules(asdict(watched))[1:] == ["mtl.example.norms", "mtl.example.length", "mtl.example.odd"]
+assert used_modules(asdict(watched))[1:] == ["mtl.example.norms"]
 assert used_modules(asdict(of()))[1:] == []
-assert in_order_of_catalogue(["cola", "length", "pos~odd"]) == ("pos~odd", "length", "cola")
 study = StudyConfig(grid=(Block(("alone",)),), seeds=(1,), train=of("--tasks=pos,dep"))
-assert [run.name for run in planned(study, Path("x"))] == ["pos~odd-seed1", "dep~odd-seed1"]
-drawn = Block(("pos+length", "pos"), length_draws=(1, 4))
+assert [run.name for run in planned(study, Path("x"))] == ["pos~a-seed1", "dep~a-seed1"]
+drawn = Block(("pos+length", "pos"), draws={"length": (1, 4)})
 assert [run.name for run in planned(replace(study, grid=(drawn,)), Path("x"))] == [
     "pos-seed1", "pos+length-seed1", "pos+length-draw4-seed1",
 ]
@@ -119,7 +104,7 @@ assert not {"torch", "polars"} & set(sys.modules)
 """
 
 
-def test_a_package_adds_keys_tasks_variants_and_setups_by_its_entries(tmp_path: Path) -> None:
+def test_a_package_adds_keys_presets_and_setups_by_its_entries(tmp_path: Path) -> None:
     (tmp_path / "example").mkdir()
     for name, text in PACKAGE.items():
         (tmp_path / "example" / name).write_text(text)

@@ -257,3 +257,28 @@ def test_no_step_waits_for_the_device() -> None:
     losses.sum().backward()
     assert losses.shape == (3,)
     assert words.grad is not None
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_alternatives_are_heads_by_their_own_odds_and_relations_of_predicted_arcs(connected: bool) -> None:
+    torch.manual_seed(1)
+    decoder = GraphDecoder(8, LABELS, 6, 5, 0.0, 0.3, connected).eval()
+    for parameter in decoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.6)
+    mask = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
+    scores = decoder(torch.randn(2, 5, 8), mask)
+    graphs = decoder.decode(scores, mask)
+    found = decoder.alternatives(scores, mask, graphs, 99)
+    assert any(graph.arcs for graph in graphs)
+    for row, (graph, items) in enumerate(zip(graphs, found, strict=True)):
+        heads = [item for item in items if item.kind == "head"]
+        relations = [item for item in items if item.kind == "relation"]
+        assert len(heads) == int(mask[row].sum())
+        for item in heads:
+            odds = scores.arcs[row, item.start].sigmoid().tolist()
+            assert dict(item.best) == pytest.approx({head: odds[head] for head, _ in item.best})
+            assert item.start + 1 not in dict(item.best)
+        assert [(item.end, item.head, item.best[0].value) for item in relations] == [*graph.arcs]
+        assert all(sum(chance for _, chance in item.best) == pytest.approx(1) for item in relations)
+    none = decoder.alternatives(scores, mask, [Graph(()), Graph(())], 1)
+    assert [{item.kind for item in items} for items in none] == [{"head"}, {"head"}]

@@ -153,3 +153,26 @@ def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() ->
     named = SENTENCES[1].with_layers({"roots": SENTENCES[1].layer("lemmas"), "lemmas": None})
     assert task.labels([named]).names == Lemmas().labels([SENTENCES[1]]).names
     assert task.annotate(Sentence(("Flies",)), (("L0;¦---+y",),)).layer("roots") == ("fly",)
+
+
+def test_what_is_offered_are_lemmas_that_scripts_make_of_the_form() -> None:
+    labels = Labels((SAME, "L0;¦---+y", "L0;¦-", "U0,L1;¦", "=be"))
+    decoder = Lemmas().decoder(8, labels).eval()
+    words = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(3))
+    scores = decoder(words, MASK[1:2, :3])
+    items = decoder.alternatives(scores, MASK[1:2, :3], decoder.decode(scores, MASK[1:2, :3]), 1)[0]
+    said = Sentence(("Studies", "as", "x"))
+    for word, item, chances in zip(
+        said.words, Lemmas().offered(said, items, 9), scores[0].softmax(1), strict=True
+    ):
+        expected: dict[str, float] = {}
+        for edits, chance in zip(labels.names, chances.tolist(), strict=True):
+            if (lemma := made(edits, word)) is not None:
+                expected[lemma] = expected.get(lemma, 0) + chance
+        whole = sum(expected.values())
+        assert dict(item.best) == pytest.approx({lemma: chance / whole for lemma, chance in expected.items()})
+        assert [chance for _, chance in item.best] == sorted(
+            (chance for _, chance in item.best), reverse=True
+        )
+    assert "y" not in dict(Lemmas().offered(said, items, 9)[2].best)
+    assert [len(item.best) for item in Lemmas().offered(said, items, 2)] == [2, 2, 2]

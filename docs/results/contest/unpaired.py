@@ -9,11 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
+from mtl.config.instances import whole_of
 from mtl.probes.stem_cell.statistics.sharing import sharing
-from mtl.tasks.variants import task_of
 
 SCORES = {"pos": "accuracy", "ner": "f1", "dep": "las", "con": "f1", "srl": "f1"}
-setup, task = pl.col("run").str.replace(r"-seed\d+$", ""), pl.col("task").map_elements(task_of, pl.String)
+setup, task = pl.col("run").str.replace(r"-seed\d+$", ""), pl.col("task").map_elements(whole_of, pl.String)
 alone = dict.fromkeys(SCORES, "alone") | {f"{name}-twice": "alone, 10 epochs" for name in SCORES}
 scores = (
     pl.read_csv(Path(__file__).parent / "scores.csv")

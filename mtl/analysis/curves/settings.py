@@ -11,7 +11,6 @@ from mtl.config.part import parts
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.models.device import Accelerator
 from mtl.runs.folder.run import Run
-from mtl.tasks.variants import tasks_of
 
 
 def gate_settings(
@@ -52,9 +51,7 @@ def settings_of(
     mask file, meters, and starts, which were applied to the trained model already.
     """
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
-    weights = {
-        task: weight for task, weight in config.balancer.weights.items() if task in (*tasks, *tasks_of(tasks))
-    }
+    weights = {task: weight for task, weight in config.balancer.weights.items() if task in tasks}
     default = TrainConfig()
     return dataclasses.replace(
         config,

@@ -14,7 +14,6 @@ import polars as pl
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.config.instances import Instance
 from mtl.config.parse import read_configuration
-from mtl.config.random_labels import DRAWN
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
@@ -33,7 +32,6 @@ from mtl.runs.folder.run import git_revision, versions
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.variants import task_of
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
@@ -122,7 +120,7 @@ def probe_run(
     named = {
         name: task
         for name, task in named.items()
-        if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS and 1 in task.sentences
+        if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
     }
     targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
     for name in () if tasks is None else tasks:
@@ -133,7 +131,7 @@ def probe_run(
         kinds = " and ".join(encoder.without)
         left_out.append(f"heads of {kinds} attention: words of the annotated source do not attend by them")
     elif model is not None:
-        probed = [task_of(name) in targets for name in model.tasks]
+        probed = [name in targets for name in model.tasks]
         left_out += [
             _without_target(task) for task, has in zip(model.tasks.values(), probed, strict=True) if not has
         ]
@@ -202,7 +200,7 @@ def target_of(task: Task) -> ProbeTarget:
 
 def _without_target(task: Task) -> str:
     """Why heads cannot be probed for a task."""
-    if task.name in DRAWN:
+    if task.drawn:
         return f"{task.name}: its labels are random: no head is probed for them"
     if task.loss_unit == "word":
         return f"{task.name}: no probe is for its labels"

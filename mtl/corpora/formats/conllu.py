@@ -22,7 +22,7 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     sentence_id,
 )
-from mtl.corpora.formats.enhanced import DEPS, EMPTY, NodeArc, collapsed, deps_of, node_arcs
+from mtl.corpora.formats.enhanced import DEPS, EMPTY, Deps, NodeArc, collapsed, deps_of, node_arcs
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
 from mtl.corpora.formats.lines import malformed, name_of
 from mtl.corpora.formats.own_layers import (
@@ -281,13 +281,13 @@ def _entity_tags(words: _Words, key: str) -> list[str | None]:
     return tags
 
 
-def to_conllu(sentence: Sentence) -> str:
+def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
     `# text` is the sentence's text, or its words with blanks between them where that is not known. The column
-    DEPS has the layer `deps` where that is a graph that it can hold. Layers without a column are in comments
-    and MISC (`own_layers`). Tabs, line ends and control characters in a column become `_`; other white space
-    does in labels only. Raises `InputError` where entities overlap, which BIO cannot hold.
+    DEPS has the layer `deps` where that is a graph that it can hold (`deps_of`). Layers without a column are
+    in comments and MISC (`own_layers`). Tabs, line ends and control characters in a column become `_`; other
+    white space does in labels only. Raises `InputError` where entities overlap, which BIO cannot hold.
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
@@ -295,6 +295,7 @@ def to_conllu(sentence: Sentence) -> str:
     comments.append(f"# text = {form(text)}")
     comments += comments_of(sentence)
     empty = ["_"] * len(words)
+    deps = deps_of(sentence, empty_nodes) or Deps(empty, {})
     columns = (
         [str(number) for number in range(1, len(words) + 1)],
         words,
@@ -304,7 +305,10 @@ def to_conllu(sentence: Sentence) -> str:
         [cell(in_order(bundle)) for bundle in in_column(sentence, FEATS) or empty],
         empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
         empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
-        deps_of(sentence) or empty,
+        deps.words,
         misc_of(sentence),
     )
-    return lines([*comments, *("\t".join(row) for row in zip(*columns, strict=True))])
+    rows = list(zip(*columns, strict=True))
+    for word in sorted(deps.empty, reverse=True):
+        rows[word:word] = [(node, *["_"] * 7, arcs, "_") for node, arcs in deps.empty[word]]
+    return lines([*comments, *map("\t".join, rows)])

@@ -24,6 +24,9 @@ _HEAD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _MOST_STEPS = 10_000
 """Steps of paths over empty nodes in a sentence; their number may be exponential in that of the nodes."""
 
+_MOST_NODES = 9
+"""Empty nodes written behind one word: for UD's tools 5.10 is 5.1."""
+
 
 class NodeArc(NamedTuple):
     """An arc between nodes, by their ids in the file."""
@@ -74,18 +77,43 @@ def collapsed(arcs: Iterable[NodeArc]) -> Graph:
     return Graph((*direct, *over_nodes.difference(direct)))
 
 
-def deps_of(sentence: Sentence) -> list[str] | None:
-    """The column DEPS of the layer `deps`; `None` where there is none, or where the column cannot hold it.
+class Deps(NamedTuple):
+    """The column DEPS: a cell per word, and by the word before them the id and cell of empty nodes."""
 
-    It cannot hold a graph without arcs, or labels with a `|`.
+    words: list[str]
+    empty: dict[int, list[tuple[str, str]]]
+
+
+def deps_of(sentence: Sentence, empty_nodes: bool = True) -> Deps | None:
+    """The column of the layer `deps`; `None` where there is none, or where the column cannot hold it.
+
+    It cannot hold a graph without arcs, or labels with a `|`. With `empty_nodes` the labels that are joined
+    with `>` pass over such nodes again, one for all arcs that begin alike; without, they are written as they
+    are, as ELAS is computed.
     """
     graph = sentence.layer(DEPS)
     if not isinstance(graph, Graph) or not graph.arcs or any("|" in arc.label for arc in graph.arcs):
         return None
-    items: list[list[str]] = [[] for _ in sentence.words]
+    items: list[list[tuple[tuple[int, ...], str]]] = [[] for _ in sentence.words]
+    made: dict[tuple[int, str], str] = {}
+    empty: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for dependent, head, label in graph.arcs:
-        items[dependent - 1].append(f"{head}:{label}")
-    return ["|".join(item) or "_" for item in items]
+        above, parts = str(head), label.split(">")
+        if not empty_nodes or not all(parts):
+            parts = [label]
+        for end, part in enumerate(parts[:-1], start=1):
+            begun = (head, ">".join(parts[:end]))
+            if begun not in made:
+                places = (*range(head, len(items) + 1), *range(head))
+                place = next((place for place in places if len(empty[place]) < _MOST_NODES), head)
+                made[begun] = f"{place}.{len(empty[place]) + 1}"
+                empty[place].append((made[begun], f"{above}:{part}"))
+            above = made[begun]
+        items[dependent - 1].append((tuple(map(int, above.split("."))), parts[-1]))
+    cells = [
+        "|".join(f"{'.'.join(map(str, head))}:{label}" for head, label in sorted(item)) for item in items
+    ]
+    return Deps([cell or "_" for cell in cells], empty)
 
 
 def _arc(arc: NodeArc) -> Arc:

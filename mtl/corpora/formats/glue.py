@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import CONTROL, malformed, name_of, number_of, read_lines
+from mtl.corpora.formats.lines import CONTROL, malformed, name_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.regress import Regress
 from mtl.tasks.sentence import Label, Sentence
 
 _PAIRS = (
@@ -123,12 +122,11 @@ def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
     if text == _NO_LABEL:
         return None
     kind = SENTENCE_TASKS[task]
-    number = number_of(text) if issubclass(kind, Regress) else None
-    value = text if number is None else number
+    value = kind.value_of(text)
     what = kind.fault(value) if text else "it is empty"
-    if what is None and number is not None and issubclass(kind, Regress):
+    if what is None and isinstance(value, float) and kind.scale is not None:
         low, high = kind.scale
-        if not low <= number <= high:
+        if not low <= value <= high:
             what = f"{text} is outside of {low:g} to {high:g} (another scale is for regress)"
     if what is not None:
         raise malformed(path, line, f"the label of {task}: {what}; fix it, or write - for none")

@@ -36,7 +36,6 @@ CARRIAGE_RETURN = "a carriage return within the line; write line feeds as line e
 """What is wrong with a line that other programs take for two."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
 _MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def malformed(path: Path, line: int, what: str) -> InputError:
@@ -120,11 +119,6 @@ def lines_of(path: Path, data: bytes, *, rows: bool = False) -> list[str]:
     if "\r" not in text:
         return text.split("\n")
     return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1)]
-
-
-def number_of(text: str) -> float | None:
-    """The number that a text is, in ASCII digits; `None` also for what only Python reads (`1_0`, `nan`)."""
-    return float(text) if _NUMBER.fullmatch(text) else None
 
 
 def is_blank(line: str) -> bool:

@@ -26,10 +26,9 @@ from mtl.corpora.formats.columns import Line, cell
 from mtl.corpora.formats.enhanced import DEPS, deps_of
 from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, layer_to_json, letters, tree_from
-from mtl.corpora.formats.lines import number_of
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.regress import Regress
+from mtl.tasks.regress import number_of
 from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Label, Layer, Sentence
 from mtl.tasks.translate import Translate
 
@@ -220,8 +219,7 @@ def _number_or_text(text: str) -> str | float:
 
 
 def _label(task: str, text: str) -> Label:
-    number = number_of(text) if issubclass(SENTENCE_TASKS[task], Regress) else None
-    value = text if number is None else number
+    value = SENTENCE_TASKS[task].value_of(text)
     what = SENTENCE_TASKS[task].fault(value)
     if what is not None:
         raise ValueError(what)

@@ -14,8 +14,7 @@ from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
-from mtl.tasks.order import NAMES
-from mtl.tasks.variants import task_of
+from mtl.tasks.order import place_of
 
 MOST_SETTINGS = 12
 """Most settings of a sweep whose runs the report shows below the sweep's table."""
@@ -61,7 +60,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
             made = settings_of_run(Run(path))
         except DAMAGED:
             continue  # whoever reads the run says what is wrong
-        places = [(NAMES.index(task_of(task)) if task_of(task) in NAMES else -1, task) for task in made.tasks]
+        places = [place_of(task) for task in made.tasks]
         keys[path] = len(places), places, made.identity, made.seed, made.draw or 0
     runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
     return [*runs, *(path for path in paths if path not in keys)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.config.random_labels import DRAWN
+from mtl.config.instances import kinds_in
 from mtl.errors import InputError
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.tables.gates_table import last_gates, name_draws
@@ -15,7 +15,6 @@ from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.left_out import chosen_of, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
-from mtl.tasks.variants import task_of
 
 
 class NoMasks(InputError):
@@ -28,7 +27,7 @@ def gates_of(
     """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
 
     `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
-    labels of its task (`DRAWN`); several have a task each (`name_draws`).
+    labels of its task (`Task.drawn`); several have a task each (`name_draws`).
 
     `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
     named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
@@ -58,10 +57,10 @@ def gates_of(
 
 def _draw(run: Run) -> pl.Expr:
     """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
-    if not any(task_of(name) in DRAWN for name in run.config()["tasks"]):
+    drawn = [name for name, kind in kinds_in(run.config()).items() if kind.drawn]
+    if not drawn:
         return pl.lit(None, pl.Int64)
-    tasks = pl.col("task").str.split("+").list.eval(pl.element().map_elements(task_of, pl.String))
-    random = tasks.list.eval(pl.element().is_in(DRAWN)).list.any()
+    random = pl.col("task").str.split("+").list.eval(pl.element().is_in(drawn)).list.any()
     return pl.when(random).then(pl.lit(settings_of_run(run).draw, pl.Int64))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.config.random_labels import DRAWN
+from mtl.config.instances import kinds_in, only_compared
 from mtl.errors import InputError, as_input_error, counted
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.tables import heads_table
@@ -19,7 +19,6 @@ from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
-from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS
 """In what runs of one regime may differ: masks, of which a note tells."""
@@ -81,18 +80,18 @@ def heads_of(
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
     regime `pair` if another run has more tasks, else `joint`. Left out are runs with a task that others are
-    only compared with (a variant of a task, or one with random labels), and those that were trained otherwise
+    only compared with (half of a task, or one with random labels), and those that were trained otherwise
     than most, but for their masks. `read` gives a folder's table. Raises `InputError` if no table is left,
     one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     runs = {path: Run.open(path) for path in folders if _is_run(path)}
     trained = {path: run.config()["tasks"] for path, run in runs.items()}
-    compared = [path for path, names in trained.items() if _is_comparison(names)]
+    compared = [path for path, run in runs.items() if only_compared(kinds_in(run.config()).values())]
     if compared:
         first = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
         notes.append(
-            f"{counted(len(compared), 'run')} with variants of a task or random labels left out of the "
+            f"{counted(len(compared), 'run')} with half of a task or random labels left out of the "
             f"measures on heads by regime: {first}"
         )
     folders = [path for path in folders if path not in compared]
@@ -138,11 +137,6 @@ def heads_of(
     _check_settings(settings)
     heads = pl.concat(parts)
     return heads, (*notes, *_missing_runs(heads))
-
-
-def _is_comparison(tasks: Sequence[str]) -> bool:
-    """Whether one of a run's tasks is only there to compare: a variant, or one with random labels."""
-    return any(task_of(name) != name or name in DRAWN for name in tasks)
 
 
 def _is_run(folder: Path) -> bool:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Sequence
 
 from mtl.config.effective import VOLATILE
 from mtl.config.part import files_of_parts, meters
-from mtl.config.random_labels import DRAWN
 
-OF_ONE_RUN = ("name", "seed", *(f"{name}.draw" for name in DRAWN), *VOLATILE)
+OF_ONE_RUN = ("name", "seed", *VOLATILE)
 """Keys in which runs that are repetitions of each other may differ."""
 MEASURING = (*(meter.key for meter in meters()), "importance_every", "importance_sentences")
 """Keys of what is measured while training goes on; they do not change what is trained."""

@@ -10,7 +10,6 @@ from mtl.config.effective import reference
 from mtl.config.instances import kind_of
 from mtl.config.schema import Files
 from mtl.runs.folder.content import Content
-from mtl.tasks.variants import tasks_of
 
 _SPLITS = ("train", "dev", "test")
 
@@ -24,7 +23,7 @@ def sentences_of(
     read the same files; else it says only whether two runs of the same tasks had the same.
     """
     instances = config.get("instances")
-    read = [name for name in tasks_of(tasks) if kind_of(name, instances).layers] or list(tasks_of(tasks))
+    read = [name for name in tasks if kind_of(name, instances).layers] or list(tasks)
     sources = {name: _source_of(config, name) for name in read}
     digests, whole = status.get("corpus_fingerprints"), status.get("corpus_fingerprint")
     together = len({place for place, _, _ in sources.values()}) == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import keys_of_other_tasks, neutral_values, settings_in, unused_keys
-from mtl.config.random_labels import DRAWN
+from mtl.config.instances import kinds_in, only_compared, setting_values
 from mtl.runs.compare.keys import (
     AFTER_TRAINING,
     MEASURING,
@@ -26,7 +26,6 @@ from mtl.runs.compare.sentences import sentences_of
 from mtl.runs.folder.content import Content, place_now
 from mtl.runs.folder.run import Run, derivation_in
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.variants import task_of, tasks_of
 
 
 class Unused(enum.Enum):
@@ -50,6 +49,8 @@ class Settings:
     seed: int
     draw: int | None
     """The draw of its random labels; `None` without any."""
+    compared: bool
+    """Whether it has a task that others are only compared with: half of a task, or one with random labels."""
     pruning: str
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
@@ -116,6 +117,9 @@ def settings_of(
     typed = settings_in(config)
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
     others |= {f"instances.{name}" for name in config.get("instances") or () if name not in tasks}
+    kinds = kinds_in(config)
+    drawn = [name for name, kind in kinds.items() if kind.drawn]
+    others |= {f"instances.{name}.draw" for name in drawn}
     unused = frozenset(unused_keys(typed))
     neutral = neutral_values(config) if config.get("instances") else _neutral()
     given = {**neutral, **dict(_leaves(config, neutral))}
@@ -126,7 +130,7 @@ def settings_of(
     }
     weights = values.pop("balancer.weights", None) or {}
     for name in tasks:
-        weight = 1.0 if weights is UNUSED else weights.get(name, weights.get(task_of(name), 1.0))
+        weight = 1.0 if weights is UNUSED else weights.get(name, 1.0)
         values[f"balancer.weights.{name}"] = UNUSED if weights is UNUSED else float(weight)
     if len(tasks) == 1:
         values = _alone(values, tasks[0])
@@ -141,9 +145,10 @@ def settings_of(
         values[SOURCE_OF_MASKS] = UNUSED
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
-    drawn = (int(given[f"{name}.draw"]) for name in DRAWN if name in tasks_of(tasks))
-    draw = next(drawn, None)
-    return Settings(tasks, int(config["seed"]), draw, pruning, derivation, values)
+    draws = (setting_values(name, config).get("draw", vars(kinds[name]())["draw"]) for name in drawn)
+    draw = next(draws, None)
+    compared = only_compared(kinds.values())
+    return Settings(tasks, int(config["seed"]), draw, compared, pruning, derivation, values)
 
 
 def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Varian
         tasks=1 if base == "STL" else len(settings.tasks),
         pruning=", ".join(filter(None, (settings.pruning, settings.derivation))),
         trained=settings.tasks,
+        compared=settings.compared,
         variant=", ".join(variant),
         unlike=() if baseline is None else tuple(settings.differing(single[baseline], MASKS)),
     )

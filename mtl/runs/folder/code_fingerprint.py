@@ -13,10 +13,8 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from mtl.config.instances import kinds_in
 from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
-from mtl.registries import module_of, names
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.translate import Translate
-from mtl.tasks.variants import module_of_variant, tasks_of
 
 TRAINING = "mtl.training.train"
 """The entry module of training: it imports everything that this runs."""
@@ -64,14 +62,7 @@ def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]
 
 def used_modules(config: Mapping[str, Any]) -> list[str]:
     """The entry modules of a run with this configuration: training, and what registries name that it uses."""
-    return [TRAINING, *modules_of_parts(config), *modules_of_tasks(config)]
-
-
-def modules_of_tasks(config: Mapping[str, Any]) -> list[str]:
-    """The modules of a run's tasks that registries name, and of their variants."""
-    tasks = config.get("tasks") or ()
-    added = [module_of("tasks", name) for name in tasks_of(tasks) if name in names("tasks")]
-    return [*added, *(module for name in tasks if (module := module_of_variant(name)) is not None)]
+    return [TRAINING, *modules_of_parts(config)]
 
 
 def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
@@ -81,13 +72,12 @@ def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
     """
     if not config.get("tasks"):
         return frozenset()
-    names = tasks_of(config["tasks"])
     used = {base.__module__ for kind in kinds_in(config).values() for base in kind.__mro__}
     tasks = {kind.__module__ for kind in (*TASKS.values(), *KINDS.values())} - used
     balancer = (config.get("balancer") or {}).get("name", BalancerConfig().name)
     room = "mtl.training.balancers"
     balancers = {f"{room}.{name}" for name in get_args(get_type_hints(BalancerConfig)["name"])}
-    translation = () if Translate.name in names else TRANSLATION
+    translation = () if Translate.name in config["tasks"] else TRANSLATION
     return frozenset({*tasks, *translation, *balancers.difference([f"{room}.{balancer}"])})
 
 

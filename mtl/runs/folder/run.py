@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 
 from mtl.config.effective import counting_settings, different_keys, is_place
+from mtl.config.presets import completed
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
@@ -119,8 +120,8 @@ class Run:
         return self.folder / "checkpoints" / "last.ckpt"
 
     def config(self) -> dict[str, Any]:
-        """The whole configuration, as parsed; raises `InputError` if the file is damaged."""
-        return mapping_of(self.folder / "config.yaml", "YAML", _yaml)
+        """The whole configuration, as parsed and `completed`; raises `InputError` if the file is damaged."""
+        return completed(mapping_of(self.folder / "config.yaml", "YAML", _yaml))
 
     def status(self) -> dict[str, Any]:
         """State, seed, versions, device, git revision and corpus fingerprint.

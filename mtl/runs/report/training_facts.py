@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtl.config.schema import default_rates
-from mtl.tasks.variants import task_of
 
 COLUMNS = ("data", "sentences", "epochs", "batch", "rates")
 """Where its corpora lie; the sentences of train, dev and test; the passes over train, at most; the sentences
@@ -28,7 +27,7 @@ def training_facts(config: Mapping[str, Any], status: Mapping[str, Any]) -> tupl
 
 def _places(config: Mapping[str, Any]) -> Iterator[str]:
     corpus = config.get("corpus", {})
-    for task in map(task_of, config["tasks"]):
+    for task in config["tasks"]:
         own = corpus.get(task) or corpus.get("instances", {}).get(task) or corpus.get("files")
         place = own.get("train") if own else corpus.get("path")
         if place:

@@ -10,16 +10,14 @@ from operator import attrgetter
 from pathlib import Path
 
 from mtl.config.effective import different_keys, only_used, plain
-from mtl.config.parse import changed
-from mtl.config.random_labels import DRAWN
+from mtl.config.parse import changed, placed
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig, draws_key
+from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
 from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
 from mtl.study.grid.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
 from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
-from mtl.tasks.variants import tasks_of
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -96,33 +94,28 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     return sorted(planned.values(), key=place)
 
 
-def _draws_of(block: Block) -> dict[str, tuple[int, ...]]:
-    """The draws of random labels that a block gives, by task."""
-    given = {task: getattr(block, draws_key(task)) for task in DRAWN}
-    return {task: draws for task, draws in given.items() if draws is not None}
-
-
 def _check_draws(study: StudyConfig, block: Block) -> None:
     """Raise `InputError` for draws of random labels that no run of the block has, or that are given twice."""
-    for task, draws in _draws_of(block).items():
-        key = draws_key(task)
-        if not draws:
-            raise InputError(f"{key} is empty: add at least one, or leave the key out")
-        _check_once(draws, key)
-        if f"{task}.draw" in block.set:
-            raise InputError(f"{key} sets the draws: leave {task}.draw out of the block's set")
+    for task, draws in block.draws.items():
         sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
-        if not any(task in tasks_of(tasks) for tasks in sets):
+        if not any(task in tasks for tasks in sets):
             raise InputError(
-                f"{key}: no setup of the block ({', '.join(block.setups)}) trains the task {task}: "
+                f"draws.{task}: no setup of the block ({', '.join(block.setups)}) trains the task {task}: "
                 f"add setup {task}"
             )
+        if not dataclasses.replace(study.train, tasks=(task,)).task(task).drawn:
+            raise InputError(f"draws.{task}: the labels of {task} are no random draw: leave it out")
+        if not draws:
+            raise InputError(f"draws.{task} is empty: add at least one, or leave the key out")
+        _check_once(draws, f"draws.{task}")
+        if f"instances.{task}.draw" in (placed(TrainConfig, key) for key in block.set):
+            raise InputError(f"draws.{task} sets the draws: leave {task}.draw out of the block's set")
 
 
 def _drawn(sets: Sequence[tuple[str, ...]], block: Block) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
     """The sets of tasks, each once for every draw of its tasks' labels, with the draws by task."""
     for tasks in sets:
-        given = {task: draws for task, draws in _draws_of(block).items() if task in tasks_of(tasks)}
+        given = {task: draws for task, draws in block.draws.items() if task in tasks}
         for draws in itertools.product(*given.values()):
             yield tasks, dict(zip(given, draws, strict=True))
 
@@ -320,9 +313,11 @@ class _Cell:
         kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         # The study's own draws have no number in their runs' names: more draws repeat none of its runs.
-        own = all(draw == getattr(self.study.train, task).draw for task, draw in self.draws.items())
+        train = dataclasses.replace(train, tasks=self.tasks)
+        own = all(draw == vars(train.task(task))["draw"] for task, draw in self.draws.items())
         draws = [] if own else ["draw" + "_".join(map(str, self.draws.values()))]
-        train = settings(train, Block(set={f"{task}.draw": draw for task, draw in self.draws.items()}))
+        own_draws = {} if own else {f"instances.{task}.draw": draw for task, draw in self.draws.items()}
+        train = settings(train, Block(set=own_draws))
         name = "-".join([base, *kind[1:], *draws, f"seed{self.seed}"])
         regime = KINDS[masks].regime
         config = dataclasses.replace(
@@ -330,7 +325,6 @@ class _Cell:
             name=name,
             runs=str(self.folder / "runs"),
             seed=self.seed,
-            tasks=self.tasks,
             pruning=regime,
             init_from=str(self.folder / "runs" / str(needs)) if regime == "static" else None,
             gates=dataclasses.replace(train.gates, scope=KINDS[masks].scope),

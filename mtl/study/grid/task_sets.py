@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from mtl.config.instances import on_words
-from mtl.config.schema import NAMES, TASK_NAMES, TrainConfig
+from mtl.config.instances import halves_of, on_words, stands_for_task, whole_of
+from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.registries import entry, names
 from mtl.study.config import ProbesConfig, StudyConfig
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.variants import task_of
 
 STATIC = "static"
 NAMED = ("single", "pairs", *names("setups"))
@@ -30,7 +28,7 @@ def check_sets(study: StudyConfig) -> None:
     """Raise `InputError` for a name in `sets` that is taken, and for sets of no tasks or of unknown ones."""
     for name, tasks in study.sets.items():
         plain_name(name, "a name in sets")
-        if name in SETUPS or name in (*NAMES, *study.train.instances):
+        if name in SETUPS or name in (*TASK_NAMES, *names("presets"), *study.train.instances):
             kind = "setup" if name in SETUPS else "task"
             raise InputError(
                 f"sets: '{name}' is the name of a {kind} already: choose another name for the set"
@@ -56,19 +54,24 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
         return list(itertools.combinations(tasks, 2))
     if setup in names("setups"):
         sets: list[tuple[str, ...]] = entry("setups", setup)(tasks)
+        for name in sorted({name for made in sets for name in made}.difference(tasks)):
+            if not stands_for_task(name, study.train.instances):
+                raise InputError(f"setup '{setup}': no task {name} can be trained: name the setups instead")
         return sets
     if setup == "all":
         return [tasks]
     given = study.sets.get(setup, setup.split("+"))
-    beside = [name for name in NAMES if name not in TASK_NAMES and task_of(name) in tasks]
-    beside += [name for name in study.train.instances if name not in tasks]
-    beside += [name for name in TASK_NAMES if not TASKS[name].layers]
+    instances = study.train.instances
+    halves = (half for task in tasks for half in halves_of(task) if stands_for_task(half, instances))
+    beside = [*halves, *names("presets"), *(name for name in instances if name not in tasks)]
     for name in given:
         if name not in tasks and name not in beside:
             is_setup = name == setup
             of_study = [*study.sets, *SETUPS] if is_setup else []
             choices = [*tasks, *beside, *of_study]
             kind = "setup" if is_setup else f"task in setup '{setup}'"
-            outside = f"; train.tasks leaves it out ({', '.join(tasks)})" if name in NAMES else ""
+            outside = (
+                f"; train.tasks leaves it out ({', '.join(tasks)})" if whole_of(name) in TASK_NAMES else ""
+            )
             raise InputError(f"unknown {kind}: '{name}'{outside or did_you_mean(name, choices)}")
     return [in_order_of_catalogue(given)]

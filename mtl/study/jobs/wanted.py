@@ -20,7 +20,6 @@ from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.code_fingerprint import (
     code_fingerprint,
-    modules_of_tasks,
     unused_modules,
     used_modules,
 )
@@ -125,7 +124,7 @@ def _measuring_code(measure: str, probes: ProbesConfig | None, config: Mapping[s
     group = GROUPS[measure]
     read = {"path": getattr(probes, group.corpus) if group.corpus else None}
     readers = (*reader_modules(config["corpus"]), *reader_modules(read))
-    code = code_fingerprint(*group.modules, *modules_of_tasks(config), *readers)
+    code = code_fingerprint(*group.modules, *readers)
     return digest([code, [[*made.names, made.probes] for made in group.measures]])
 
 

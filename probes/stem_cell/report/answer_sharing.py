@@ -13,11 +13,9 @@ from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.dose import dose_figure
 from mtl.probes.stem_cell.figures.sharing import sharing_figure
-from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
 from mtl.probes.stem_cell.statistics.dose import ALL, dose, word_on
 from mtl.probes.stem_cell.statistics.sharing import ALL as MEAN
 from mtl.probes.stem_cell.statistics.sharing import sharing
-from mtl.tasks.variants import task_of
 
 QUESTION = "Does sharing an encoder hurt?"
 LIMIT = (
@@ -132,5 +130,5 @@ def _joint(data: ReportData) -> list[Setup]:
         setup
         for setup in data.setups
         if not setup.single and setup.pruning == "none" and setup.baseline is not None
-        if not any(task == CONTROL or task_of(task) != task for task in setup.trained)
+        if not setup.compared
     ]

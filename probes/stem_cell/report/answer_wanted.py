@@ -13,7 +13,7 @@ LIMIT = (
     "Which heads a mask keeps depends on how many it may keep: compare equal budgets only. "
     "The random labels are of one kind, a label per word type."
 )
-COMMAND = "- {{setups: [single, control], masks: [dynamic], control_draws: [{}]}}"
+COMMAND = "- {{setups: [single, control], masks: [dynamic], draws: {{control: [{}]}}}}"
 
 
 def wanted_answer(page: PageData) -> Answer:

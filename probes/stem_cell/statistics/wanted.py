@@ -129,7 +129,7 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
     tasks, seeds, draws = len(masks.tasks) - len(masks.draws), len(masks.seeds), len(masks.draws)
     needed = draws_needed(tasks)
     fix = (
-        f"train masks on {needed} draws (--tasks=[control] --control.draw=N, or control_draws: "
+        f"train masks on {needed} draws (--tasks=[control] --control.draw=N, or draws.control: "
         f"{[*range(1, needed + 1)]} in a study's block of masks)"
     )
     if not draws:

@@ -114,7 +114,7 @@ def test_the_first_screen_answers_in_order(planted, capsys):
     assert re.findall(r"<li><b>(.*?)</b> .*?<code>(.*?)</code>", left) == [
         (
             "Do tasks want the same heads?",
-            "- {setups: [single, control], masks: [dynamic], control_draws: [1, 2, 3, 4, 5]}",
+            "- {setups: [single, control], masks: [dynamic], draws: {control: [1, 2, 3, 4, 5]}}",
         ),
         ("Does a remedy help?", "mtl study remedy"),
     ]

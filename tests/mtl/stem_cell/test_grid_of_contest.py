@@ -55,14 +55,16 @@ def test_twins_are_a_task_beside_itself():
     assert [run.config.tasks for run in runs] == [(f"{task}~a", f"{task}~b") for task in TASKS]
     assert {run.grid_cell for run in runs} == {"twins"}
     # Settings of the task count, those of others do not.
-    assert runs[2].config.dep == Dep()
+    assert asdict(runs[2].config.task("dep~a")) == asdict(Dep())
     assert (
         planned(
             StudyConfig(
                 grid=(Block(("twins",)),), seeds=(1,), train=TrainConfig(dep=replace(Dep(), arc_dim=7))
             ),
             HERE,
-        )[2].config.dep.arc_dim
+        )[2]
+        .config.task("dep~b")
+        .arc_dim
         == 7
     )
 
@@ -114,9 +116,11 @@ def test_a_block_whose_masks_cannot_be_drawn_is_refused(block, message):
 
 
 def test_draws_of_random_labels_are_runs_of_one_setup():
-    block = Block(("single", "control"), ("dynamic",), label="k14", seeds=(11, 12), control_draws=(1, 2, 7))
+    block = Block(
+        ("single", "control"), ("dynamic",), label="k14", seeds=(11, 12), draws={"control": (1, 2, 7)}
+    )
     runs = planned(StudyConfig(grid=(block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE)
-    drawn = {run.name: run.config.control.draw for run in runs if run.config.tasks == ("control",)}
+    drawn = {run.name: run.config.task("control").draw for run in runs if run.config.tasks == ("control",)}
     assert drawn == {
         f"control-dynamic-k14{part}-seed{seed}": draw
         for seed in (11, 12)
@@ -127,7 +131,7 @@ def test_draws_of_random_labels_are_runs_of_one_setup():
     assert {setup.name for setup in setups_of([plain(asdict(run.config)) for run in runs])} == {
         "STL, dynamic"
     }
-    plain_block = replace(block, control_draws=None)
+    plain_block = replace(block, draws={})
     [first, *_] = [run for run in runs if run.name == "control-dynamic-k14-seed11"]
     assert first in planned(
         StudyConfig(grid=(plain_block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE
@@ -135,24 +139,28 @@ def test_draws_of_random_labels_are_runs_of_one_setup():
 
 
 def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
-    block = Block(("pos+control",), ("none", "static"), control_draws=(2, 3))
+    block = Block(("pos+control",), ("none", "static"), draws={"control": (2, 3)})
     runs = {run.name: run for run in planned(StudyConfig(grid=(block,), seeds=(1,)), HERE)}
     assert {name: run.needs for name, run in runs.items() if run.needs} == {
         f"pos+control-static-draw{draw}-seed1": f"pos+control-draw{draw}-seed1" for draw in (2, 3)
     }
-    assert all(runs[run.needs].config.control == run.config.control for run in runs.values() if run.needs)
+    assert all(
+        runs[run.needs].config.task("control") == run.config.task("control")
+        for run in runs.values()
+        if run.needs
+    )
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
         (
-            Block(("single",), control_draws=(1, 2)),
+            Block(("single",), draws={"control": (1, 2)}),
             "no setup of the block \\(single\\) trains the task control",
         ),
-        (Block(("control",), control_draws=()), "control_draws is empty"),
-        (Block(("control",), control_draws=(1, 1)), "control_draws name 1 twice"),
-        (Block(("control",), control_draws=(1,), set={"control.draw": 2}), "leave control.draw out"),
+        (Block(("control",), draws={"control": ()}), "draws.control is empty"),
+        (Block(("control",), draws={"control": (1, 1)}), "draws.control name 1 twice"),
+        (Block(("control",), draws={"control": (1,)}, set={"control.draw": 2}), "leave control.draw out"),
     ],
 )
 def test_draws_that_no_run_has_are_refused(block, message):

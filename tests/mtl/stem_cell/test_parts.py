@@ -32,8 +32,6 @@ def values(*words: str) -> dict:
         ([], set()),
         (["--gradient_conflict_every=5"], CONFLICT),
         (["--clones.kind=rows"], COPIES),
-        (["--tasks=dep~a,dep~b"], {"mtl.stem_cell.twins"}),
-        (["--tasks=dep,control"], {"mtl.stem_cell.control"}),
         (["--clones.kind=rows", "--gradient_conflict_every=5"], COPIES | CONFLICT),
     ],
 )

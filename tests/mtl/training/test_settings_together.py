@@ -11,16 +11,18 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from mtl.config.instances import whole_of
 from mtl.config.keys import hints_of, known_keys_of
 from mtl.config.marks import Forbidden, Joint, Used, Was, faults, marked
 from mtl.config.parse import configured
 from mtl.config.part import files_of_parts
 from mtl.config.ranges import out_of_range
-from mtl.config.schema import NAMES, TrainConfig
+from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.registries import names as entries
 from mtl.tasks.pos import Pos
 from mtl.tasks.ranges import Range
 from mtl.tasks.sentence import Sentence
@@ -60,7 +62,8 @@ VALUES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """By key its values; what follows a value are other keys that it needs."""
 VALUES = {key: values for key, values in VALUES.items() if key in known_keys_of(TrainConfig)}
-VALUES["tasks"] = tuple(names for names in VALUES["tasks"] if set(names.split(",")) <= set(NAMES))
+_KNOWN = {*TASK_NAMES, *entries("presets")}
+VALUES["tasks"] = tuple(names for names in VALUES["tasks"] if {*map(whole_of, names.split(","))} <= _KNOWN)
 # Keys and tasks of packages beside the core are there with these.
 
 

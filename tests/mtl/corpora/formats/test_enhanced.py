@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from mtl.corpora.scorer_files import export
 from mtl.errors import InputError
 from mtl.tasks.graph import Graphs
 from mtl.tasks.instance import instance
-from mtl.tasks.sentence import Arc, Graph, Layer, Sentence
+from mtl.tasks.sentence import Arc, Arcs, Graph, Layer, Sentence
 
 ROWS = """\
 1\tAnn\t_\t_\t_\t_\t2\tnsubj\t2:nsubj\t_
@@ -53,7 +54,9 @@ def test_empty_nodes_are_steps_of_labels(tmp_path: Path) -> None:
     assert sentence.notes == (EMPTY,)
     (again,) = _read(tmp_path, to_conllu(sentence))
     assert again.layer("deps") == READ
-    assert again.notes == ()
+    assert again.notes == (EMPTY,)
+    (joined,) = _read(tmp_path, to_conllu(sentence, empty_nodes=False))
+    assert (joined.layer("deps"), joined.notes) == (READ, ())
 
 
 @pytest.mark.parametrize(
@@ -218,3 +221,37 @@ def test_ewt_is_read_written_and_scored(upstream: Path, tmp_path: Path) -> None:
     exported = export(sentences, sentences, tmp_path, [instance("deps", Graphs, "deps")()])
     assert _elas(*exported.paths) == (100.0, 100.0, 100.0)
     assert exported.left_out == {}
+
+
+def _hostile(seed: int) -> Sentence:
+    """Words of which each is reached from the root, with labels of up to four steps from any other word."""
+    chance = random.Random(seed)
+    size = chance.randint(1, 9)
+    steps = ("nsubj", "conj:and", "obj", "obl:of", "nmod", "orphan")
+    arcs = {Arc(1, 0, "root")} | {
+        Arc(word, chance.randint(1, word - 1), "obj") for word in range(2, size + 1)
+    }
+    for _ in range(chance.randint(0, 12)):
+        dependent, head = chance.randint(1, size), chance.randint(0, size)
+        parts = chance.choices(steps, k=chance.randint(2, 4))
+        parts = ["root", *parts] if head == 0 else parts
+        if dependent != head:
+            arcs.add(Arc(dependent, head, ">".join(parts)))
+    return Sentence(("w",) * size, upos=("X",) * size, named=(Layer("deps", Graph(tuple(arcs))),))
+
+
+def test_written_empty_nodes_are_read_as_the_same_graph_and_valid(tmp_path: Path) -> None:
+    """UD's validator looks at ids, heads, the order of DEPS, and at what is reached from the root."""
+    sentences = []
+    for number in range(60):
+        sentence = _hostile(number)
+        others = len(sentence) - 1
+        tree = Arcs((0, *[1] * others), ("root", *["obj"] * others))
+        sentences.append(dataclasses.replace(sentence, id=f"s{number}", arcs=tree))
+    text = "".join(map(to_conllu, sentences))
+    assert all(f"\n{node}\t" in text for node in ("0.1", "0.9", "3.2"))
+    read = _read(tmp_path, text)
+    assert [set(one.layer("deps").arcs) for one in read] == [set(one.layer("deps").arcs) for one in sentences]
+    validator = pytest.importorskip("udtools").Validator
+    state = validator(level=2, output=None).validate_files([str(tmp_path / "a.conllu")])
+    assert state.passed(), str(state)

@@ -79,6 +79,7 @@ OPTIONS = {
     "clones.heads": {"contested": "uncontested", "uncontested": "all"},
     "instances.own.kind": {"spans": "tags"},
     "instances.own.layer": {None: "entities"},
+    "instances.own.half": {None: "a"},
     "gates.scope": {"per_task": "shared", "shared": "per_task"},
 }
 """Other values of settings that decide which others a run uses."""

@@ -1,4 +1,4 @@
-"""The control task: labels that depend on the word form alone, and tell nothing else."""
+"""Drawn labels: labels that depend on the word form alone, and tell nothing else."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections import Counter
 
 import torch
 
-from mtl.stem_cell.control import Control
+from mtl.tasks.drawn import Drawn
 from mtl.tasks.sentence import Sentence
 
 WORDS = tuple(f"w{number}" for number in range(4000))
 
 
 def test_a_word_has_the_same_label_everywhere_and_labels_are_equally_frequent() -> None:
-    task = Control(classes=10)
+    task = Drawn(classes=10)
     counts = Counter(map(task.label, WORDS))
     assert set(counts) == set(task.labels([]).names) == set(map(str, range(10)))
     # 400 expected; a binomial's standard deviation is 19.
     assert max(abs(count - 400) for count in counts.values()) < 5 * 19
-    assert task.label("dog") == Control(classes=10).label("dog")
+    assert task.label("dog") == Drawn(classes=10).label("dog")
     assert task.label("dog") != task.label("Dog") or task.label("cat") != task.label("Cat")
 
 
 def test_another_draw_gives_labels_that_have_nothing_to_do_with_these() -> None:
-    first, second = Control(classes=10), Control(classes=10, draw=2)
+    first, second = Drawn(classes=10), Drawn(classes=10, draw=2)
     agreeing = sum(first.label(word) == second.label(word) for word in WORDS)
     assert abs(agreeing - 400) < 5 * 19
 
 
 def test_targets_and_scores_are_those_of_the_words() -> None:
-    task, sentence = Control(classes=3), Sentence(("the", "dog", "saw", "the", "cat"))
+    task, sentence = Drawn(classes=3), Sentence(("the", "dog", "saw", "the", "cat"))
     labels = task.labels([sentence])
     [names] = task.targets(sentence, labels)
     gold = tuple(labels[index] for index in names.tolist())
@@ -45,11 +45,11 @@ def test_targets_and_scores_are_those_of_the_words() -> None:
 
 
 def test_every_sentence_is_annotated_and_no_pair_is() -> None:
-    assert Control().annotated(Sentence(("a",)))
-    assert not Control().annotated(Sentence(("a", "b"), second=1))
+    assert Drawn().annotated(Sentence(("a",)))
+    assert not Drawn().annotated(Sentence(("a", "b"), second=1))
 
 
 def test_its_decoder_scores_every_label() -> None:
-    task = Control(classes=7)
+    task = Drawn(classes=7)
     decoder = task.decoder(8, task.labels([]))
     assert decoder(torch.zeros(2, 3, 8), torch.ones(2, 3, dtype=torch.bool)).shape == (2, 3, 7)

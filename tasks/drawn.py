@@ -1,4 +1,4 @@
-"""A control task: every word type has a random label, so that there is nothing to learn but the labels."""
+"""Drawn labels: every word type has a random label, so that there is nothing to learn but the labels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Control(Task):
-    """A random label per word type (Hewitt & Liang 2019): what a partner without content costs.
+class Drawn(Task):
+    """A random label per word type (Hewitt & Liang 2019).
 
     A label is a hash of the word form, so that it is the same in all splits, runs and corpora, and labels are
     uniform over types. The task reads words alone; beside other tasks it takes the sentences that are
@@ -26,9 +26,10 @@ class Control(Task):
     too, and 1 / `classes` of them are right by chance, so that the accuracy cannot reach 100.
     """
 
-    kind: ClassVar[str] = "control"
-    name: ClassVar[str] = "control"
+    kind: ClassVar[str] = "drawn"
     layers: ClassVar[tuple[str, ...]] = ()
+    layer: ClassVar[str] = "words"
+    drawn: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -39,11 +40,6 @@ class Control(Task):
     """Seed of the hash: another number gives other labels."""
     dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
-
-    @property
-    def layer(self) -> str:
-        """The words, which every sentence has."""
-        return "words"
 
     def annotated(self, sentence: Sentence) -> bool:
         """Whether it is one sentence; pairs are for tasks on sentences."""
