@@ -28,6 +28,7 @@ from mtl.heads.families import (
 )
 from mtl.heads.family_table import Family, no_copies_because, no_cut_because
 from mtl.heads.no_heads import NoHeads
+from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.projections import scale_inputs, without_inputs
 from mtl.heads.select import select_heads
 
@@ -59,8 +60,9 @@ def prune_heads(
             is as large as before. `AutoModel` and other tools can load what `save_pretrained` writes.
 
     Raises:
-        InputError: a family without separable heads, a layer or head that does not exist, or a scale of
-            another shape. The model is then unchanged.
+        InputError: a family without separable heads, a layer or head that does not exist, a scale of
+            another shape, or hooks on queries, keys or values of a layer that would lose all heads. The
+            model is then unchanged.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -90,6 +92,7 @@ def prune_heads(
         )
     if not keep_shape:
         require_prunable(model)
+        _require_replaceable(model, found, wanted)
     require_plain(model, family, found, "closed" if keep_shape else "cut out")
     if keep_shape:
         _close(model, found, wanted, scale)
@@ -188,4 +191,21 @@ def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) ->
         family.position_bias == "handed_on",
         "cross_attentions" if stack.kind == "cross" else "attentions",
     )
+    hand_on_hooks(module, replacement)
     model.set_submodule(paths[module], replacement)
+
+
+def _require_replaceable(
+    model: PreTrainedModel, found: Sequence[Attention], heads: Mapping[int, set[int]]
+) -> None:
+    """Raise `InputError` if what the layers that lose all their heads do without is not theirs alone."""
+    emptied = [
+        attention
+        for layer, attention in enumerate(found)
+        if attention.remaining and set(attention.remaining) <= heads.get(layer, set())
+    ]
+    for attention in emptied:
+        replaced = (attention.module, attention.output)
+        kept = {*replaced, getattr(attention.module, "relative_attention_bias", None)}
+        gone = [module for module in attention.module.modules() if module not in kept]
+        require_replaceable(model, replaced, gone, "prune_heads")
