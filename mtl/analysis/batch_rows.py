@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.heads.arguments import is_dense, is_masked, tensor_of
+from mtl.tasks.in_words import counted
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = TypeVar("Inputs")
@@ -25,9 +26,8 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
         raise InputError(f"the {what} returned values that are masked out: return one for each row")
     value, rows = tensor_of(given), _lengths(batch)
     if value is None or not is_dense(value) or value.dim() != 1 or (rows and len(value) not in rows):
-        of = f"each of the {rows[0]} rows" if rows else "each row"
-        plain = value is not None and is_dense(value)
-        shape = f"shape {tuple(value.shape)}" if plain else type(given).__name__
+        of = f"each of the {counted(rows[0], 'row')}" if rows else "each row"
+        shape = type(given).__name__ if value is None else f"shape {tuple(value.shape)}"
         raise InputError(
             f"the {what} must return one value for {of} of a batch (reduction='none'), and returned {shape}"
         )

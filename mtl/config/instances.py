@@ -17,6 +17,7 @@ from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
 from mtl.registries import names
 from mtl.tasks.catalogue import KINDS, TASKS
+from mtl.tasks.in_words import as_text
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import FEATS, FIELDS, ON_WORDS
 from mtl.tasks.task import Task
@@ -152,7 +153,9 @@ def listed(values: Mapping[str, Any]) -> Short:
     moved: dict[str, str] = {}
     for name, given in tasks.items():
         if given is not None and not isinstance(given, Mapping):
-            raise KeyFault(f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{given}'")
+            raise KeyFault(
+                f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{as_text(given)}'"
+            )
         for key, path, value in _places(str(name), dict(given or {})):
             _put(made, path, value)
             moved[f"tasks.{name}.{key}"] = ".".join(path)

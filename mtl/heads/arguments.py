@@ -20,6 +20,7 @@ from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
 from mtl.probes.head_names import head_name, layer_name
 from mtl.probes.sites import Site, several_kinds
+from mtl.tasks.in_words import counted
 
 MOST_SEED = 2**48
 """The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
@@ -58,7 +59,9 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
         )
     if len(found) > 1:
         listed = " or ".join(f".{path} ({type(part).__name__})" for path, part in list(found.items())[:3])
-        raise InputError(f"{function}: {kind} holds {len(found)} transformers models: use {listed}")
+        raise InputError(
+            f"{function}: {kind} holds {counted(len(found), 'transformers model')}: use {listed}"
+        )
     return next(iter(found.values()))
 
 

@@ -33,6 +33,7 @@ from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 
 _BLOCKS = "blocks"
 """What the configuration records of a model whose mixing matrices keep the blocks of their start."""
@@ -196,7 +197,8 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
     exact = max(heads, default=0) * head_dim(model)
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: use 1 to {exact} components, heads x head size, at which sharing is exact"
+            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which "
+            f"sharing is exact"
         )
 
 

@@ -31,6 +31,7 @@ from mtl.heads.no_heads import NoHeads
 from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.projections import scale_inputs, without_inputs
 from mtl.heads.select import select_heads
+from mtl.tasks.in_words import counted
 
 
 def prune_heads(
@@ -88,7 +89,8 @@ def prune_heads(
     require_heads(wanted, sites, [range(per_layer)] * layers, "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
-            f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
+            f"a scale of shape {tuple(scale.shape)} does not fit {counted(layers, 'layer')} of "
+            f"{counted(per_layer, 'head')}"
         )
     if not keep_shape:
         require_prunable(model)

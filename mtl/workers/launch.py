@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 _NAMES = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -96,10 +97,11 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         limits = {"SLURM_LOCALID": devices, "SLURM_NODEID": machines, "SLURM_PROCID": wanted}
         return Place("srun", *_numbers(environment, "srun", **limits)[:2])
     for program, names in _OTHERS.items():
-        count = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
-        if count is not None:
+        started = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
+        if started is not None:
             raise InputError(
-                f"{program} started {count} processes, which mtl cannot use: start the run with torchrun or "
+                f"{program} started {started} processes, which mtl cannot use: start the run with "
+                f"torchrun or "
                 f"srun, or without {program} where trainer.num_nodes=1"
             )
     if machines == 1:
@@ -164,7 +166,8 @@ def _numbers(environment: Mapping[str, str], program: str, **limits: int | None)
 def _require(started: int, program: str, devices: int, machines: int) -> None:
     if started != devices * machines:
         raise InputError(
-            f"{program} started {started} processes, and trainer.devices={devices} times "
+            f"{program} started {counted(started, 'process', 'processes')}, and "
+            f"trainer.devices={devices} times "
             f"trainer.num_nodes={machines} makes {devices * machines}: devices are the processes per "
             "machine, num_nodes the machines"
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
 from mtl.corpora.formats.soundness import fault
-from mtl.errors import counted
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 MARKER = re.compile(r"-DOCSTART-([ \t]|$)")

@@ -16,6 +16,7 @@ from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_bracke
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
+from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.sentence import FIELDS, ON_WORDS, Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
@@ -71,8 +72,8 @@ def _parsed(line: str) -> Any:
     except (json.JSONDecodeError, _Twice):
         raise
     except ValueError as error:  # the only other one: Python's limit, in words for programmers
-        digits = f"{sys.get_int_max_str_digits():,}"
-        raise ValueError(f"a number of more than {digits} digits; fix it") from error
+        digits = counted(sys.get_int_max_str_digits(), "digit")
+        raise ValueError(f"a number of more than {digits}; fix it") from error
 
 
 def to_line(sentence: Sentence, skipped: str | None = None) -> str:
@@ -209,7 +210,9 @@ def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) ->
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"'{key}' must be a list of strings")
     if words is not None and len(values) != len(words):
-        raise ValueError(f"'{key}' has {len(values)} entries for {len(words)} words")
+        raise ValueError(
+            f"'{key}' has {counted(len(values), 'entry', 'entries')} for {counted(len(words), 'word')}"
+        )
     return tuple(values)
 
 
@@ -219,11 +222,11 @@ def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
     spans = []
     for value in values:
         if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
-            raise ValueError(f"'{key}' holds {value!r}; a span is [start, end, label]")
+            raise ValueError(f"'{key}' holds {as_json(value)}; a span is [start, end, label]")
         start, end, label = value
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
             raise ValueError(
-                f"'{key}' holds {value!r}; start and end must satisfy 0 <= start < end <= {len(words)}"
+                f"'{key}' holds {as_json(value)}; start and end must satisfy 0 <= start < end <= {len(words)}"
             )
         spans.append(Span(start, end, label))
     return tuple(spans)
@@ -234,7 +237,9 @@ def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
         raise ValueError("'arcs' must be an object with 'heads' and 'relations'")
     heads, relations = value["heads"], _strings(value, "relations", words)
     if relations is None or not isinstance(heads, list) or len(heads) != len(words):
-        raise ValueError(f"'arcs' must have one head and one relation for each of the {len(words)} words")
+        raise ValueError(
+            f"'arcs' must have one head and one relation for each of the {counted(len(words), 'word')}"
+        )
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
         raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
     return Arcs(tuple(heads), relations)
@@ -246,9 +251,9 @@ def _graph(value: dict[str, Any], name: str, words: tuple[str, ...]) -> Graph:
     arcs = []
     for arc in value["arcs"]:
         if not isinstance(arc, list) or list(map(type, arc)) != [int, int, str]:
-            raise ValueError(f"'{name}' holds {arc!r}; an arc is [dependent, head, label]")
+            raise ValueError(f"'{name}' holds {as_json(arc)}; an arc is [dependent, head, label]")
         if not 0 < arc[0] <= len(words) or not 0 <= arc[1] <= len(words):
-            raise ValueError(f"'{name}' holds {arc!r}; words are 1 to {len(words)}, and the root is 0")
+            raise ValueError(f"'{name}' holds {as_json(arc)}; words are 1 to {len(words)}, and the root is 0")
         arcs.append(Arc(*arc))
     return Graph(tuple(arcs))
 
@@ -289,9 +294,11 @@ def frames_from(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
             raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
         predicate, sense = value["predicate"], value["sense"]
         if type(predicate) is not int or not 0 <= predicate < len(words):
-            raise ValueError(f"'frames' has the predicate {predicate!r}; it must be 0 to {len(words) - 1}")
+            raise ValueError(
+                f"'frames' has the predicate {as_json(predicate)}; it must be 0 to {len(words) - 1}"
+            )
         if sense is not None and not isinstance(sense, str):
-            raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
+            raise ValueError(f"'frames' has the sense {as_json(sense)}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
 
@@ -317,7 +324,8 @@ def _misspelt(labels: tuple[Label, ...] | None) -> tuple[str, ...]:
 def _second(value: Any, words: tuple[str, ...]) -> int | None:
     if value is not None and (type(value) is not int or not 0 < value < len(words)):
         raise ValueError(
-            f"'second' is {value!r}; the second sentence of a pair begins at word 1 to {len(words) - 1}"
+            f"'second' is {as_json(value)}; the second sentence of a pair begins at word 1 to "
+            f"{len(words) - 1}"
         )
     second: int | None = value
     return second

@@ -15,6 +15,7 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.lines import malformed, name_of
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
@@ -33,7 +34,7 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
     needed = max(2, *at.values())
     for row in (row for block in blocks for row in block.rows):
         if len(row.fields) < needed:
-            what = f"{len(row.fields)} column(s), where {needed} are expected; name word and label"
+            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
             raise malformed(path, row.line, what)
     if at["word"] > 1:
         refuse_restarts(path, blocks, 0)

@@ -12,13 +12,14 @@ import polars as pl
 from jaxtyping import Float
 
 from mtl.config.instances import kind_of, setting_values
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
 
 _INTERVALS = ("sentences", "seeds", "both")

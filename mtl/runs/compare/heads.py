@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.config.random_labels import DRAWN
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.alike import comparable
@@ -19,6 +19,7 @@ from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.tasks.variants import task_of
 
 MAY_DIFFER = MASKS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
@@ -17,6 +17,7 @@ from mtl.runs.compare.left_out import nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.tasks.in_words import counted
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""

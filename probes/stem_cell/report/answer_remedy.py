@@ -17,6 +17,7 @@ from mtl.probes.stem_cell.statistics.remedies import (
     contrasts,
     recoveries,
 )
+from mtl.tasks.in_words import counted
 
 QUESTION = "Does a remedy help?"
 LIMIT = (
@@ -74,7 +75,7 @@ def _contrast(scores: pl.DataFrame) -> tuple[str, str]:
         return CANNOT_TELL, f"{names}: fewer than {FEWEST_SEEDS} seeds that have both, in all tasks"
     reason = (
         f"{names}: {found.difference:+.2f} points in the mean of tasks (90 % interval {found.low:+.2f} to "
-        f"{found.high:+.2f}, one-sided p {found.p:.3f}, {found.runs} seeds)"
+        f"{found.high:+.2f}, one-sided p {found.p:.3f}, {counted(found.runs, 'seed')})"
     )
     if found.word == "refuted":
         reason += f", less than {BAND:.0%} of what joint training loses"

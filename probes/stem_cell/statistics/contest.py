@@ -36,6 +36,7 @@ from mtl.probes.statistics.resampling import accepted_interval, permutations_wit
 from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
 from mtl.probes.stem_cell.statistics.contest_model import TaskBlock, in_unit
 from mtl.probes.stem_cell.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
+from mtl.tasks.in_words import counted
 
 SUPPORTED: Final = "supported"
 REFUTED: Final = "refuted"
@@ -145,8 +146,8 @@ def _informative(cells: ContestCells, compared: Int[np.ndarray, " compared"]) ->
     in_play = {name for of in cells.tasks for name in (of.task, *of.partners)}
     by_all = int(np.all([cells.claims[name] for name in in_play], axis=0).sum())
     claims, heads = len(compared), len(set(compared))
-    text = f"it rests on {claims} claim{'s' * (claims != 1)} of {heads} head{'s' * (heads != 1)}"
-    none = f", and {by_all} head{'s' * (by_all != 1)} that every task claims cannot be compared"
+    text = f"it rests on {counted(claims, 'claim')} of {counted(heads, 'head')}"
+    none = f", and {counted(by_all, 'head')} that every task claims cannot be compared"
     return text + none * bool(by_all)
 
 
@@ -230,7 +231,7 @@ def _word(seeds: int, p: float, level: float, shares: Sequence[float]) -> tuple[
         f"({1 - level:.0%} interval {WORTH.interval(low, high)}, one-sided p {p:.3g})"
     )
     if seeds < FEWEST_SEEDS:
-        few = f"{seeds} seed{'s' * (seeds != 1)} of every pair, and {FEWEST_SEEDS} are needed"
+        few = f"{counted(seeds, 'seed')} of every pair, and {FEWEST_SEEDS} are needed"
         return CANNOT_TELL, f"{few}; {figures}"
     if p < level:
         return SUPPORTED, figures + (f"; that is less than {TENTH:.0%}" if high < TENTH else "")

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 
 from mtl.probes.statistics.resampling import t_interval
+from mtl.tasks.in_words import counted
 
 LEVEL = 0.05
 """Of every one-sided test."""
@@ -74,7 +75,8 @@ def margin_for(runs: int) -> float:
         if runs >= least:
             return margin
     raise ValueError(
-        f"{runs} seeds are too few to say whether a single task is reached: train {min(MARGINS)}"
+        f"{counted(runs, 'seed is', 'seeds are')} too few to say whether a single task is reached: "
+        f"train {min(MARGINS)}"
     )
 
 

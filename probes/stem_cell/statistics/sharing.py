@@ -13,6 +13,7 @@ from mtl.probes.statistics.corrections import holm
 from mtl.probes.statistics.spread_of_runs import Runs, difference
 from mtl.probes.stem_cell.statistics.task_losses import paired
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
+from mtl.tasks.in_words import counted
 
 MARGIN = 1.0
 """Points of a score below which a loss needs no remedy; fixed before any run."""
@@ -135,7 +136,7 @@ def word_on(table: pl.DataFrame, level: float = 0.05) -> tuple[Word, str]:
     known = enough.filter(pl.col("p").is_not_null())
     if known.is_empty():
         most = int(table["seeds"].to_numpy().max())
-        why = f"{most} seeds of a task alone and jointly at most, and {FEWEST_SEEDS} are needed"
+        why = f"{counted(most, 'seed')} of a task alone and jointly at most, and {FEWEST_SEEDS} are needed"
         if not enough.is_empty():
             why = "all runs of a setup have the same score, so that their spread is not known"
         mean = SCORED.of(float(table["loss"].to_numpy().mean()))

@@ -59,7 +59,7 @@ LINES = {
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
     "_unseen_labels": "test: pos: 1 of 2 labels are ones that training never saw (NN 1)",
-    "_not_represented": "dev: ner: 1 items cannot be represented: they count as missed",
+    "_not_represented": "dev: ner: 1 item cannot be represented: counted as missed",
 }
 
 
