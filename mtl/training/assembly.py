@@ -171,6 +171,6 @@ def _report(
         dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
         if dropped:
             console.print(
-                f"{name}: {counted(dropped, 'item')} in train cannot be represented and are left "
-                f"out of the loss"
+                f"{name}: left out of the loss: {counted(dropped, 'item')} of train that cannot be "
+                "represented"
             )

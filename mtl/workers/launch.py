@@ -97,10 +97,10 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         limits = {"SLURM_LOCALID": devices, "SLURM_NODEID": machines, "SLURM_PROCID": wanted}
         return Place("srun", *_numbers(environment, "srun", **limits)[:2])
     for program, names in _OTHERS.items():
-        started = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
-        if started is not None:
+        many = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
+        if many is not None:
             raise InputError(
-                f"{program} started {started} processes, which mtl cannot use: start the run with "
+                f"{program} started {many} processes, which mtl cannot use: start the run with "
                 f"torchrun or "
                 f"srun, or without {program} where trainer.num_nodes=1"
             )

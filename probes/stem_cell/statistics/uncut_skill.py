@@ -45,7 +45,7 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     lacking = pl.concat([table.filter(pl.col("above").is_null())["run"] for table in (alone, measured)])
     if len(lacking):
         raise ValueError(
-            f"{counted(lacking.n_unique(), 'run')}, such as {lacking[0]}, were probed without {baseline}: "
+            f"{counted(lacking.n_unique(), 'run')}, such as {lacking[0]}, probed without {baseline}: "
             "'mtl probe RUN' measures it"
         )
     means = alone.group_by(by).agg(pl.col("above").mean())

@@ -51,7 +51,7 @@ LOOKS = {
     "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
 }
 LINES = {
-    "_no_label": "ner: no entity in 1 annotated sentences of train, from full on",
+    "_no_label": "ner: no entity in 1 annotated sentence of train, from full on",
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",

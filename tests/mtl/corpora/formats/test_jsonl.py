@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -159,6 +160,26 @@ def test_faults_are_named_with_their_line(tmp_path, line, what):
     assert str(error.value).startswith(f"{path}:3: ")
     assert what in str(error.value)
     assert "\n" not in str(error.value)
+
+
+ODD = (
+    None, True, False, [None], [True], [[0, 1, None]], [[None, True, "X"]], {"heads": [None]}, [{"a": None}],
+)  # fmt: skip
+KEYS = ("words", "tags", "entities", "arcs", "tree", "frames", "labels", "second", "id")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_messages_have_values_as_the_file_has_them(tmp_path, key):
+    path = tmp_path / "a.jsonl"
+    frame = {"predicate": None, "sense": True, "arguments": [[None, True, "X"]]}
+    for value in (*ODD, [frame], [frame | {"predicate": 0}], {"own": None}, {"cola": True}, {"stsb": [None]}):
+        path.write_text(json.dumps({"words": ["a", "b"], key: value}) + "\n")
+        message = ""
+        try:
+            read_jsonl(path)
+        except InputError as error:
+            message = str(error)
+        assert not re.search(r"\b(None|True|False)\b", message), value
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
