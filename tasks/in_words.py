@@ -25,3 +25,9 @@ def as_text(value: Any, most: int = 60) -> str:
     if not isinstance(value, str):
         return as_json(value, most)
     return value if len(value) <= most else f"{value[:most]}…"
+
+
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The beginning of what an error says, on one line; its type where it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if len(lines[0]) <= most else f"{lines[0][:most]}…"
