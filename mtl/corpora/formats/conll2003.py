@@ -17,6 +17,7 @@ from mtl.corpora.formats.columns import (
     checked,
     read_blocks,
     refuse_restarts,
+    refuse_shared,
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
@@ -74,6 +75,7 @@ def read_conll2003(
     layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
     layout.check(blocks)
+    refuse_shared(path, blocks, layout.columns)
     if layout.columns["word"] > 1:
         blocks = _words_alone(blocks)
         refuse_restarts(path, blocks, 0)

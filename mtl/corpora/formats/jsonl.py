@@ -125,7 +125,9 @@ def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
         raise ValueError("'layers' must be an object with a layer of annotation per name")
     layers = []
     for name, of_name in sorted(value.items()):
-        if name in FIELDS or not name:
+        if not name:
+            raise ValueError("'layers' has a layer without a name; give it one")
+        if name in FIELDS:
             raise ValueError(f"'layers' has '{name}', which is a key of its own; use another name")
         if of_name is not None:
             layers.append(Layer(name, layer_from_json(name, of_name, words)))
@@ -135,13 +137,13 @@ def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
 def layer_from_json(name: str, value: Any, words: tuple[str, ...]) -> Any:
     """The layer that `layer_to_json` made this value of; raises `ValueError` for what fits no words."""
     if isinstance(value, str):
-        return tree_from(value, words)
+        return tree_from(value, words, name)
     if isinstance(value, dict):
-        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words)
+        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words, name)
     if isinstance(value, list) and value and isinstance(value[0], str):
         return _strings({name: value}, name, words)
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return frames_from(value, words)
+        return frames_from(value, words, name)
     return _spans(value, name, words)
 
 
@@ -232,16 +234,14 @@ def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
+def _arcs(value: Any, words: tuple[str, ...], name: str = "arcs") -> Arcs:
     if not isinstance(value, dict) or value.keys() != {"heads", "relations"}:
-        raise ValueError("'arcs' must be an object with 'heads' and 'relations'")
+        raise ValueError(f"'{name}' must be an object with 'heads' and 'relations'")
     heads, relations = value["heads"], _strings(value, "relations", words)
     if relations is None or not isinstance(heads, list) or len(heads) != len(words):
-        raise ValueError(
-            f"'arcs' must have one head and one relation for each of the {counted(len(words), 'word')}"
-        )
+        raise ValueError(f"'{name}' must have a head and a relation for each word: {len(words)} of both")
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
-        raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
+        raise ValueError(f"'{name}' has a head that is not 0 (the root) to {len(words)}")
     return Arcs(tuple(heads), relations)
 
 
@@ -258,10 +258,10 @@ def _graph(value: dict[str, Any], name: str, words: tuple[str, ...]) -> Graph:
     return Graph(tuple(arcs))
 
 
-def tree_from(value: Any, words: tuple[str, ...]) -> Tree:
+def tree_from(value: Any, words: tuple[str, ...], name: str = "tree") -> Tree:
     """The tree of `to_brackets`, over the words of its sentence; raises `ValueError`."""
     if not isinstance(value, str):
-        raise ValueError("'tree' must be a string in bracket notation")
+        raise ValueError(f"'{name}' must be a string in bracket notation")
     try:
         # A decoder's tree may have a level per word, and several constituents over the same words.
         tree = parse_tree(value, DEEPEST + 8 * len(words))
@@ -277,28 +277,28 @@ def tree_from(value: Any, words: tuple[str, ...]) -> Tree:
         # A word with white space, or with a bracket within it, reads differently in bracket notation.
         tree = with_words(tree, words)
     except ValueError as error:
-        raise ValueError(f"'tree': {error}") from error
+        raise ValueError(f"'{name}': {error}") from error
     for leaf, word in zip(leaves, words, strict=True):
         if _escaped(leaf) != _escaped(word):
-            raise ValueError(f"'tree' has the word {leaf!r} where the sentence has {word!r}")
+            raise ValueError(f"'{name}' has the word {leaf!r} where the sentence has {word!r}")
     return tree
 
 
-def frames_from(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+def frames_from(values: Any, words: tuple[str, ...], name: str = "frames") -> tuple[Frame, ...]:
     """The frames of `to_json`; raises `ValueError` where they are no frames of these words."""
     if not isinstance(values, list):
-        raise ValueError("'frames' must be a list of objects")
+        raise ValueError(f"'{name}' must be a list of objects")
     frames = []
     for value in values:
         if not isinstance(value, dict) or value.keys() != {"predicate", "sense", "arguments"}:
-            raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
+            raise ValueError(f"each of '{name}' must be an object with 'predicate', 'sense' and 'arguments'")
         predicate, sense = value["predicate"], value["sense"]
         if type(predicate) is not int or not 0 <= predicate < len(words):
             raise ValueError(
-                f"'frames' has the predicate {as_json(predicate)}; it must be 0 to {len(words) - 1}"
+                f"'{name}' has the predicate {as_json(predicate)}; it must be 0 to {len(words) - 1}"
             )
         if sense is not None and not isinstance(sense, str):
-            raise ValueError(f"'frames' has the sense {as_json(sense)}; it must be a string or null")
+            raise ValueError(f"'{name}' has the sense {as_json(sense)}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
 
@@ -309,7 +309,9 @@ def _labels(value: Any) -> tuple[Label, ...] | None:
     if not isinstance(value, dict) or not value:
         raise ValueError("'labels' must be an object with a class or a number per task")
     for task in value:
-        if task in FIELDS or not task:
+        if not task:
+            raise ValueError("'labels' has a label without the name of a task; give it one")
+        if task in FIELDS:
             raise ValueError(f"'labels' names {task!r}, which is a key of its own; use another name")
     return tuple(Label(task, value[task]) for task in sorted(value))
 
@@ -322,6 +324,8 @@ def _misspelt(labels: tuple[Label, ...] | None) -> tuple[str, ...]:
 
 
 def _second(value: Any, words: tuple[str, ...]) -> int | None:
+    if value is not None and len(words) < 2:
+        raise ValueError("'second' is for pairs of sentences, and here is one word; leave it out")
     if value is not None and (type(value) is not int or not 0 < value < len(words)):
         raise ValueError(
             f"'second' is {as_json(value)}; the second sentence of a pair begins at word 1 to "

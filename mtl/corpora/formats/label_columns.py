@@ -12,6 +12,7 @@ from mtl.corpora.formats.columns import (
     checked,
     read_blocks,
     refuse_restarts,
+    refuse_shared,
     sentence_id,
 )
 from mtl.corpora.formats.lines import malformed, name_of
@@ -36,6 +37,7 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
         if len(row.fields) < needed:
             what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
             raise malformed(path, row.line, what)
+    refuse_shared(path, blocks, at)
     if at["word"] > 1:
         refuse_restarts(path, blocks, 0)
     return [
