@@ -8,6 +8,7 @@ for several processes, and only if they describe exactly these.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ _KEPT = {
     "": (),
 }  # fmt: skip
 """The variables that a run's processes need, by what started them."""
+_INTERFACES = "GLOO_SOCKET_IFNAME"
+"""The variable by which torch chooses the network interface between processes."""
 _OTHERS = {
     "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
     "jsrun": ("JSM_NAMESPACE_SIZE",),
@@ -81,6 +84,8 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
     if devices < 1 or machines < 1:
         raise InputError(f"trainer.devices={devices}, trainer.num_nodes={machines}: use numbers from 1 on")
     wanted = devices * machines
+    if wanted > 1:
+        _require_interfaces(environment)
     if wanted > 1 and environment.get(_PARENT) == str(os.getppid()):
         return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
     if "TORCHELASTIC_RUN_ID" in environment:
@@ -145,6 +150,17 @@ def _only(kept: Collection[str]) -> Iterator[None]:
         for name in [name for name in os.environ if is_launcher_variable(name)]:
             del os.environ[name]
         os.environ.update(before)
+
+
+def _require_interfaces(environment: Mapping[str, str]) -> None:
+    """Raise `InputError` if the processes are to meet over a network interface that this machine lacks."""
+    known = [name for _, name in socket.if_nameindex()]
+    for name in filter(None, environment.get(_INTERFACES, "").split(",")):
+        if name not in known:
+            raise InputError(
+                f"{_INTERFACES} is '{name}', and this machine has no such network interface "
+                f"({', '.join(known)}): correct it, or unset it"
+            )
 
 
 def _numbers(environment: Mapping[str, str], program: str, **limits: int | None) -> list[int]:
