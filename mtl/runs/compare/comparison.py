@@ -122,7 +122,7 @@ def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[s
         if len(values) > 1:
             raise InputError(
                 f"{name}: the runs are scored by different {name}.{key} ({', '.join(sorted(values))}): "
-                "compare runs with the same"
+                "compare runs with the same, or choose other tasks with --tasks"
             )
 
 
