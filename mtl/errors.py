@@ -63,11 +63,6 @@ def _slips(one: str, other: str) -> int:
     return row[-1]
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: 1 run, 12 runs, 1,200 runs."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def plain_name(value: str, what: str) -> str:
     """The value, if it can name one file or folder inside another; `what` begins the message if not.
 

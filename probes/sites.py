@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 
+from mtl.tasks.in_words import counted
+
 KEYS = ("attention", "layer", "head")
 """The columns that name a head in every table."""
 KINDS = ("self", "encoder", "decoder", "cross")
@@ -80,6 +82,7 @@ def shape_text(sites: Sequence[Site], heads: int) -> str:
     for site in sites:
         counts[site.attention] = counts.get(site.attention, 0) + 1
     if len(counts) <= 1:
-        return f"{len(sites)} layers of {heads} heads"
-    *first, last = [f"{count} {kind}" for kind, count in counts.items()]
-    return f"{', '.join(first)} and {last} layers of {heads} heads"
+        return f"{counted(len(sites), 'layer')} of {counted(heads, 'head')}"
+    *first, (last, number) = counts.items()
+    others = ", ".join(f"{count} {kind}" for kind, count in first)
+    return f"{others} and {counted(number, f'{last} layer')} of {counted(heads, 'head')}"

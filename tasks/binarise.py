@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Span
 from mtl.tasks.tree import ROOTS, Tree
 
@@ -69,7 +70,9 @@ def binarise(spans: Sequence[Span], length: int) -> list[Span]:
     labels = {(0, length): NULL} | {(word, word + 1): NULL for word in range(length)}
     for start, end, label in spans:
         if not 0 <= start < end <= length or not label or CHAIN in label:
-            raise ValueError(f"({start}, {end}, '{label}') is no constituent of a sentence of {length} words")
+            raise ValueError(
+                f"({start}, {end}, '{label}') is no constituent of a sentence of {counted(length, 'word')}"
+            )
         outer = labels.get((start, end), NULL)
         labels[start, end] = f"{outer}{CHAIN}{label}" if outer else label
     above: list[tuple[int, int]] = []

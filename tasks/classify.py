@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_task import SentenceTask
 from mtl.tasks.task import Labels
@@ -61,7 +62,7 @@ class Classify(SentenceTask):
     def fault(cls, value: Any) -> str | None:
         """What is wrong with a value as a label of this task, or `None`."""
         if not isinstance(value, str):
-            return f"{value!r} is no name of a class; write it in quotes"
+            return f"{as_json(value)} is no name of a class; write it in quotes"
         if cls.inventory and value not in cls.inventory:
             return f"{value!r} is none of {', '.join(cls.inventory)}"
         return None

@@ -33,6 +33,7 @@ class Drawn(Task):
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
+    scored_by: ClassVar[tuple[str, ...]] = ("classes", "draw")
 
     classes: Annotated[int, Range(2, 65_536)] = 40
     """Number of labels; English treebanks have some 45 to 50 tags."""

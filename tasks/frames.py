@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Labels
@@ -63,7 +64,7 @@ def representable(sentence: Sentence) -> list[Frame]:
         predicate, arguments = frame.predicate, without_verb(frame.arguments)
         where = f"sentence '{sentence.id}', predicate at word {predicate}"
         if not 0 <= predicate < len(sentence):
-            raise ValueError(f"{where}: the sentence has only {len(sentence)} words")
+            raise ValueError(f"{where}: the sentence has only {counted(len(sentence), 'word')}")
         for start, end, _ in arguments:
             if not 0 <= start < end <= len(sentence):
                 raise ValueError(f"{where}: its argument {start} to {end} is not within the sentence")

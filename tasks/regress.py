@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_task import SentenceTask
 from mtl.tasks.task import Labels
@@ -71,7 +72,7 @@ class Regress(SentenceTask):
         """What is wrong with a value as a label of this task, or `None`."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not abs(value) <= LARGEST:  # NaN is not, either
-            return f"{value!r} is no number from {-LARGEST:g} to {LARGEST:g}"
+            return f"{as_json(value)} is no number from {-LARGEST:g} to {LARGEST:g}"
         return None
 
 

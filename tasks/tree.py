@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mtl.tasks.in_words import counted
+
 T = TypeVar("T")
 
 ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
@@ -59,7 +61,7 @@ class Tree:
                 stack[-1][1].append(_ESCAPED.sub(lambda match: _UNESCAPES[match.group()], token))
             position += 1
         if stack or root is None:
-            raise ValueError(f"{len(stack)} bracket(s) left open" if stack else "no tree")
+            raise ValueError(f"{counted(len(stack), 'bracket')} left open" if stack else "no tree")
         return root
 
     @property
@@ -134,6 +136,7 @@ def _close(label: str, children: list[Tree | str]) -> Tree:
         )
     if len(words) > 1:
         raise ValueError(
-            f"the tag '{label}' has {len(words)} words, '{words[0]}' and '{words[1]}': write (TAG WORD) each"
+            f"the tag '{label}' has {counted(len(words), 'word')}, '{words[0]}' and '{words[1]}': "
+            f"write (TAG WORD) each"
         )
     return Tree(label, words[0] if words else tuple(trees))

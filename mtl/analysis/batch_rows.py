@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mtl.errors import InputError
+from mtl.heads.arguments import is_dense, is_masked, tensor_of
+from mtl.tasks.in_words import counted
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = TypeVar("Inputs")
@@ -20,10 +22,11 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
 
     Raises `InputError` for anything but a vector with one finite value per row.
     """
-    value = given if isinstance(given, Tensor) else _as_tensor(given)
-    rows = _lengths(batch)
-    if value is None or value.dim() != 1 or (rows and len(value) not in rows):
-        of = f"each of the {rows[0]} rows" if rows else "each row"
+    if is_masked(given):
+        raise InputError(f"the {what} returned values that are masked out: return one for each row")
+    value, rows = tensor_of(given), _lengths(batch)
+    if value is None or not is_dense(value) or value.dim() != 1 or (rows and len(value) not in rows):
+        of = f"each of the {counted(rows[0], 'row')}" if rows else "each row"
         shape = type(given).__name__ if value is None else f"shape {tuple(value.shape)}"
         raise InputError(
             f"the {what} must return one value for {of} of a batch (reduction='none'), and returned {shape}"
@@ -73,7 +76,8 @@ def _repeated(value: Any, rows: int, copies: int) -> Any:
     if isinstance(value, Tensor):
         return value.repeat(copies, *[1] * (value.dim() - 1)) if value.dim() and len(value) else value
     if isinstance(value, np.ndarray):
-        return np.concatenate([value] * copies) if value.ndim else value
+        # By index, since `np.concatenate` leaves out which values an array has masked.
+        return value[np.tile(np.arange(len(value)), copies)] if value.ndim else value
     return value * copies if isinstance(value, list | tuple) and len(value) == rows else value
 
 
@@ -95,13 +99,3 @@ def _length(part: Any) -> int | None:
     if isinstance(part, Tensor | np.ndarray):
         return len(part) if part.ndim else None
     return len(part) if isinstance(part, list | tuple) else None
-
-
-def _as_tensor(given: Any) -> Tensor | None:
-    if isinstance(given, list | tuple) and given and all(isinstance(part, Tensor) for part in given):
-        return torch.stack(list(given)) if len({part.shape for part in given}) == 1 else None
-    try:
-        made = torch.as_tensor(np.asarray(given))
-    except (TypeError, ValueError):
-        return None
-    return None if made.is_complex() else made

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _closed(ablation: Ablation, tap: HeadTap) -> str:
         closed = sorted(head for of_site, head in ablation.closed if of_site == number)
         whole = {*heads} <= {*closed} and len(closed) > 1
         names += [head_name(site, head, tap.sites) for head in ([None] if whole else closed)]
-    return ", ".join(names) if len(names) <= MOST_NAMES else f"{len(ablation.closed)} heads"
+    return ", ".join(names) if len(names) <= MOST_NAMES else f"{counted(len(ablation.closed), 'head')}"
 
 
 MOST_NAMES = 12

@@ -39,6 +39,8 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
             if not free:
                 raise InputError(f"'{word}' is one argument too many; usage: {usage_of(program, function)}")
             name, text = free[0], word
+        if name in places and text == "":  # an unset variable of a shell; as a path it would be this folder
+            raise InputError(f"{name.upper()} is empty; usage: {usage_of(program, function)}")
         value = _value(name, word, text, hints[name])
         values[name] = [*values.get(name, []), *value] if name in lists else value
     missing = [name for name in required_of(function) if name not in values]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from mtl.errors import counted
+from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Seed
 
 _NO_FILES: list[str] = []

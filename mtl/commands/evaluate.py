@@ -108,7 +108,7 @@ def evaluate(
             Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
         for items, count in exported.left_out.items():
             Console(markup=False, emoji=False).print(
-                f"left out of these files: {count} {items}", highlight=False
+                f"left out of these files: {items}: {count:,}", highlight=False
             )
 
 

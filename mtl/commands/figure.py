@@ -10,6 +10,7 @@ from rich.console import Console
 from mtl.errors import InputError, as_input_error
 from mtl.runs.figures.row import MOVING
 from mtl.runs.figures.table import FIGURES, FigureName, animate, draw
+from mtl.tasks.in_words import counted
 
 
 def figure(
@@ -54,7 +55,7 @@ def figure(
     with as_input_error():
         if suffix in MOVING:
             pictures, notes = animate(name, runs, tasks, out)
-            written = [f"{out} ({pictures} pictures)"]
+            written = [f"{out} ({counted(pictures, 'picture')})"]
         else:
             from mtl.probes.figures.publication import Publication, publish
             from mtl.runs.figures.drawn import check_tables, save

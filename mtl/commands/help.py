@@ -12,6 +12,7 @@ from mtl.commands.command_table import COMMANDS, load
 from mtl.config.keys import choices_of, hints_of, without_null
 from mtl.config.schema import ALIASES
 from mtl.errors import InputError, did_you_mean
+from mtl.tasks.in_words import counted
 
 _WIDTH = 100
 _COLUMN = 34
@@ -57,7 +58,10 @@ def help_of(name: str, group: str | None = None) -> str:
     groups = [key for key in groups if key not in ("", *names)]
     shown, rest = keys, list[str]()
     if group is None:
-        more = f"These are the main ones of {len(keys)} keys. --help=all shows all, --help=GROUP one group of"
+        more = (
+            f"These are the main ones of {counted(len(keys), 'key')}. --help=all shows all, "
+            f"--help=GROUP one group of"
+        )
         listed = textwrap.wrap(", ".join(groups), _WIDTH, initial_indent="  ", subsequent_indent="  ")
         shown, rest = [keys[names.index(first)] for first in command.first], ["", more, *listed]
     elif group != "all":

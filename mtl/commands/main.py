@@ -18,6 +18,7 @@ from mtl.commands.help import help_of, overview
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.files import check_file_place, check_folder_place
+from mtl.tasks.in_words import first_line
 from mtl.workers.launch import alone
 from mtl.workers.worker import interrupted_by_signals
 
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        message, code = f"out of memory ({_first_line(error)}): lower batch.tokens, or the sizes of layers", 1
+        message, code = f"out of memory ({first_line(error)}): lower batch.tokens, or the sizes of layers", 1
     print(f"mtl: {_one_line(message)}", file=sys.stderr)
     return code
 
@@ -189,7 +190,3 @@ def _is_out_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")
     classes = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
     return isinstance(error, classes) or "DefaultCPUAllocator: can't allocate memory" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -17,6 +17,7 @@ from mtl.commands.choices import Accelerator, Split
 from mtl.config.keys import hints_of
 from mtl.errors import InputError
 from mtl.probes.measures.groups import GROUPS, Group
+from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,7 +128,9 @@ def _show(heads: pl.DataFrame, group: Group, top: int, console: Console) -> None
     for (task,), of_task in of_heads.group_by("task", maintain_order=True):
         wide = by_name(of_task.pivot("measure", index=["attention", "layer", "head"], values="value"))
         place = f"{task}: " if task else ""
-        shown = Table(title=f"{place}the {min(top, wide.height)} heads of highest {main}, of {wide.height}")
+        shown = Table(
+            title=f"{place}the {counted(min(top, wide.height), 'head')} of highest {main}, of {wide.height}"
+        )
         for title in wide.columns:
             shown.add_column(title, justify="right")
         for name, *values in wide.sort(main, descending=True, nulls_last=True).head(top).iter_rows():

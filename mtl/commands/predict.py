@@ -17,8 +17,9 @@ from mtl.corpora.formats.jsonl import to_line
 from mtl.corpora.input_lines import EMPTY, Record, Splitter, is_mostly_of_another_script
 from mtl.corpora.picture import picture
 from mtl.corpora.running_text import splitter_for
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.models.found import find_model
+from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
     from mtl.models.joint import JointModel
@@ -183,7 +184,10 @@ class _Progress:
         if self.skipped:
             first = self.skipped[0]
             more = (
-                "" if len(self.skipped) == 1 else f" ({len(self.skipped):,} such sentences or lines in all)"
+                ""
+                if len(self.skipped) == 1
+                else f" "
+                f"({counted(len(self.skipped), 'such sentence or line', 'such sentences or lines')} in all)"
             )
             print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
             return 2

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-from mtl.errors import counted
+from mtl.tasks.in_words import counted
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from mtl.commands.heads_given import heads_given
 from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
+from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,13 +176,14 @@ class _Size:
 
         if keep_shape:
             console.print(
-                f"{opened} of {self.heads} heads open, the others closed in weights of the same shape: "
-                f"{self.parameters:,} encoder parameters"
+                f"{opened} of {counted(self.heads, 'head')} open, the others closed in weights of "
+                f"the same shape: "
+                f"{counted(self.parameters, 'encoder parameter')}"
             )
             return
         after = _Size.of(smaller)
         console.print(
-            f"{opened} of {self.heads} heads kept; encoder parameters "
+            f"{opened} of {counted(self.heads, 'head')} kept; encoder parameters "
             f"{self.parameters:,} -> {after.parameters:,}"
         )
         if heads_per_group(smaller.transformer) > 1:

@@ -6,7 +6,8 @@ from importlib.util import find_spec
 
 from mtl.commands.choices import Accelerator, Precision
 from mtl.config.schema import BatchConfig
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 _MOST_PORT = 65_535
 

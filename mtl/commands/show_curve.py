@@ -11,11 +11,11 @@ from rich.table import Table
 
 from mtl.analysis.curves.curve import CurvePoint
 from mtl.analysis.curves.start import Start
-from mtl.errors import counted
 from mtl.probes.sites import kinds_in_order, several_kinds
 from mtl.probes.statistics.surviving_heads import ROLES, heads_with_roles, surviving_kinds, surviving_roles
 from mtl.probes.tables import curve_table
 from mtl.runs.folder.heads_file import read_measures
+from mtl.tasks.in_words import counted
 
 
 def show_scores(
@@ -36,7 +36,9 @@ def show_scores(
         for name in methods:
             number = len({point.draw for point in of_task if point.by == name})
             several = number > 1 and name != "gates"
-            shown.add_column(f"{name}\n({number} draws: mean ± sd)" if several else name, justify="right")
+            shown.add_column(
+                f"{name}\n({counted(number, 'draw')}: mean ± sd)" if several else name, justify="right"
+            )
             if epochs and any(point.by == name for point in trained):
                 shown.add_column(f"{name}, cut,\n{counted(epochs, 'epoch')} on", justify="right")
         for kept in sorted({len(point.kept) for point in of_task}, reverse=True):
@@ -109,7 +111,7 @@ def show_kinds(start: Start, methods: Sequence[str], console: Console) -> None:
         of_method = survival.filter(by=method)
         number = of_method["draw"].n_unique()
         title = f"{method}: heads of each kind that are kept"
-        shown = Table(title=f"{title} (means over {number} draws)" if number > 1 else title)
+        shown = Table(title=f"{title} (means over {counted(number, 'draw')})" if number > 1 else title)
         shown.add_column("all heads kept", justify="right")
         kinds = kinds_in_order(of_method["attention"])
         for kind in kinds:

@@ -14,10 +14,11 @@ from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
-from mtl.errors import InputError, counted, plain_name
+from mtl.errors import InputError, plain_name
 from mtl.files import check_folder_place
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
+from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import CountOrNone
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.arguments import split_options
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Count, CountOrNone
 
 if TYPE_CHECKING:

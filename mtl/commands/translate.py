@@ -12,8 +12,9 @@ from mtl.commands.choices import Accelerator
 from mtl.commands.progress import lines_done
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.input_lines import lines_as_they_come, standard_input, text_of
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.models.found import find_model
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Beam, LengthPenalty, Translate
 
@@ -80,7 +81,7 @@ def translate(
     if watched:
         print(file=sys.stderr)
     if skipped:
-        more = "" if len(skipped) == 1 else f" ({len(skipped):,} such lines in all)"
+        more = "" if len(skipped) == 1 else f" ({counted(len(skipped), 'such line')} in all)"
         print(f"mtl: left empty: {skipped[0]}{more}", file=sys.stderr)
     return 2 if skipped else 0
 
@@ -93,7 +94,9 @@ def _sentence(number: int, line: bytes, tokenizer: Tokenizer, skipped: list[str]
     try:
         words = source_words(text_of(line))
         if len(words) > MAX_WORDS:
-            raise ValueError(f"{len(words):,} words, and at most {MAX_WORDS:,} are translated: split it")
+            raise ValueError(
+                f"{counted(len(words), 'word')}, and at most {MAX_WORDS:,} are translated: split it"
+            )
         sentence = Sentence(words, place=place)
         tokenizer.encode_sentences([sentence])
     except ValueError as error:

@@ -18,6 +18,7 @@ from mtl.errors import did_you_mean
 from mtl.registries import names
 from mtl.tasks.catalogue import KINDS, STRUCTURED, TASKS
 from mtl.tasks.halves import HALVES, Half
+from mtl.tasks.in_words import as_text
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import FEATS, FIELDS, ON_WORDS
 from mtl.tasks.task import Task
@@ -181,7 +182,9 @@ def listed(values: Mapping[str, Any]) -> Short:
     moved: dict[str, str] = {}
     for name, given in tasks.items():
         if given is not None and not isinstance(given, Mapping):
-            raise KeyFault(f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{given}'")
+            raise KeyFault(
+                f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{as_text(given)}'"
+            )
         for key, path, value in _places(str(name), dict(given or {}), tasks):
             _put(made, path, value)
             moved[f"tasks.{name}.{key}"] = ".".join(path)

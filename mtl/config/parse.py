@@ -33,6 +33,7 @@ from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.yaml_file import dump, read_located, value_of
 from mtl.errors import InputError, did_you_mean
 from mtl.registries import names
+from mtl.tasks.in_words import as_text
 
 T = TypeVar("T")
 
@@ -269,7 +270,7 @@ def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> KeyFault:
 def refusal(key: str, kind: Any, value: Any) -> str:
     """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
-    shown = str(value) if len(str(value)) <= 60 else f"{str(value)[:60]}…"
+    shown = as_text(value)
     item, choices = item_of(hint), choices_of(hint)
     if value is None:
         return f"{key} cannot be null: set a value, or leave it out"
@@ -288,7 +289,7 @@ def refusal(key: str, kind: Any, value: Any) -> str:
         return f"{key}: unknown '{shown if item is None else odd}'{did_you_mean(str(odd), choices, choose)}"
     expected = f"a list, each {_TYPES.get(item, 'as its type says')}" if item else _described(hint)
     null = ", or null" if ", or " in expected else " or null"
-    given = f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else repr(shown)
+    given = f"[{', '.join(map(as_text, value))}]" if isinstance(value, list | tuple) else repr(shown)
     return f"{key}: expected {expected}{null if optional else ''}, not {given}"
 
 

@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from mtl.config.marks import marks_of
+from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Range
 
 
@@ -44,4 +45,4 @@ def _values(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _short(value: int | float) -> str:
     """A number in at most 20 characters."""
     text = str(value)
-    return text if len(text) <= 20 else f"{text[:12]}… ({len(text)} digits)"
+    return text if len(text) <= 20 else f"{text[:12]}… ({counted(len(text), 'digit')})"

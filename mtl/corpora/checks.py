@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.conll2003 import OtherColumn, counts
 from mtl.corpora.merge import MASKS
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.tasks.binarise import CHAIN
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
@@ -143,7 +144,8 @@ def _no_label(look: Look) -> Iterator[str]:
                         yield f"{sentence.place.rpartition(':')[0]}: {note}"
             if look.trained and split == "train":
                 yield (
-                    f"{name}: no {task.item} in {len(annotated):,} annotated sentences of train, "
+                    f"{name}: no {task.item} in "
+                    f"{counted(len(annotated), 'annotated sentence')} of train, "
                     f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
                 )
 
@@ -195,7 +197,8 @@ def _one_label(look: Look) -> Iterator[str]:
         train = look.splits.get("train", ())
         labels = Counter(label for sentence in train for label in task.labels_in(sentence))
         if len(labels) == 1 < labels.total():
-            yield f"train: {name}: all {labels.total():,} labels are '{min(labels)}': none to tell apart"
+            number = counted(labels.total(), "label")
+            yield f"train: {name}: all {number} are '{min(labels)}': none to tell apart"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
@@ -233,7 +236,7 @@ def _unseen_labels(look: Look) -> Iterator[str]:
                 who = "the model does not have" if look.known is not None else "training never saw"
                 yield (
                     f"{split}: {name}: {unseen.total():,} of {counted(gold.total(), 'label')} are ones that "
-                    f"{who} ({shown}{more}): they count as missed"
+                    f"{who} ({shown}{more}): counted as missed"
                 )
 
 
@@ -247,7 +250,7 @@ def _not_represented(look: Look) -> Iterator[str]:
             labels = task.labels(annotated)
             dropped = sum(task.dropped(sentence, labels) for sentence in annotated)
             if dropped:
-                yield f"{split}: {name}: {dropped:,} items cannot be represented: they count as missed"
+                yield f"{split}: {name}: {counted(dropped, 'item')} cannot be represented: counted as missed"
 
 
 class Check(NamedTuple):

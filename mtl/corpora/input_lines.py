@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import CARRIAGE_RETURN, no_text
 from mtl.corpora.formats.soundness import fault
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 _BLOCK = 1 << 16
@@ -118,7 +119,8 @@ def _too_long(words: int, max_words: int) -> str | None:
     if words <= max_words:
         return None
     return (
-        f"{words:,} words, and decoders are given at most {max_words:,}: split it, or raise --max_words "
+        f"{counted(words, 'word')}, and decoders are given at most {max_words:,}: split it, or "
+        f"raise --max_words "
         "(memory grows with its square, time with its cube)"
     )
 

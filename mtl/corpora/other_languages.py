@@ -11,6 +11,7 @@ from typing import Any
 
 from mtl.corpora.input_lines import Splitter
 from mtl.errors import InputError, did_you_mean
+from mtl.tasks.in_words import first_line
 from mtl.tasks.sentence import Sentence
 
 _NO_LIMIT = 1 << 40
@@ -50,7 +51,7 @@ def splitter_of(language: str) -> Splitter:
         try:
             document = rules(text)
         except Exception as error:  # of tokenizers in other languages, which have limits of their own
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             raise ValueError(f"spaCy cannot split it ({reason[:200]})") from error
         found = [
             Sentence(

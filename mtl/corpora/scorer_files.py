@@ -20,6 +20,7 @@ from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.frames import without_verb
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import FEATS, LEMMAS, NO_FEATURES, Arcs, Frame, Sentence
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Task
@@ -55,7 +56,8 @@ def export(
     """
     if len(gold) != len(predicted):
         raise InputError(
-            f"export: {len(gold)} gold sentences but {len(predicted)} predicted ones; pass the same"
+            f"export: {counted(len(gold), 'gold sentence')} but {len(predicted)} predicted ones; "
+            f"pass the same"
         )
     layers = {task.name: task.standard or task.layer for task in tasks}
     for task in tasks:

@@ -10,6 +10,7 @@ from scipy.sparse import eye_array, kron
 from torch import Tensor
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 
 def choose_heads(
@@ -45,6 +46,7 @@ def check_at_most(masks: int, wanted: int, at_most: int, heads: int) -> None:
     if needed > room:
         fewer, more = room // masks, -(-needed // heads)
         raise InputError(
-            f"gates.at_most={at_most}: {masks} masks of {wanted} heads need {needed} places, and {heads} "
-            f"heads have {room}: use gates.target_open={fewer} or less, or gates.at_most={more}"
+            f"gates.at_most={at_most}: for {counted(masks, 'mask')} of {counted(wanted, 'head')} "
+            f"there must be {counted(needed, 'place')}, and {counted(heads, 'head')} can give "
+            f"{room}: use gates.target_open={fewer} or less, or gates.at_most={more}"
         )

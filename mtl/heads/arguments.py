@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.masked import MaskedTensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
@@ -19,6 +20,7 @@ from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
 from mtl.probes.head_names import head_name, layer_name
 from mtl.probes.sites import Site, several_kinds
+from mtl.tasks.in_words import counted
 
 MOST_SEED = 2**48
 """The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
@@ -57,7 +59,9 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
         )
     if len(found) > 1:
         listed = " or ".join(f".{path} ({type(part).__name__})" for path, part in list(found.items())[:3])
-        raise InputError(f"{function}: {kind} holds {len(found)} transformers models: use {listed}")
+        raise InputError(
+            f"{function}: {kind} holds {counted(len(found), 'transformers model')}: use {listed}"
+        )
     return next(iter(found.values()))
 
 
@@ -289,7 +293,7 @@ def seed_of(value: Any) -> int:
 def whole_number(value: Any, what: str, least: int | None = None, most: int = MOST_NUMBER) -> int:
     """An integer of Python, numpy or torch; raises `InputError` for others, also for booleans and 1.0."""
     number = value
-    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
+    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0 and not is_masked(number):
         number = number.item()
     if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
         raise InputError(f"{what}={shown(value)}: use a whole number")
@@ -332,18 +336,56 @@ def function_of(value: Any, what: str) -> Any:
     return value
 
 
+def tensor_of(value: Any) -> Tensor | None:
+    """A tensor, or an array, a series or lists of numbers or tensors as one; `None` for anything else."""
+    try:
+        if isinstance(value, list | tuple) and _has_tensors(value):
+            parts: Any = [tensor_of(part) for part in value]
+            return torch.stack(parts)
+        # A copy: what others' data are read from may not be written to, or run backwards.
+        return value if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
+    except Exception:
+        return None
+
+
+def is_dense(value: Tensor) -> bool:
+    """Whether a tensor is a plain one of real numbers."""
+    odd = value.is_complex() or value.is_quantized or value.is_meta or value.is_nested
+    return value.layout == torch.strided and not odd
+
+
+def _has_tensors(values: Sequence[Any]) -> bool:
+    parts = (part for part in values if isinstance(part, Tensor | list | tuple))
+    return any(isinstance(part, Tensor) or _has_tensors(part) for part in parts)
+
+
+def is_masked(value: Any) -> bool:
+    """Whether an array, a tensor or an entry of nested lists has values that are masked out.
+
+    A plain copy would have them as if they were not.
+    """
+    if isinstance(value, list | tuple):
+        return any(is_masked(part) for part in value)
+    return isinstance(value, MaskedTensor) or (
+        isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+    )
+
+
 def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
     """A head scale as a tensor of numbers that are finite in the model's type, too.
 
     Raises `InputError` for what is none.
     """
-    try:
-        made = scale if isinstance(scale, Tensor) else torch.as_tensor(np.array(scale))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} is no table of numbers ({error})") from error
-    if made.layout != torch.strided or made.is_quantized or made.is_meta:
-        raise InputError(f"{what} is sparse, quantised or without numbers: use a plain tensor")
-    if made.is_complex() or not bool(torch.isfinite(made.detach().to(dtype)).all()):
+    if is_masked(scale):
+        raise InputError(f"{what} has values that are masked out: say what they are, as filled(1) does")
+    made = tensor_of(scale)
+    if made is None:
+        raise InputError(f"{what}={shown(scale)}: use a table of numbers")
+    if not is_dense(made):
+        raise InputError(
+            f"{what} is sparse, nested, quantised, complex or without numbers: use a plain tensor"
+        )
+    if not bool(torch.isfinite(made.detach().to(dtype)).all()):
         raise InputError(f"{what} has values that are not finite numbers in {dtype}")
     return made if made.is_floating_point() else made.float()
 

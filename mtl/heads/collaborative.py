@@ -29,9 +29,11 @@ from mtl.heads.families import (
     recorded_components,
 )
 from mtl.heads.family_table import Family
+from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 
 _BLOCKS = "blocks"
 """What the configuration records of a model whose mixing matrices keep the blocks of their start."""
@@ -83,7 +85,7 @@ def collaborate(
 
     Raises:
         InputError: the heads of the family cannot share (the message says why), the heads of the model share
-            already, or `dim`, `starts` or `steps` is out of range.
+            already, queries or keys have hooks, or `dim`, `starts` or `steps` is out of range.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -110,6 +112,9 @@ def collaborate(
     found, size = attentions(model, family), head_dim(model)
     require_plain(model, family, found, "made to share components")
     require_finite(found, "collaborate")
+    for attention, _ in _distinct(found):
+        projections = [attention.module.get_submodule(name) for name in (family.query, family.key)]
+        require_replaceable(model, [attention.module], projections, "collaborate")
     made = []
     for attention, indices in _distinct(found):
         begun = time.perf_counter()
@@ -192,7 +197,8 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
     exact = max(heads, default=0) * head_dim(model)
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: use 1 to {exact} components, heads x head size, at which sharing is exact"
+            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which "
+            f"sharing is exact"
         )
 
 
@@ -241,6 +247,7 @@ def _put(
         family.normed_inside,
         "cross_attentions" if attention.site.attention == "cross" else "attentions",
     )
+    hand_on_hooks(module, replacement)
     if hasattr(module, "bias_heads"):
         # The module has lost heads: from the bias of all heads it takes the rows of its own.
         replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)

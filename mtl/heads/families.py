@@ -15,6 +15,7 @@ from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import out_features, width_read_by
 from mtl.heads.shared_keys import keys_of_heads
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 
 
 class Attention(NamedTuple):
@@ -171,12 +172,14 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             if width != len(left) * size:
                 if width % size == 0:
                     raise InputError(
-                        f"{path} of {type(model).__name__} has {width // size} heads, and its configuration "
+                        f"{path} of {type(model).__name__} has {counted(width // size, 'head')}, "
+                        f"and its configuration "
                         f"records {len(left)}: load what was cut or copied by mtl.load_pruned, and give "
                         "every model a configuration of its own (copy.deepcopy)"
                     )
                 raise InputError(
-                    f"{path}: its output projection is no linear layer over {len(left)} heads; correct its "
+                    f"{path}: its output projection is no linear layer over "
+                    f"{counted(len(left), 'head')}; correct its "
                     f"row {config.model_type!r} in mtl/heads/family_table.py"
                 )
             found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
@@ -287,7 +290,7 @@ def group_size(config: PretrainedConfig, name: str) -> int:
     groups = getattr(config, "num_key_value_heads", None) or heads
     if heads % groups:
         raise InputError(
-            f"{name}: {groups} groups of keys and values do not divide {heads} heads: "
+            f"{name}: {counted(groups, 'group')} of keys and values do not divide {counted(heads, 'head')}: "
             "correct num_key_value_heads in its config.json"
         )
     return int(heads // groups)

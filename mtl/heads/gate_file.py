@@ -14,6 +14,7 @@ from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site, sites_of
 from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.gates_table import last_gates
+from mtl.tasks.in_words import first_line
 
 SCHEMA = pl.Schema(
     {
@@ -73,7 +74,7 @@ def add_gates(path: Path, rows: pl.DataFrame, *, first: bool) -> None:
         except FileNotFoundError as error:
             raise InputError(f"{path} is gone, which held the gates of earlier evaluations: {fix}") from error
         except (OSError, pl.exceptions.PolarsError) as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             raise InputError(f"{path}: cannot be read ({reason}): {fix}") from error
         rows = pl.concat([earlier, rows])
     with whole_file(path) as temporary:
@@ -118,7 +119,7 @@ def read_masks(path: Path) -> pl.DataFrame:
         types = {name: SCHEMA[name] for name in ("task", "step", *_HEAD, "gate")}
         table = table.select(filled[name].cast(kind).alias(name) for name, kind in types.items())
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} is not a gates.parquet: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{path} is not a gates.parquet: {first_line(error)}") from error
     final = last_gates(table).drop("step")
     if final.is_empty():
         raise InputError(f"{path} has no masks in it: use the gates.parquet of a run")

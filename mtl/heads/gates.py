@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mtl.tasks.in_words import counted
+
 OPEN = 1e-3
 """A head counts as open if its evaluation gate is above this."""
 CLOSED = -20.0
@@ -60,7 +62,9 @@ class FixedGates(Gates):
     def __init__(self, value: Float[Tensor, "mask site head"], masks: Sequence[str] = ("shared",)) -> None:
         super().__init__()
         if len(value) != len(masks):
-            raise ValueError(f"{len(value)} masks for the names {', '.join(masks)}: use one for each")
+            raise ValueError(
+                f"{counted(len(value), 'mask')} for the names {', '.join(masks)}: use one for each"
+            )
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("a gate is not a number from 0 to 1")
         self.masks = tuple(masks)
@@ -140,7 +144,7 @@ class HeadGates(Gates):
         super().__init__()
         low, high = stretch
         if group < 1 or heads % group:
-            raise ValueError(f"group {group}: use a number that divides {heads} heads")
+            raise ValueError(f"group {group}: use a number that divides {counted(heads, 'head')}")
         if not low < 0 < 1 < high:
             raise ValueError(f"stretch {stretch}: use an interval that holds 0 and 1 inside")
         if not temperature > 0:

@@ -34,6 +34,7 @@ from mtl.heads.families import (
 from mtl.heads.prune import cut_sites
 from mtl.heads.select import select_heads
 from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+from mtl.tasks.in_words import first_line
 
 MASKS = "trained_with_head_masks"
 """A key of config.json, and the name of a tensor beside the weights: the masks that a model was trained with.
@@ -66,7 +67,7 @@ def load_errors(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, *LOAD_ERRORS) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(f"cannot load {_on_one_line(what)} ({_on_one_line(reason)}){advice}") from error
 
 

@@ -74,7 +74,7 @@ class NoHeads(nn.Module):
             cache.update(seen, seen, self.layer_idx)
         source = hidden_states if key_value_states is None else key_value_states
         probabilities = hidden_states.new_zeros(len(context), 0, context.shape[1], source.shape[1])
-        record_probabilities(self.record, probabilities)
-        if self.hands_on_bias:
+        if self.hands_on_bias:  # the layer around it hands them to transformers, which collects them there
             return given, position_bias, probabilities
+        record_probabilities(self.record, probabilities)
         return given, probabilities

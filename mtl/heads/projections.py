@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mtl.heads.others_hooks import hand_on_hooks
+
 
 def input_dim(projection: nn.Linear | Conv1D) -> int:
     """The dimension of the weight that runs over inputs; the other one runs over outputs."""
@@ -80,7 +82,5 @@ def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
     )
     empty.in_features = 0
     empty.bias = projection.bias
-    for name, hooks in vars(projection).items():
-        if "_hooks" in name:  # the same dictionaries, so that handles still remove what is in them
-            setattr(empty, name, hooks)
+    hand_on_hooks(projection, empty)
     return empty

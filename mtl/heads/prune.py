@@ -28,8 +28,10 @@ from mtl.heads.families import (
 )
 from mtl.heads.family_table import Family, no_copies_because, no_cut_because
 from mtl.heads.no_heads import NoHeads
+from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.projections import scale_inputs, without_inputs
 from mtl.heads.select import select_heads
+from mtl.tasks.in_words import counted
 
 
 def prune_heads(
@@ -59,8 +61,9 @@ def prune_heads(
             is as large as before. `AutoModel` and other tools can load what `save_pretrained` writes.
 
     Raises:
-        InputError: a family without separable heads, a layer or head that does not exist, or a scale of
-            another shape. The model is then unchanged.
+        InputError: a family without separable heads, a layer or head that does not exist, a scale of
+            another shape, or hooks on queries, keys or values of a layer that would lose all heads. The
+            model is then unchanged.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -86,10 +89,12 @@ def prune_heads(
     require_heads(wanted, sites, [range(per_layer)] * layers, "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
-            f"a scale of shape {tuple(scale.shape)} does not fit {layers} layers of {per_layer} heads"
+            f"a scale of shape {tuple(scale.shape)} does not fit {counted(layers, 'layer')} of "
+            f"{counted(per_layer, 'head')}"
         )
     if not keep_shape:
         require_prunable(model)
+        _require_replaceable(model, found, wanted)
     require_plain(model, family, found, "closed" if keep_shape else "cut out")
     if keep_shape:
         _close(model, found, wanted, scale)
@@ -188,4 +193,21 @@ def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) ->
         family.position_bias == "handed_on",
         "cross_attentions" if stack.kind == "cross" else "attentions",
     )
+    hand_on_hooks(module, replacement)
     model.set_submodule(paths[module], replacement)
+
+
+def _require_replaceable(
+    model: PreTrainedModel, found: Sequence[Attention], heads: Mapping[int, set[int]]
+) -> None:
+    """Raise `InputError` if what the layers that lose all their heads do without is not theirs alone."""
+    emptied = [
+        attention
+        for layer, attention in enumerate(found)
+        if attention.remaining and set(attention.remaining) <= heads.get(layer, set())
+    ]
+    for attention in emptied:
+        replaced = (attention.module, attention.output)
+        kept = {*replaced, getattr(attention.module, "relative_attention_bias", None)}
+        gone = [module for module in attention.module.modules() if module not in kept]
+        require_replaceable(model, replaced, gone, "prune_heads")

@@ -20,6 +20,7 @@ from mtl.heads.families import attentions, family_of, head_dim, head_numbers
 from mtl.heads.family_table import Family
 from mtl.probes.head_names import layer_name
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 
 OnHeads = Callable[[int, Tensor], Tensor | None]
 """Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""
@@ -79,7 +80,7 @@ class HeadTap:
         if scale.dim() not in (2, 3) or scale.shape[-2:] != (len(self.sites), self.heads):
             raise InputError(
                 f"a head scale of shape {tuple(scale.shape)} does not fit "
-                f"{len(self.sites)} layers of {self.heads} heads"
+                f"{counted(len(self.sites), 'layer')} of {counted(self.heads, 'head')}"
             )
 
         def multiply(site: int, outputs: Tensor) -> Tensor:
@@ -88,7 +89,8 @@ class HeadTap:
             if scale.dim() == 3 and len(outputs) != len(scale) != 1:
                 if neighbours == 1 or len(outputs) != len(scale) * neighbours:
                     raise InputError(
-                        f"a pass of {len(outputs)} rows under head scales for {len(scale)} rows: which scale "
+                        f"a pass of {counted(len(outputs), 'row')} under head scales for "
+                        f"{counted(len(scale), 'row')}: which scale "
                         "belongs to which row? Use one scale per row of the pass, one for all rows, or "
                         "neighbours=K in a beam search of K beams"
                     )
@@ -180,7 +182,8 @@ class HeadTap:
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
                 raise InputError(
                     f"{layer_name(self.sites[site], self.sites)} had "
-                    f"{len(self.remaining[site])} heads when the model was tapped, and has others now: cut "
+                    f"{counted(len(self.remaining[site]), 'head')} when the model was tapped, and "
+                    f"has others now: cut "
                     "or copy heads before the block, and then make a new HeadTap"
                 )
             replaced = act(site, inputs[0])
@@ -218,7 +221,10 @@ class HeadOutputs:
     def __getitem__(self, site: int) -> Float[Tensor, "row subword head head_dim"]:
         """A site's outputs in the only pass; raises `InputError` if it took part in none or in several."""
         if len(self.passes[site]) != 1:
-            raise InputError(f"site {site} took part in {len(self.passes[site])} passes, and not in one")
+            raise InputError(
+                f"site {site} took part in {counted(len(self.passes[site]), 'pass', 'passes')}, and "
+                f"not in one"
+            )
         return self.passes[site][0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 
 def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
@@ -14,12 +15,14 @@ def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
     if 0 < target <= 1:
         wanted = round(target * heads / group) * group
         if wanted < 1:
-            raise InputError(f"target {target}: less than one of {heads} heads; use {1 / heads:.4f} or more")
+            raise InputError(
+                f"target {target}: less than one of {counted(heads, 'head')}; use {1 / heads:.4f} or more"
+            )
         return wanted
     if not target > 0:
         raise InputError(f"target {target}: use a share of the heads in (0, 1] or a number of heads above 1")
     if target > heads:
-        raise InputError(f"target {target:g}: there are only {heads} heads")
+        raise InputError(f"target {target:g}: there are only {counted(heads, 'head')}")
     if target != int(target):
         raise InputError(f"target {target}: a number of heads must be whole (a share is in (0, 1])")
     if int(target) % group:

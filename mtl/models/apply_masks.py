@@ -18,6 +18,7 @@ from mtl.heads.prune import prune_heads
 from mtl.models.head_scales import closed_heads
 from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks
+from mtl.tasks.in_words import counted
 
 
 def apply_masks(
@@ -86,12 +87,13 @@ def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Flo
     layers, heads = len(sites), 1 + max(mask["head"].to_list())
     if (layers, heads) != shape:
         raise InputError(
-            f"{path} is a mask over {layers} layers of {heads} heads, but the encoder has "
-            f"{shape[0]} layers of {shape[1]} heads: use masks that were learned on it"
+            f"{path} is a mask over {counted(layers, 'layer')} of {counted(heads, 'head')}, but the "
+            f"encoder has "
+            f"{counted(shape[0], 'layer')} of {counted(shape[1], 'head')}: use masks that were learned on it"
         )
     if mask.height != layers * heads:
         raise InputError(
-            f"{path}: the mask of {task or tasks[0]} has {mask.height} of {layers * heads} heads"
+            f"{path}: the mask of {task or tasks[0]} has {mask.height} of {counted(layers * heads, 'head')}"
         )
     gates = torch.ones(shape)
     rows = torch.tensor([sites.index(site) for site in of_rows])

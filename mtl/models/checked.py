@@ -14,6 +14,7 @@ from torch import OutOfMemoryError
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.heads.arguments import is_iterable, shown
+from mtl.tasks.in_words import first_line
 from mtl.tasks.sentence import Sentence
 
 _NO_LIST = (str, bytes, Mapping, Set)
@@ -67,7 +68,7 @@ def damaged(folder: Path) -> Iterator[None]:
 
 
 def _damage(folder: Path, error: Exception) -> InputError:
-    reason = (str(error).strip().splitlines() or [""])[0]
+    reason = first_line(error)
     return InputError(
         f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
         "restore its files, or train again"

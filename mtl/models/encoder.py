@@ -22,6 +22,7 @@ from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader, at_least_float32
+from mtl.tasks.in_words import counted
 
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
@@ -77,7 +78,8 @@ class Encoder(WordReader, SharedEncoder):
         mixed = reading.layers == "mix"
         if mixed and self.hidden != config.hidden_size:
             raise InputError(
-                f"layers=mix: the last layer of {type(transformer).__name__} has {self.hidden} numbers per "
+                f"layers=mix: the last layer of {type(transformer).__name__} has "
+                f"{counted(self.hidden, 'number')} per "
                 f"position and the others {config.hidden_size}: use layers=last"
             )
         # Logits over the embeddings and the layers.

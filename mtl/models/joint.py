@@ -41,6 +41,7 @@ from mtl.models.translations import translations
 from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.translator import Translator
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
@@ -323,7 +324,8 @@ class JointModel(nn.Module):
         for position, sentence in enumerate(plain, 1):
             if len(sentence) > max_words:
                 raise InputError(
-                    f"sentence {position} has {len(sentence):,} words, and decoders are given at most "
+                    f"sentence {position} has {counted(len(sentence), 'word')}, and decoders are "
+                    f"given at most "
                     f"{max_words:,}: split it, or raise max_words (memory grows with its square, time with "
                     "its cube)"
                 )
@@ -570,7 +572,8 @@ class JointModel(nn.Module):
                 )
         if broken := not_finite(model.named_parameters()):
             raise InputError(
-                f"{folder}: {broken[0]} has values that are not finite, as have {len(broken) - 1} others: "
+                f"{folder}: {broken[0]} has values that are not finite, as have "
+                f"{counted(len(broken) - 1, 'other')}: "
                 "its training diverged; train again with lower learning rates"
             )
         model.origin, model._when_loaded = origin, model._checksum()

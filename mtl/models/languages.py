@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 
 def require_languages(name: str, config: Any, tokenizer: Any, source: str, target: str) -> None:
@@ -39,7 +40,8 @@ def require_language_codes(name: str, tokenizer: Any, source: str, target: str) 
         near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
         where = f"translate.{key}={language}" if language else f"translate.{key} is not set"
         raise InputError(
-            f"{where}: {name} knows {len(codes)} languages by its own codes; use one of them, such as "
+            f"{where}: {name} knows {counted(len(codes), 'language')} by its own codes; use one of "
+            f"them, such as "
             f"{', '.join(near)}"
         )
 

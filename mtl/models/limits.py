@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 MAX_WORDS = BatchConfig.max_words
@@ -35,8 +36,8 @@ def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:
     if not long:
         return None
     where = long[0].place or f"sentence '{long[0].id}'"
-    number = "1 sentence has" if len(long) == 1 else f"{len(long):,} sentences have"
-    return f"{number} more than {max_words:,} words (the first, {where}, {len(long[0]):,})"
+    number = counted(len(long), "sentence has", "sentences have")
+    return f"{number} more than {counted(max_words, 'word')} (the first, {where}, {len(long[0]):,})"
 
 
 def require_limit(sentences: Sequence[Sentence], max_words: int, split: str) -> None:

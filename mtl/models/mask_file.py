@@ -11,6 +11,7 @@ from mtl.config.schema import GateScope
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.models.known_encoders import encoder_shape
+from mtl.tasks.in_words import counted
 
 
 def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
@@ -19,8 +20,9 @@ def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
     found = masks.select("attention", "layer").n_unique(), int(masks["head"].to_numpy().max()) + 1
     if shape is not None and found != shape:
         raise InputError(
-            f"{path} is a mask over {found[0]} layers of {found[1]} heads, but the encoder {encoder} has "
-            f"{shape[0]} layers of {shape[1]} heads: use masks that were learned on it"
+            f"{path} is a mask over {counted(found[0], 'layer')} of {counted(found[1], 'head')}, "
+            f"but the encoder {encoder} has "
+            f"{counted(shape[0], 'layer')} of {counted(shape[1], 'head')}: use masks that were learned on it"
         )
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mtl.errors import InputError
 from mtl.tasks.decoders.translator import PieceTargets
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN
 from mtl.tasks.translate import Translate
@@ -124,7 +125,8 @@ class ParallelTokenizer:
             longest = max(len(side) for side in sides if side is not None)
             if longest > self.max_length:
                 raise InputError(
-                    f"{sentence.place or 'a sentence'}: {longest:,} subwords, and the model reads at most "
+                    f"{sentence.place or 'a sentence'}: {counted(longest, 'subword')}, and the "
+                    f"model reads at most "
                     f"{self.max_length:,}: split the sentence"
                 )
         return [

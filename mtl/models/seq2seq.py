@@ -32,6 +32,7 @@ from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.tapped import SharedEncoder, WordReader
+from mtl.tasks.in_words import counted
 from mtl.tasks.task import UNKNOWN
 
 HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
@@ -80,7 +81,7 @@ class Seq2Seq(SharedEncoder):
     def note(self) -> str:
         """A note on the model's size."""
         return (
-            f"model: {self.transformer.num_parameters():,} parameters, "
+            f"model: {counted(self.transformer.num_parameters(), 'parameter')}, "
             f"{query_key_parameters(self.transformer):,} of them in queries and keys"
         )
 

@@ -20,6 +20,7 @@ from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
 from mtl.models.tapped import WordReader, at_least_float32
 from mtl.models.windows import Rows
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 
@@ -67,7 +68,8 @@ class SourceTokenizer:
             counts = np.bincount(words, minlength=len(sentence)).astype(np.int32)
             if counts.max() > self._subwords.room:
                 raise InputError(
-                    f"{sentence.place or 'a sentence'}: a word of {counts.max():,} subwords, and the model "
+                    f"{sentence.place or 'a sentence'}: a word of "
+                    f"{counted(int(counts.max()), 'subword')}, and the model "
                     f"reads at most {self._subwords.room:,}: leave the sentence out"
                 )
             tokens.append(Tokens(np.array(encoding.ids, dtype=np.int32), counts))

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from mtl.errors import InputError
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import Rows, rows_of
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 
@@ -158,7 +159,9 @@ class SubwordTokenizer:
         """What word dropout puts instead of a word: the mask token, else the unknown token, else `None`."""
         self.room = max_length - len(self.prefix) - len(self.suffix)
         if self.room < 1:
-            raise InputError(f"a window of {max_length} positions has no room beside the special tokens")
+            raise InputError(
+                f"a window of {counted(max_length, 'position')} has no room beside the special tokens"
+            )
         self.stride = max(1, self.room // 2) if stride is None else stride
         if not 1 <= self.stride <= self.room:
             raise InputError(f"stride {self.stride} is outside 1..{self.room} (the pieces of one window)")
@@ -198,7 +201,8 @@ class SubwordTokenizer:
         shortened = sum(sentence.shortened for sentence in tokens)
         if shortened:
             warnings.warn(
-                f"{shortened} words have more than {self.room} pieces and keep only their first ones",
+                f"{counted(shortened, 'word has', 'words have')} more than "
+                f"{counted(self.room, 'piece')} and keep only their first ones",
                 stacklevel=2,
             )
         return tokens
@@ -283,14 +287,15 @@ class SubwordTokenizer:
             room = self.room - len(self.pair.between)
             if room < 2:
                 raise InputError(
-                    f"a window of {self.max_length} positions has no room for a pair of sentences"
+                    f"a window of {counted(self.max_length, 'position')} has no room for a pair of sentences"
                 )
             ids, counts, first = cut_pair(sentence.ids, sentence.counts, word, room)
             cut += len(ids) < len(sentence.ids)
             marked.append(Tokens(ids, counts, sentence.shortened, first))
         if cut:
             warnings.warn(
-                f"{cut} pairs of sentences are longer than a window of {self.max_length} positions: the "
+                f"{counted(cut, 'pair of sentences is', 'pairs of sentences are')} longer than a window of "
+                f"{counted(self.max_length, 'position')}: the "
                 "longer sentence of each loses its end",
                 stacklevel=3,
             )

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mtl.errors import counted
 from mtl.models.batches import Example
 from mtl.models.subwords import Tokens
+from mtl.tasks.in_words import counted
 
 
 def describe_unknown(corpus: Iterable[Example], unknown: int) -> str | None:

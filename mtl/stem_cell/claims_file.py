@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mtl.errors import InputError
 from mtl.files import write_json
+from mtl.tasks.in_words import counted
 
 Head = tuple[int, int]
 """Layer and number in the layer, from 0."""
@@ -83,8 +84,9 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
     shape = found if shape is None else shape
     if found != shape:
         raise InputError(
-            f"clones.claims={path} is about {found[0]} layers of {found[1]} heads, and the encoder has "
-            f"{shape[0]} layers of {shape[1]}: use claims on the same encoder"
+            f"clones.claims={path} is about {counted(found[0], 'layer')} of "
+            f"{counted(found[1], 'head')}, and the encoder has "
+            f"{counted(shape[0], 'layer')} of {shape[1]}: use claims on the same encoder"
         )
     for name in tasks:
         if name not in claims:

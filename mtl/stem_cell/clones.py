@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.heads.clone import clone_heads, transplant_heads
 from mtl.models.routes import Owners, Place
 from mtl.models.tapped import TappedModel
@@ -19,6 +19,7 @@ from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
 from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
 from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig
+from mtl.tasks.in_words import counted
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from mtl.runs.folder.run import Run
 from mtl.stem_cell.overlap import Draw, OverlapConfig
 from mtl.study.jobs.job import Job
 from mtl.study.made_masks import MadeMasks
+from mtl.tasks.in_words import counted
 
 
 def drawn_masks(runs: Sequence[Job]) -> dict[str, MadeMasks]:
@@ -115,7 +116,8 @@ class _Best:
             values = [value for value in of_runs if value is not None]
             if not values:
                 raise InputError(
-                    f"overlap.runs: none of {len(self.folders)} runs has {self.overlap.by} of heads for "
+                    f"overlap.runs: none of {counted(len(self.folders), 'run')} has "
+                    f"{self.overlap.by} of heads for "
                     f"{task}: use runs of this task with a mask of its own, or measured by 'mtl importance'"
                 )
             self._known[task] = np.mean(values, axis=0)

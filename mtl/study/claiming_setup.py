@@ -17,6 +17,7 @@ from mtl.study.config import KINDS, Block, Masks, StudyConfig
 from mtl.study.grid.grid import planned
 from mtl.study.grid.task_sets import task_sets
 from mtl.study.jobs.job import Job
+from mtl.tasks.in_words import counted
 
 RULE = "fixed beforehand as those of the first block with masks in the study's file"
 
@@ -53,7 +54,7 @@ def only_claiming_seeds(
     )
     note = f"claims of {claiming.setup} are those of seeds {', '.join(map(str, seeds))}"
     if left_out:
-        note += f": masks of {left_out} other seeds are left out"
+        note += f": masks of {counted(left_out, 'other seed is', 'other seeds are')} left out"
     return dataclasses.replace(
         evidence, gates=None if gates.is_empty() else gates, notes=(*evidence.notes, note)
     )

@@ -13,6 +13,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
 from mtl.sweep.trial_config import trial_config
+from mtl.tasks.in_words import counted
 from mtl.training.check import check_settings
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
     evaluations = math.ceil(base["max_epochs"] / base["evaluate_every"])
     if stopping.first >= evaluations:
         raise InputError(
-            f"early_terminate has no effect: its first comparison comes after {stopping.first} "
-            f"evaluations, and a trial has {evaluations}; lower min_iter, or raise max_epochs"
+            f"early_terminate has no effect: its first comparison comes after "
+            f"{counted(stopping.first, 'evaluation')}, and a trial has {evaluations}; lower "
+            f"min_iter, or raise max_epochs"
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mtl.errors import InputError, did_you_mean
+from mtl.tasks.in_words import as_text, counted
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -165,7 +166,9 @@ def _check_server_only(where: str, kind: str, given: Mapping[str, Any]) -> None:
         values, shares = given["values"], given["probabilities"]
         _check_values(where, values)
         if not isinstance(shares, list) or len(shares) != len(values):
-            raise InputError(f"{where}: probabilities: use one for each of the {len(values)} values")
+            raise InputError(
+                f"{where}: probabilities: use one for each of the {counted(len(values), 'value')}"
+            )
         for share in shares:
             _check_number(where, share)
         if min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
@@ -174,7 +177,7 @@ def _check_server_only(where: str, kind: str, given: Mapping[str, Any]) -> None:
 
 def _check_number(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{where}: '{value}' is no number")
+        raise InputError(f"{where}: '{as_text(value)}' is no number")
 
 
 def with_distributions(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +212,7 @@ def _check_values(where: str, values: Any) -> None:
         raise InputError(f"{where}: values: use a list of at least one value")
     for position, value in enumerate(values):
         if any(type(value) is type(other) and value == other for other in values[:position]):
-            raise InputError(f"{where}: values: {value} is given twice")
+            raise InputError(f"{where}: values: {as_text(value)} is given twice")
 
 
 def _check_ends(where: str, kind: str, low: Any, high: Any) -> None:

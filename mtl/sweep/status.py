@@ -14,6 +14,7 @@ from mtl.sweep.engine import point
 from mtl.sweep.file import Sweep
 from mtl.sweep.folder import Progress, SweepFolder, is_scored, trials_of, usable
 from mtl.sweep.trial_config import trial_name
+from mtl.tasks.in_words import counted
 from mtl.workers.queue import Snapshot
 from mtl.workers.watch import View
 
@@ -139,7 +140,7 @@ def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[st
             yield f"  {parameter}"
     else:
         count = min(points, limit or points)
-        yield f"trials: {count}" + (f" of the grid's {points} points" if count < points else "")
+        yield f"trials: {count}" + (f" of the grid's {counted(points, 'point')}" if count < points else "")
         for number in itertools.islice(range(count), MOST_POINTS):
             positions = point(sweep, number)
             values = (

@@ -12,6 +12,7 @@ from mtl.config.parse import changed, configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.sweep.file import Sweep
+from mtl.tasks.in_words import as_text
 
 Mode = Literal["offline", "disabled"]
 
@@ -38,7 +39,7 @@ def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainCon
     A group of keys keeps those that a trial's value for it lacks. Raises `InputError` for unknown keys and
     bad values.
     """
-    described = ", ".join(f"{key}={value}" for key, value in values.items())
+    described = ", ".join(f"{key}={as_text(value)}" for key, value in values.items())
     return changed(TrainConfig, base, values, f"parameters: {described}" if described else "base")
 
 

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 from rich.console import Console
 
 from mtl.config.schema import OptimizerConfig, TrainConfig
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
@@ -18,6 +18,7 @@ from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.models.unknown_words import describe_unknown
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.training.balancing import balancer_for
@@ -168,5 +169,6 @@ def _report(
         dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
         if dropped:
             console.print(
-                f"{name}: {dropped} items in train cannot be represented and are left out of the loss"
+                f"{name}: left out of the loss: {counted(dropped, 'item')} of train that cannot be "
+                "represented"
             )

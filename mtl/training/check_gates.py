@@ -13,6 +13,7 @@ from mtl.config.schema import LEARNING, GatesConfig, TrainConfig, values_of
 from mtl.errors import InputError
 from mtl.heads.family_table import KINDS_OF_TRANSLATION
 from mtl.heads.wanted import heads_wanted
+from mtl.tasks.in_words import first_line
 from mtl.tasks.translate import Translate
 
 
@@ -133,7 +134,7 @@ def check_target(config: TrainConfig) -> None:
         encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
         heads = heads_by_kind(encoder)
     except LOAD_ERRORS as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(f"the config.json of {name} cannot be used ({reason}): was it changed?") from error
     if tuple(heads) == kinds_of(config.tasks):  # an encoder with other kinds is refused when it is loaded
         _check_heads(config, heads)

@@ -18,6 +18,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.models.batches import Batch
+from mtl.tasks.in_words import counted
 from mtl.training.ranks import draw_apart
 from mtl.training.step import JointTraining
 from mtl.workers.worker import stopping
@@ -84,7 +85,8 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
     if saved != wanted:
         other = sorted(name for name in saved.keys() | wanted.keys() if saved.get(name) != wanted.get(name))
         raise InputError(
-            f"{path} was written by another version of mtl ({len(other)} of its tensors differ in name or "
+            f"{path} was written by another version of mtl "
+            f"({counted(len(other), 'of its tensors differs', 'of its tensors differ')} in name or "
             f"shape, {other[0]} first): {fix}"
         )
 

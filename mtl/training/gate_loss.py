@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.config.schema import ByKind, GatesConfig, PruningRegime
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, FixedGates, HeadGates
@@ -19,6 +19,7 @@ from mtl.models.apply_masks import fixed_gates
 from mtl.models.joint import JointModel
 from mtl.models.tapped import TappedModel
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 from mtl.training.check_gates import check_kinds
 
 RATE_TIMES_UPDATES = 10.0
@@ -234,7 +235,8 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
     if needed <= updates:
         return None
     return (
-        f"warning: at gates.lr={rate:g} a gate needs about {needed:.0f} updates to close, and the run has "
+        f"warning: at gates.lr={rate:g} a gate needs about {counted(round(needed), 'update')} to "
+        f"close, and the run has "
         f"{updates}: raise gates.lr to {RATE_TIMES_UPDATES / updates:.2g}, or train longer"
     )
 

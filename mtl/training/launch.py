@@ -21,6 +21,7 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 from mtl.errors import InputError, RunError
 from mtl.files import write_json
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.training.ranks import PATIENCE, Processes
 
 _LOOK = 0.2
@@ -65,7 +66,8 @@ class Ranks(DDPStrategy):
             except torch.distributed.DistError as error:
                 raise InputError(
                     f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
-                    f"the {processes.world_size()} processes of this run, and not all came: see what the "
+                    f"the {counted(processes.world_size(), 'process', 'processes')} of this run, "
+                    f"and not all came: see what the "
                     "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
                 ) from error
             torch.distributed.init_process_group(

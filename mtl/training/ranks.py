@@ -14,6 +14,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
+from mtl.tasks.in_words import first_line
 from mtl.workers.launch import Place, place_of
 
 PATIENCE = timedelta(minutes=10)
@@ -99,7 +100,7 @@ def distributed(config: TrainerConfig) -> Iterator[None]:
     except InputError:
         raise
     except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(
             f"trainer.devices={config.devices}, trainer.num_nodes={config.num_nodes}: {reason}"
         ) from error

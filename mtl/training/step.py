@@ -17,6 +17,7 @@ from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.finite import not_finite
 from mtl.models.joint import JointModel
+from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer
 from mtl.training.balancing import KeptGradients, gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
@@ -244,7 +245,7 @@ class JointTraining(pl.LightningModule):
         if parameters and (wrong := not_finite(self.named_parameters())):
             raise RunError(
                 f"update {self.global_step:,} (epoch {self.current_epoch + 1}): {wrong[0]} has values that "
-                f"are not finite, as have {len(wrong) - 1} other parameters"
+                f"are not finite, as have {counted(len(wrong) - 1, 'other parameter')}"
             )
 
     def configure_optimizers(self) -> Any:

@@ -23,7 +23,7 @@ from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
 from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints, refuse_shared, require_layers
-from mtl.errors import InputError, RunError, counted
+from mtl.errors import InputError, RunError
 from mtl.files import check_folder_place, fingerprint
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
@@ -39,6 +39,7 @@ from mtl.runs.compare.settings import recorded_origins
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.content import draw_of
 from mtl.runs.folder.run import Run, git_revision, versions
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate

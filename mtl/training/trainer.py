@@ -12,9 +12,9 @@ import pytorch_lightning as pl
 import torch
 
 from mtl.config.schema import TrainConfig
-from mtl.errors import counted
 from mtl.models.device import device_of, has_fast_bfloat16
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.training.checkpoint import DirectCheckpointIO
 from mtl.training.launch import Ranks
 from mtl.training.ranks import processes_of

@@ -8,11 +8,13 @@ for several processes, and only if they describe exactly these.
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 _NAMES = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -38,6 +40,8 @@ _KEPT = {
     "": (),
 }  # fmt: skip
 """The variables that a run's processes need, by what started them."""
+_INTERFACES = "GLOO_SOCKET_IFNAME"
+"""The variable by which torch chooses the network interface between processes."""
 _OTHERS = {
     "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
     "jsrun": ("JSM_NAMESPACE_SIZE",),
@@ -80,6 +84,8 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
     if devices < 1 or machines < 1:
         raise InputError(f"trainer.devices={devices}, trainer.num_nodes={machines}: use numbers from 1 on")
     wanted = devices * machines
+    if wanted > 1:
+        _require_interfaces(environment)
     if wanted > 1 and environment.get(_PARENT) == str(os.getppid()):
         return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
     if "TORCHELASTIC_RUN_ID" in environment:
@@ -96,10 +102,11 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         limits = {"SLURM_LOCALID": devices, "SLURM_NODEID": machines, "SLURM_PROCID": wanted}
         return Place("srun", *_numbers(environment, "srun", **limits)[:2])
     for program, names in _OTHERS.items():
-        count = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
-        if count is not None:
+        many = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
+        if many is not None:
             raise InputError(
-                f"{program} started {count} processes, which mtl cannot use: start the run with torchrun or "
+                f"{program} started {many} processes, which mtl cannot use: start the run with "
+                f"torchrun or "
                 f"srun, or without {program} where trainer.num_nodes=1"
             )
     if machines == 1:
@@ -145,6 +152,17 @@ def _only(kept: Collection[str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _require_interfaces(environment: Mapping[str, str]) -> None:
+    """Raise `InputError` if the processes are to meet over a network interface that this machine lacks."""
+    known = [name for _, name in socket.if_nameindex()]
+    for name in filter(None, environment.get(_INTERFACES, "").split(",")):
+        if name not in known:
+            raise InputError(
+                f"{_INTERFACES} is '{name}', and this machine has no such network interface "
+                f"({', '.join(known)}): correct it, or unset it"
+            )
+
+
 def _numbers(environment: Mapping[str, str], program: str, **limits: int | None) -> list[int]:
     """The numbers in variables, each from 0 to below its limit, if it has one; `InputError` for others."""
     numbers = []
@@ -164,7 +182,8 @@ def _numbers(environment: Mapping[str, str], program: str, **limits: int | None)
 def _require(started: int, program: str, devices: int, machines: int) -> None:
     if started != devices * machines:
         raise InputError(
-            f"{program} started {started} processes, and trainer.devices={devices} times "
+            f"{program} started {counted(started, 'process', 'processes')}, and "
+            f"trainer.devices={devices} times "
             f"trainer.num_nodes={machines} makes {devices * machines}: devices are the processes per "
             "machine, num_nodes the machines"
         )

@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -68,6 +67,8 @@ def lease(path: Path) -> Iterator[bool]:
     if not _take(path, me):
         yield False
         return
+    for right in _rights(path):  # of those who took it over before, and were killed
+        right.unlink(missing_ok=True)
     ended = threading.Event()
     beating = threading.Thread(target=_beat, args=(path, me, ended), daemon=True)
     beating.start()
@@ -144,11 +145,29 @@ def _lives(holder: Holder, path: Path) -> bool:
     return same and not dead
 
 
-def _take(path: Path, me: Holder) -> bool:
-    """Take a lease that is free, or whose holder is dead.
+def _rights(path: Path) -> list[Path]:
+    """The rights to replace a lease that there are."""
+    length = len(_right(path, path, b"").name)
+    start = f".{short_name(path.name)}."
+    return [
+        other
+        for other in path.parent.iterdir()
+        if other.name.startswith(start) and other.suffix == ".right" and len(other.name) == length
+    ]
+
+
+def _right(of: Path, path: Path, left: bytes) -> Path:
+    """The lease on the right to replace what a dead holder `left` at `path`, to get the lease `of`."""
+    dead = hashlib.sha256(path.name.encode() + left).hexdigest()[:16]
+    return of.with_name(f".{short_name(of.name)}.{dead}.right")
+
+
+def _take(path: Path, me: Holder, of: Path | None = None) -> bool:
+    """Take a lease that is free, or whose holder is dead; or the right to replace the lease `of`.
 
     The right to replace a dead holder's lease is itself a lease, one for each dead holder. While a process
-    has this right, no other may replace the lease; it may find that the lease was replaced before.
+    has this right, no other may replace the lease; it may find that the lease was replaced before. What is
+    left of rights by processes that were killed goes with the next holder: none of them is about its lease.
 
     Two processes hold a lease for up to `BEAT` seconds in one rare case: a holder that was merely silent
     gives the lease back between the comparison and the replacement, and a third process takes it in that
@@ -165,8 +184,8 @@ def _take(path: Path, me: Holder) -> bool:
         holder = _parsed(left)
         if holder is not None and _lives(holder, path):
             return False
-        right = path.with_name(f".{hashlib.sha256(path.name.encode() + left).hexdigest()[:16]}.right")
-        if not _take(right, me):
+        right = _right(of or path, path, left)
+        if not _take(right, me, of or path):
             return False
         try:
             if _content(path) != left:
@@ -204,11 +223,9 @@ def _link(source: Path, target: Path) -> bool:
 def _silence(path: Path) -> float:
     """Seconds since the last sign of life, by the file system's clock, which all machines share."""
     last = path.stat().st_mtime
-    probe = path.with_name(f".clock.{uuid.uuid4().hex}")
     try:
-        probe.touch()
-        time_there = probe.stat().st_mtime
-        probe.unlink(missing_ok=True)
+        with temporary_file(path) as probe:
+            time_there = probe.stat().st_mtime
     except OSError:  # a folder that can only be read
         time_there = now()
     return time_there - last

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mtl.errors import counted
+from mtl.tasks.in_words import counted
 from mtl.workers.pool import WorkerPool, devices, threads_for
 from mtl.workers.queue import JobFolder, Snapshot, State
 from mtl.workers.worker import interruptible

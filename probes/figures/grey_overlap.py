@@ -18,6 +18,7 @@ from mtl.probes.figures.style import (
     styled,
 )
 from mtl.probes.sites import Site
+from mtl.tasks.in_words import counted
 
 
 @styled
@@ -37,7 +38,7 @@ def grey_overlap(
     axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
     image = axes.imshow(gates.mean(0), cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     head_axes(axes, sites, heads)
-    key = f"mean gate over {len(gates)} mask{'s' if len(gates) > 1 else ''}"
+    key = f"mean gate over {counted(len(gates), 'mask')}"
     if forced is not None and struck:
         strike(axes, forced[0], forced[1], gates.mean(0) > 0.5)
         key = f"{key}\n{MOSTLY_FORCED}"

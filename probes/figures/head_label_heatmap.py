@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
 from mtl.probes.sites import grid, kind_starts
+from mtl.tasks.in_words import counted
 
 
 @styled
@@ -49,7 +50,7 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
         top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5, labelcolor=INK
     )
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel(f"layer ({heads} heads in each)")
+    axes.set_xlabel(f"layer ({counted(heads, 'head')} in each)")
     if counts.height > len(shown):
         axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
     axes.spines[:].set_visible(False)

@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 from mtl.probes.figures.style import COLOURS, FAINT, INK, new_figure, styled
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
+from mtl.tasks.in_words import counted
 
 PER_ROW = 24
 """Labels in one row of the figure; more than these are not legible at column width."""
@@ -57,7 +58,7 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
     )
     figure.supylabel("accuracy of the best head, %", fontsize=7)
     if left_out:
-        few = f"{left_out} label{'s' * (left_out > 1)} left out: root, or fewer than {FEWEST_ITEMS} items"
+        few = f"{counted(left_out, 'label')} left out: root, or fewer than {FEWEST_ITEMS} items"
         figure.supxlabel(few, fontsize=6)
     return figure
 

@@ -14,6 +14,7 @@ from mtl.probes.figures.style import FAINT, Look, styled, task_panels
 from mtl.probes.sites import KINDS, kinds_in_order
 from mtl.probes.statistics.surviving_heads import ROLES
 from mtl.probes.task_order import tasks_in
+from mtl.tasks.in_words import counted
 
 METHOD_NAMES = {
     "importance": "importance",
@@ -78,7 +79,7 @@ def kind_curves(survival: pl.DataFrame) -> Figure:
     which every kind keeps the share that all heads keep. The legend has the number of heads at the start.
     """
     most = dict(survival.group_by("attention").agg(pl.col("at_start").max()).iter_rows())
-    names = {kind: f"{kind} ({most[kind]} heads)" for kind in kinds_in_order(most)}
+    names = {kind: f"{kind} ({counted(most[kind], 'head')})" for kind in kinds_in_order(most)}
     return _survival_curves(survival, "attention", names, "heads of a kind kept, %")
 
 

@@ -17,6 +17,7 @@ from mtl.probes.measures.items import Items, Placed
 from mtl.probes.measures.probe import FittedProbe, Probe
 from mtl.probes.measures.record import HeadRecords, ragged
 from mtl.probes.tables import heads_table as table
+from mtl.tasks.in_words import counted
 
 
 class ClusteringProbe(FittedProbe):
@@ -110,7 +111,7 @@ class ClusteringProbe(FittedProbe):
         ]
         if self.draws:
             projected = true[..., self.heads :].mean(-1)
-            drawn = f"{choice}, {self.draws} draws of seed {self.seed}"
+            drawn = f"{choice}, {counted(self.draws, 'draw')} of seed {self.seed}"
             parts.append(table.layer_rows("clustering_projection", task, names, projected, count[0], drawn))
         return pl.concat(parts)
 

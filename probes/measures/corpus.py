@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from mtl.probes.measures.items import PROBE_TARGETS, Items, ProbeTarget, index
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 FREQUENT = 500
@@ -47,7 +48,7 @@ class ProbeCorpus:
         items = {name: index(sentences, target.items) for name, target in targets.items()}
         items = {name: indexed for name, indexed in items.items() if len(indexed)}
         if not items:
-            raise ValueError(f"none of {len(sentences)} sentences has an annotation to probe for")
+            raise ValueError(f"none of {counted(len(sentences), 'sentence')} has an annotation to probe for")
         if fitted_sentences is None:
             return cls(sentences, items, None, items, choice, targets)
         fitted: dict[str, Items] = {}

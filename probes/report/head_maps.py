@@ -17,6 +17,7 @@ from mtl.probes.report.head_svg import head_map, rgb_key, rgb_map, thirds_map
 from mtl.probes.sites import Site, grid
 from mtl.probes.statistics.masks import Masks, mostly_forced
 from mtl.probes.task_order import tasks_in
+from mtl.tasks.in_words import counted
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def mask_maps(
         for (task, seed), block in blocks:
             is_open, is_learned = (grid(block, name, sites, heads) == 1 for name in ("open", "learned"))
             opened, learned, count = int(is_open.sum()), int((is_open & is_learned).sum()), block.height
-            title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {count} heads open"
+            title = f"mask of {task}, seed {seed}, {setup.name}: {opened} of {counted(count, 'head')} open"
             title += "" if learned == opened else f", {learned} learned"
             forced = is_open & ~is_learned, ~is_open & is_learned
             drawn = head_map(grid(block, "gate", sites, heads), sites, title, forced=forced)
@@ -90,5 +91,5 @@ def claims_map(claimed: Masks | None) -> Markup | None:
         return None
     share = claimed.claimed().mean(0)
     forced = mostly_forced(claimed.claimed(), claimed.learned_claims())
-    title = f"how many of {len(claimed.tasks)} tasks claim each head"
+    title = f"how many of {counted(len(claimed.tasks), 'task')} claim each head"
     return head_map(share, claimed.sites, title, forced=forced)

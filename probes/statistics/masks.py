@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from mtl.probes.sites import KEYS, Site, grid, shape_text, sites_of
 from mtl.probes.tables.gates_table import last_gates
+from mtl.tasks.in_words import counted
 from mtl.tasks.order import in_order_of_catalogue
 
 
@@ -112,7 +113,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         # As many rows as heads, and no head twice.
         if not mask.height == len(sites) * heads == mask.select(KEYS).n_unique():
             raise ValueError(
-                f"masks of different shapes: {task} with seed {seed} has {mask.height} heads, all masks "
+                f"masks of different shapes: {task} with seed {seed} has "
+                f"{counted(mask.height, 'head')}, all masks "
                 f"together {shape_text(sites, heads)}: use runs of one encoder"
             )
     tasks = in_order_of_catalogue(gates["task"])

@@ -67,12 +67,12 @@ def absent_labels(labels: pl.DataFrame) -> tuple[str, ...]:
     """Notes on labels that some regime's runs do not have, one for each task, of a `label_values` table."""
     notes = []
     for regime in [name for name in labels.columns if name in REGIMES]:
-        runs = f"the {REGIME_NAMES[regime]} runs have no"
+        having = f"the {REGIME_NAMES[regime]} runs have no"
         for (task,), rows in labels.group_by("task", maintain_order=True):
             lacking = rows.filter(pl.col(regime).is_null())["label"].to_list()
             if len(lacking) == rows.height:
-                notes.append(f"{runs} probes of {task}")
+                notes.append(f"{having} probes of {task}")
             elif lacking:
                 more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-                notes.append(f"{runs} {task} label {', '.join(lacking[:5])}{more}")
+                notes.append(f"{having} {task} label {', '.join(lacking[:5])}{more}")
     return tuple(notes)

@@ -11,6 +11,7 @@ from mtl.probes.head_names import with_names
 from mtl.probes.measures.table import BY_NAME, MEASURES
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels, label_scores, weighted_mean
+from mtl.tasks.in_words import counted
 
 
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
@@ -57,7 +58,7 @@ def left_out(mean: Mapping[str, Any]) -> str:
     """How many labels a row of `weighted_means` leaves out, and why; empty for none."""
     if not mean["left_out"]:
         return ""
-    number = f"{mean['left_out']} label{'s' * (mean['left_out'] != 1)}"
+    number = f"{counted(mean['left_out'], 'label')}"
     return f"{number} marked * left out of the mean: root, or fewer than {FEWEST_ITEMS} items"
 
 
@@ -91,7 +92,7 @@ def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
             f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | "
             f"{per_cent(mean['chance'])} |",
             "",
-            f"{mean['labels']} labels{most}." + (f" {rest[0].upper()}{rest[1:]}." if rest else ""),
+            f"{counted(mean['labels'], 'label')}{most}." + (f" {rest[0].upper()}{rest[1:]}." if rest else ""),
         ]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"

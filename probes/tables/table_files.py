@@ -16,6 +16,7 @@ from typing import Any, Literal
 import polars as pl
 
 from mtl.probes.head_names import by_name, with_names
+from mtl.tasks.in_words import first_line
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -117,7 +118,7 @@ def read_complete(
             raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
         return table.with_columns(**absent).select(list(schema)).cast(pl.Schema(schema)), metadata
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}); make it with '{command}'") from error
+        raise ValueError(f"{path}: cannot be read ({first_line(error)}); make it with '{command}'") from error
 
 
 def read_csv(path: Path) -> pl.DataFrame:

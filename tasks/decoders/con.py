@@ -16,6 +16,7 @@ from mtl.tasks.binarise import NULL, binarise, constituents, restore
 from mtl.tasks.cky import best_brackets
 from mtl.tasks.decoders.alternatives import Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.span_crf import span_crf_loss, span_marginals
 from mtl.tasks.task import UNKNOWN, Labels
@@ -52,7 +53,7 @@ def bracket_targets(sentence: Sentence, labels: Labels) -> SpanTargets:
     Raises `ValueError` if the sentence has no tree over its words, or its constituents cannot be binarised.
     """
     if sentence.tree is None or sum(1 for _ in sentence.tree.leaves()) != len(sentence):
-        raise ValueError(f"sentence '{sentence.id}': needs a tree over its {len(sentence)} words")
+        raise ValueError(f"sentence '{sentence.id}': needs a tree over its {counted(len(sentence), 'word')}")
     brackets = binarise(constituents(sentence.tree), len(sentence))
     table = np.array([(start, end, labels.index(label)) for start, end, label in brackets])
     return SpanTargets(*table.reshape(-1, 3).T.astype(np.int64))

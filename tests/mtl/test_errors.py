@@ -7,7 +7,8 @@ import pytest
 from mtl.commands.command_table import COMMANDS
 from mtl.config.keys import known_keys_of
 from mtl.config.schema import TASK_NAMES, TrainConfig
-from mtl.errors import LONGEST_NAME, InputError, counted, did_you_mean, plain_name
+from mtl.errors import LONGEST_NAME, InputError, did_you_mean, plain_name
+from mtl.tasks.in_words import counted
 
 KEYS = known_keys_of(TrainConfig)
 

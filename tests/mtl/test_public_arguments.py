@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ import polars as pl
 import pytest
 import torch
 from torch import Tensor
+from torch.masked import masked_tensor
 from transformers import BatchEncoding
 
 import mtl
@@ -397,6 +399,10 @@ def test_copies_of_other_types_are_recorded_as_plain_integers() -> None:
         [[1.0] * 4] * 3,
         torch.ones(SHAPE, dtype=torch.long),
         torch.ones(SHAPE, dtype=torch.bool),
+        np.ma.masked_array(np.ones(SHAPE), mask=False),
+        np.ones(SHAPE)[::-1],
+        pl.DataFrame(np.ones(SHAPE)),
+        [torch.ones(4, requires_grad=True), [torch.tensor(1.0)] * 4, [1.0] * 4],
     ],
 )
 def test_scales_of_other_types_are_taken(scale) -> None:
@@ -405,6 +411,69 @@ def test_scales_of_other_types_are_taken(scale) -> None:
         scaled = model(IDS)[0]
     assert torch.equal(scaled, model(IDS)[0])
     prune_heads(model, {}, scale)
+
+
+def hiding(values: Any) -> list[Any]:
+    """Array-likes whose values are not what they hold: masked out, missing, or of no type of numbers."""
+    values = np.asarray(values, dtype=float)
+    mask = np.zeros(values.shape, dtype=bool)
+    mask.flat[-1] = True
+    masked = np.ma.masked_array(values, mask)
+    rows: list[Any] = [[None, *row[1:]] for row in np.atleast_2d(values).tolist()]
+    rows = rows if values.ndim > 1 else rows[0]
+    objects = values.astype(object)
+    plain = torch.as_tensor(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them prototypes
+        prototypes = [
+            masked_tensor(plain, torch.as_tensor(~mask)),
+            torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        ]
+    return [
+        *prototypes, masked, masked.astype(np.float32), masked.astype(int), masked.astype(object),
+        np.ma.masked_all(values.shape), list(masked), tuple(masked), [np.ma.masked] * len(values),
+        {"a": masked},
+        np.array(rows, dtype=object), rows, objects * (1 + 0j), values + 1j, np.full(values.shape, np.nan),
+        values.astype(str), values.astype(bytes), values.astype("datetime64[s]"),
+        values.astype([("value", float)]), values.astype([("value", float)]).view(np.recarray),
+        plain.to_sparse(), plain.to("meta"), pl.DataFrame(rows, orient="row"), pl.Series(rows),
+    ]  # fmt: skip
+
+
+def test_values_that_are_not_what_is_held_are_one_line(joint) -> None:
+    """Masked arrays, arrays of objects and records, and series with gaps, wherever numbers are taken."""
+    numbers = {
+        "copies", "seed", "draws", "noise", "dim", "starts", "steps", "neighbours", "max_words",
+        "probabilities", "normalise", "divide", "keep_shape",
+    }  # fmt: skip
+    cases: list[tuple[str, str, Any]] = []
+    for name, arguments in GOOD.items():
+        for argument in numbers & set(arguments):
+            single = [np.ma.masked, np.ma.masked_array(1, True), np.array("1"), pl.Series([None])]
+            cases += [(name, argument, value) for value in [*single, *hiding([1.0])]]
+        cases += [(name, "scale", value) for value in hiding(np.ones(SHAPE)) if "scale" in arguments]
+        if "heads" in arguments and name != "transplant_heads":
+            heads = [value for value in hiding([0.0, 1.0]) if not isinstance(value, Tensor)]
+            cases += [(name, "heads", {0: value}) for value in heads]
+        for argument in {"score", "loss"} & set(arguments):
+            cases += [(name, argument, lambda *_, value=value: value) for value in hiding(np.ones(len(IDS)))]
+    for name, argument, value in cases:
+        given = {**GOOD[name], argument: value}
+        with pytest.raises(InputError) as caught, warnings.catch_warnings():
+            call(name, joint, **given)
+        assert "\n" not in str(caught.value), (name, argument, type(value))
+        assert 10 < len(str(caught.value)) < 400, (name, argument, type(value))
+
+
+def test_masked_batches_stay_masked_in_copies() -> None:
+    batch = np.ma.masked_array(IDS.numpy(), mask=IDS.numpy() == 0)
+
+    def score(model: Any, given: Any) -> Tensor:
+        assert np.ma.is_masked(given)
+        return rows(model, torch.as_tensor(given.filled(0)))
+
+    once, thrice = (ablate_heads(tiny.model("bert"), [batch], score, copies=n, draws=1) for n in (1, 3))
+    assert thrice["loss"].to_list() == pytest.approx(once["loss"].to_list(), abs=1e-9)
 
 
 MASK = tiny.batch()[1]

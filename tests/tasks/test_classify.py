@@ -66,8 +66,8 @@ def test_each_task_takes_one_sentence_or_pairs() -> None:
         (Stsb, 3, None),
         (Stsb, 2.5, None),
         (Stsb, "2.5", "'2.5' is no number from"),
-        (Stsb, math.inf, "inf is no number from"),
-        (Stsb, True, "True is no number from"),
+        (Stsb, math.inf, "Infinity is no number from"),
+        (Stsb, True, "true is no number from"),
     ],
 )
 def test_values_that_a_task_does_not_have(task, value, fault) -> None:

@@ -163,7 +163,7 @@ def test_annotating_without_tags() -> None:
 
 
 def test_a_tree_over_other_words_is_refused() -> None:
-    with pytest.raises(ValueError, match="tree over its 1 words"):
+    with pytest.raises(ValueError, match="tree over its 1 word"):
         TASK.targets(Sentence(("a",), tree=Tree.parse("(TOP (N a) (N b))")), LABELS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import torch
 
@@ -53,3 +54,13 @@ def test_its_decoder_scores_every_label() -> None:
     task = Drawn(classes=7)
     decoder = task.decoder(8, task.labels([]))
     assert decoder(torch.zeros(2, 3, 8), torch.ones(2, 3, dtype=torch.bool)).shape == (2, 3, 7)
+
+
+def test_settings_that_give_other_labels_are_those_that_scores_are_compared_by() -> None:
+    words = Sentence(tuple(f"word{number}" for number in range(50)))
+    usual = Drawn()
+    labels = [usual.label(word) for word in words.words]
+    for field, other in (("classes", 41), ("draw", 2), ("dropout", 0.5)):
+        changed = replace(usual, **{field: other})
+        differs = [changed.label(word) for word in words.words] != labels
+        assert differs == (field in Drawn.scored_by), field

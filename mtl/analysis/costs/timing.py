@@ -14,6 +14,7 @@ from mtl.heads.tap import eager_attention
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.subwords import Subwords
 from mtl.models.tapped import TappedModel
+from mtl.tasks.in_words import counted
 
 K = TypeVar("K")
 Parts = Subwords | ParallelSubwords
@@ -61,4 +62,4 @@ def device_name(model: nn.Module) -> str:
     device = next(model.parameters()).device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{device.type}, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    return f"{device.type}, {counted(torch.get_num_threads(), 'thread')}"

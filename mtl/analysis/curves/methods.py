@@ -38,7 +38,7 @@ def check_orders(names: Sequence[str]) -> None:
         if name == "gates":
             raise InputError("--by=gates: use runs with --gates=[RUN,...], or --targets to train them")
         if name not in ORDERS and name not in BY_NAME:
-            choices = [*ORDERS, *BY_NAME]
+            choices = list(dict.fromkeys([*ORDERS, *BY_NAME]))
             raise InputError(f"--by={name}: no such order or measure{did_you_mean(name, choices)}")
 
 

@@ -31,6 +31,7 @@ from mtl.models.head_scales import open_heads
 from mtl.models.joint import JointModel
 from mtl.probes.tables import curve_table
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.training.check import check_settings
 from mtl.training.gate_loss import gate_loss, new_gates_of
 
@@ -189,7 +190,8 @@ def _check(start: Start, model: JointModel, folder: Path) -> None:
     ours = start.scoring.model.encoder
     if (model.encoder.layers, model.encoder.heads) != (ours.layers, ours.heads):
         raise InputError(
-            f"{folder} has {model.encoder.layers} layers of {model.encoder.heads} heads, and "
+            f"{folder} has {counted(model.encoder.layers, 'layer')} of "
+            f"{counted(model.encoder.heads, 'head')}, and "
             f"{start.scoring.run.folder} {ours.layers} of {ours.heads}: use runs of the same encoder"
         )
     for task in start.base:

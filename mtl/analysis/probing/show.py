@@ -32,7 +32,6 @@ from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
 from mtl.probes.shown_attention import ShownAttention
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.variants import task_of
 
 Advance = Callable[[int], None]
 _WHICH: tuple[Literal["hits", "misses"], ...] = ("hits", "misses")
@@ -127,7 +126,7 @@ class OpenHead:
         named = {
             name: task
             for name, task in ({} if model is None else model.tasks).items()
-            if task.kind in BY_KIND and task_of(name) not in PROBE_TARGETS and 1 in task.sentences
+            if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
         }
         targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
         targets = {name: target for name, target in targets.items() if target.by == "attention"}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mtl.analysis.measuring import Measured, Progress, silent
 from mtl.errors import InputError, did_you_mean
+from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
     from mtl.analysis.trained import TrainedRun
@@ -81,4 +82,4 @@ def _gold_labels(trained: TrainedRun) -> set[str]:
 def _require_present(labels: Sequence[str], present: set[str], trained: TrainedRun) -> None:
     for label in labels:
         if label not in present:
-            raise InputError(f"label={label}: none of the {len(trained.corpus)} sentences has it")
+            raise InputError(f"label={label}: none of the {counted(len(trained.corpus), 'sentence')} has it")

@@ -21,6 +21,7 @@ from mtl.corpora.formats.treebank import (
     without_traces,
 )
 from mtl.tasks.binarise import constituents
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.tree import Tree
 
@@ -116,7 +117,7 @@ def _texts(path: Path) -> list[_Text]:
             if depth == 0:
                 texts.append(_Text(first, content[start : token.end()]))
     if depth:
-        raise malformed(path, first, f"{depth} bracket(s) of the tree that starts here are never closed")
+        raise malformed(path, first, f"{counted(depth, 'bracket')} of the tree that starts here never closed")
     return texts
 
 

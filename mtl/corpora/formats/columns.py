@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
 from mtl.corpora.formats.soundness import fault
-from mtl.errors import counted
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
@@ -130,6 +130,21 @@ def sentence_id(path: Path, block: Block) -> str:
             "a second id of one sentence; put a blank line between sentences, or take it out",
         )
     return (found[0][1][1] or found[0][1][2]) if found else ""
+
+
+def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int]) -> None:
+    """Raise `InputError` where one column has two roles: where one is named, and the other is not.
+
+    `columns` are counted from 1, by role; 0 is the last one of a row.
+    """
+    for row in (row for block in blocks for row in block.rows):
+        roles: dict[int, str] = {}
+        for role, column in columns.items():
+            other = roles.setdefault(column or len(row.fields), role)
+            if other != role:
+                at = column or len(row.fields)
+                what = f"{other} and {role} are both column {at}; name the columns of both"
+                raise malformed(path, row.line, what)
 
 
 def refuse_restarts(path: Path, blocks: Sequence[Block], column: int) -> None:

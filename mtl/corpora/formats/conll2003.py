@@ -17,10 +17,12 @@ from mtl.corpora.formats.columns import (
     checked,
     read_blocks,
     refuse_restarts,
+    refuse_shared,
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
 from mtl.corpora.formats.lines import BLANKS, malformed, name_of
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "entity", "tag")
@@ -73,6 +75,7 @@ def read_conll2003(
     layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
     layout.check(blocks)
+    refuse_shared(path, blocks, layout.columns)
     if layout.columns["word"] > 1:
         blocks = _words_alone(blocks)
         refuse_restarts(path, blocks, 0)
@@ -151,13 +154,19 @@ class _Layout(NamedTuple):
     def check(self, blocks: Sequence[Block]) -> None:
         for row in (row for block in blocks for row in block.rows):
             if len(row.fields) < self.needed:
-                what = f"{len(row.fields)} column(s), where {self.needed} are expected; is it CoNLL-2003?"
+                what = (
+                    f"{counted(len(row.fields), 'column')}, where {self.needed} are expected; is "
+                    f"it CoNLL-2003?"
+                )
                 raise malformed(self.path, row.line, what)
         for block in blocks if not self.ragged else ():
             # A word that is missing in a sentence of one row would leave the next column in its place.
             row, first = block.rows[0], len(blocks[0].rows[0].fields)
             if len(row.fields) != first:
-                what = f"{len(row.fields)} columns, where the file's first row has {first}; write as many"
+                what = (
+                    f"{counted(len(row.fields), 'column')}, where the file's first row has "
+                    f"{first}; write as many"
+                )
                 raise malformed(self.path, row.line, what)
 
 

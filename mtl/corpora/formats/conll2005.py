@@ -11,6 +11,7 @@ from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, s
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
 from mtl.tasks.frames import without_verb
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence, Span
 
 _NOT_IN_A_TARGET = re.compile(r"[-*()]")
@@ -57,7 +58,8 @@ def _predicate_column(path: Path, block: Block) -> int:
         raise malformed(
             path,
             block.rows[0].line,
-            f"{predicates} predicate(s) in column {column + 1}, but {width - 1 - column} column(s) of "
+            f"{counted(predicates, 'predicate')} in column {column + 1}, but "
+            f"{counted(width - 1 - column, 'column')} of "
             "arguments; give each predicate its column, and '-' to all other words",
         )
     return column
@@ -84,15 +86,23 @@ def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str
     others = list(read_blocks(beside, Syntax()))
     for row in (row for other in others for row in other.rows):
         if len(row.fields) > 1:
-            raise malformed(beside, row.line, f"{len(row.fields)} columns, where one word is expected")
+            raise malformed(
+                beside, row.line, f"{counted(len(row.fields), 'column')}, where one word is expected"
+            )
     for block, other in zip(blocks, others, strict=False):
         if len(block.rows) != len(other.rows):
             first = other.rows[0].line
-            raise malformed(beside, first, f"{len(other.rows)} words for {len(block.rows)} rows in {path}")
+            raise malformed(
+                beside,
+                first,
+                f"{counted(len(other.rows), 'word')} for {counted(len(block.rows), 'row')} in {path}",
+            )
     if len(blocks) != len(others):
         more, lines = (beside, others) if len(others) > len(blocks) else (path, blocks)
         first = lines[min(len(others), len(blocks))].rows[0].line  # the first that has no partner
-        raise malformed(more, first, f"{beside} has {len(others)} sentences, and {path} {len(blocks)}")
+        raise malformed(
+            more, first, f"{beside} has {counted(len(others), 'sentence')}, and {path} {len(blocks)}"
+        )
     return [other.column(0) for other in others]
 
 

@@ -10,6 +10,7 @@ from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans, starred_tree
 from mtl.corpora.formats.treebank import plain_word, rooted
 from mtl.tasks.frames import without_verb
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence
 
 _MARKER = re.compile(r"#(begin|end) document([ \t]|$)")
@@ -36,12 +37,14 @@ def read_conll2012(path: Path) -> list[Sentence]:
             raise malformed(
                 path,
                 first.line,
-                f"{len(first.fields)} columns; CoNLL-2012 has 12 or more, PropBank 8 or more",
+                f"{counted(len(first.fields), 'column')}; CoNLL-2012 has 12 or more, PropBank 8 or more",
             )
         document = first.fields[_DOCUMENT], first.fields[_PART]
         propbank = len(first.fields) == _FIXED_PROPBANK or is_starred(first.fields[_FIXED_PROPBANK])
         if not propbank and len(first.fields) < _FIXED_ONTONOTES:
-            raise malformed(path, first.line, f"{len(first.fields)} columns; CoNLL-2012 has 12 or more")
+            raise malformed(
+                path, first.line, f"{counted(len(first.fields), 'column')}; CoNLL-2012 has 12 or more"
+            )
         # PropBank's second column already counts the sentences; OntoNotes' counts parts of a document.
         number = counts[document] = counts.get(document, 0) + 1
         name = f"{document[0]}-{document[1]}" if propbank else f"{document[0]}-{document[1]}-{number:04d}"

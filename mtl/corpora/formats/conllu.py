@@ -33,7 +33,8 @@ from mtl.corpora.formats.own_layers import (
     misc_values,
     with_own_layers,
 )
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Graph, Sentence, Span, in_order
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -133,7 +134,10 @@ class _Words:
         if not self.rows:
             raise malformed(path, block.rows[0].line, "a sentence without words; take it out")
         if last > len(self.rows):
-            what = f"a multiword range ends with word {last}, and the sentence has {len(self.rows)} words"
+            what = (
+                f"a multiword range ends with word {last}, and the sentence has "
+                f"{counted(len(self.rows), 'word')}"
+            )
             raise malformed(path, block.rows[-1].line, what)
 
     def _no_word(self, row: Row, index: re.Match[str], last: int) -> int:

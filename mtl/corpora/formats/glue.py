@@ -13,6 +13,7 @@ from mtl.corpora.formats.lines import CONTROL, malformed, name_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Label, Sentence
 
 _PAIRS = (
@@ -57,7 +58,8 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
             raise malformed(
                 path,
                 number,
-                f"{len(fields)} fields separated by tabs, where the first line has {columns.fields}; write a "
+                f"{counted(len(fields), 'field')} separated by tabs, where the first line has "
+                f"{columns.fields}; write a "
                 "sentence a line (quotes join nothing here)",
             )
         parts = [CONTROL.sub("", fields[column]).split() for column in columns.texts]
@@ -109,7 +111,12 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
         )
     for name in (*texts, label):
         if names.count(name) > 1:
-            raise malformed(path, 1, f"{names.count(name)} columns are called '{name}'; rename all but one")
+            raise malformed(
+                path,
+                1,
+                f"{counted(names.count(name), 'column is', 'columns are')} called '{name}'; rename "
+                f"all but one",
+            )
     return Columns(tuple(names.index(name) for name in texts), names.index(label), len(names), 1)
 
 

@@ -16,6 +16,7 @@ from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_bracke
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
+from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.sentence import FIELDS, ON_WORDS, Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
@@ -71,8 +72,8 @@ def _parsed(line: str) -> Any:
     except (json.JSONDecodeError, _Twice):
         raise
     except ValueError as error:  # the only other one: Python's limit, in words for programmers
-        digits = f"{sys.get_int_max_str_digits():,}"
-        raise ValueError(f"a number of more than {digits} digits; fix it") from error
+        digits = counted(sys.get_int_max_str_digits(), "digit")
+        raise ValueError(f"a number of more than {digits}; fix it") from error
 
 
 def to_line(sentence: Sentence, skipped: str | None = None) -> str:
@@ -124,7 +125,9 @@ def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
         raise ValueError("'layers' must be an object with a layer of annotation per name")
     layers = []
     for name, of_name in sorted(value.items()):
-        if name in FIELDS or not name:
+        if not name:
+            raise ValueError("'layers' has a layer without a name; give it one")
+        if name in FIELDS:
             raise ValueError(f"'layers' has '{name}', which is a key of its own; use another name")
         if of_name is not None:
             layers.append(Layer(name, layer_from_json(name, of_name, words)))
@@ -134,13 +137,13 @@ def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
 def layer_from_json(name: str, value: Any, words: tuple[str, ...]) -> Any:
     """The layer that `layer_to_json` made this value of; raises `ValueError` for what fits no words."""
     if isinstance(value, str):
-        return tree_from(value, words)
+        return tree_from(value, words, name)
     if isinstance(value, dict):
-        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words)
+        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words, name)
     if isinstance(value, list) and value and isinstance(value[0], str):
         return _strings({name: value}, name, words)
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return frames_from(value, words)
+        return frames_from(value, words, name)
     return _spans(value, name, words)
 
 
@@ -209,7 +212,9 @@ def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) ->
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError(f"'{key}' must be a list of strings")
     if words is not None and len(values) != len(words):
-        raise ValueError(f"'{key}' has {len(values)} entries for {len(words)} words")
+        raise ValueError(
+            f"'{key}' has {counted(len(values), 'entry', 'entries')} for {counted(len(words), 'word')}"
+        )
     return tuple(values)
 
 
@@ -219,24 +224,24 @@ def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
     spans = []
     for value in values:
         if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
-            raise ValueError(f"'{key}' holds {value!r}; a span is [start, end, label]")
+            raise ValueError(f"'{key}' holds {as_json(value)}; a span is [start, end, label]")
         start, end, label = value
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
             raise ValueError(
-                f"'{key}' holds {value!r}; start and end must satisfy 0 <= start < end <= {len(words)}"
+                f"'{key}' holds {as_json(value)}; start and end must satisfy 0 <= start < end <= {len(words)}"
             )
         spans.append(Span(start, end, label))
     return tuple(spans)
 
 
-def _arcs(value: Any, words: tuple[str, ...]) -> Arcs:
+def _arcs(value: Any, words: tuple[str, ...], name: str = "arcs") -> Arcs:
     if not isinstance(value, dict) or value.keys() != {"heads", "relations"}:
-        raise ValueError("'arcs' must be an object with 'heads' and 'relations'")
+        raise ValueError(f"'{name}' must be an object with 'heads' and 'relations'")
     heads, relations = value["heads"], _strings(value, "relations", words)
     if relations is None or not isinstance(heads, list) or len(heads) != len(words):
-        raise ValueError(f"'arcs' must have one head and one relation for each of the {len(words)} words")
+        raise ValueError(f"'{name}' must have a head and a relation for each word: {len(words)} of both")
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
-        raise ValueError(f"'arcs' has a head that is not 0 (the root) to {len(words)}")
+        raise ValueError(f"'{name}' has a head that is not 0 (the root) to {len(words)}")
     return Arcs(tuple(heads), relations)
 
 
@@ -246,17 +251,17 @@ def _graph(value: dict[str, Any], name: str, words: tuple[str, ...]) -> Graph:
     arcs = []
     for arc in value["arcs"]:
         if not isinstance(arc, list) or list(map(type, arc)) != [int, int, str]:
-            raise ValueError(f"'{name}' holds {arc!r}; an arc is [dependent, head, label]")
+            raise ValueError(f"'{name}' holds {as_json(arc)}; an arc is [dependent, head, label]")
         if not 0 < arc[0] <= len(words) or not 0 <= arc[1] <= len(words):
-            raise ValueError(f"'{name}' holds {arc!r}; words are 1 to {len(words)}, and the root is 0")
+            raise ValueError(f"'{name}' holds {as_json(arc)}; words are 1 to {len(words)}, and the root is 0")
         arcs.append(Arc(*arc))
     return Graph(tuple(arcs))
 
 
-def tree_from(value: Any, words: tuple[str, ...]) -> Tree:
+def tree_from(value: Any, words: tuple[str, ...], name: str = "tree") -> Tree:
     """The tree of `to_brackets`, over the words of its sentence; raises `ValueError`."""
     if not isinstance(value, str):
-        raise ValueError("'tree' must be a string in bracket notation")
+        raise ValueError(f"'{name}' must be a string in bracket notation")
     try:
         # A decoder's tree may have a level per word, and several constituents over the same words.
         tree = parse_tree(value, DEEPEST + 8 * len(words))
@@ -272,26 +277,28 @@ def tree_from(value: Any, words: tuple[str, ...]) -> Tree:
         # A word with white space, or with a bracket within it, reads differently in bracket notation.
         tree = with_words(tree, words)
     except ValueError as error:
-        raise ValueError(f"'tree': {error}") from error
+        raise ValueError(f"'{name}': {error}") from error
     for leaf, word in zip(leaves, words, strict=True):
         if _escaped(leaf) != _escaped(word):
-            raise ValueError(f"'tree' has the word {leaf!r} where the sentence has {word!r}")
+            raise ValueError(f"'{name}' has the word {leaf!r} where the sentence has {word!r}")
     return tree
 
 
-def frames_from(values: Any, words: tuple[str, ...]) -> tuple[Frame, ...]:
+def frames_from(values: Any, words: tuple[str, ...], name: str = "frames") -> tuple[Frame, ...]:
     """The frames of `to_json`; raises `ValueError` where they are no frames of these words."""
     if not isinstance(values, list):
-        raise ValueError("'frames' must be a list of objects")
+        raise ValueError(f"'{name}' must be a list of objects")
     frames = []
     for value in values:
         if not isinstance(value, dict) or value.keys() != {"predicate", "sense", "arguments"}:
-            raise ValueError("each of 'frames' must be an object with 'predicate', 'sense' and 'arguments'")
+            raise ValueError(f"each of '{name}' must be an object with 'predicate', 'sense' and 'arguments'")
         predicate, sense = value["predicate"], value["sense"]
         if type(predicate) is not int or not 0 <= predicate < len(words):
-            raise ValueError(f"'frames' has the predicate {predicate!r}; it must be 0 to {len(words) - 1}")
+            raise ValueError(
+                f"'{name}' has the predicate {as_json(predicate)}; it must be 0 to {len(words) - 1}"
+            )
         if sense is not None and not isinstance(sense, str):
-            raise ValueError(f"'frames' has the sense {sense!r}; it must be a string or null")
+            raise ValueError(f"'{name}' has the sense {as_json(sense)}; it must be a string or null")
         frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
     return tuple(frames)
 
@@ -302,7 +309,9 @@ def _labels(value: Any) -> tuple[Label, ...] | None:
     if not isinstance(value, dict) or not value:
         raise ValueError("'labels' must be an object with a class or a number per task")
     for task in value:
-        if task in FIELDS or not task:
+        if not task:
+            raise ValueError("'labels' has a label without the name of a task; give it one")
+        if task in FIELDS:
             raise ValueError(f"'labels' names {task!r}, which is a key of its own; use another name")
     return tuple(Label(task, value[task]) for task in sorted(value))
 
@@ -315,9 +324,12 @@ def _misspelt(labels: tuple[Label, ...] | None) -> tuple[str, ...]:
 
 
 def _second(value: Any, words: tuple[str, ...]) -> int | None:
+    if value is not None and len(words) < 2:
+        raise ValueError("'second' is for pairs of sentences, and here is one word; leave it out")
     if value is not None and (type(value) is not int or not 0 < value < len(words)):
         raise ValueError(
-            f"'second' is {value!r}; the second sentence of a pair begins at word 1 to {len(words) - 1}"
+            f"'second' is {as_json(value)}; the second sentence of a pair begins at word 1 to "
+            f"{len(words) - 1}"
         )
     second: int | None = value
     return second

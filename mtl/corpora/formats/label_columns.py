@@ -12,9 +12,11 @@ from mtl.corpora.formats.columns import (
     checked,
     read_blocks,
     refuse_restarts,
+    refuse_shared,
     sentence_id,
 )
 from mtl.corpora.formats.lines import malformed, name_of
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
@@ -33,8 +35,9 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
     needed = max(2, *at.values())
     for row in (row for block in blocks for row in block.rows):
         if len(row.fields) < needed:
-            what = f"{len(row.fields)} column(s), where {needed} are expected; name word and label"
+            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
             raise malformed(path, row.line, what)
+    refuse_shared(path, blocks, at)
     if at["word"] > 1:
         refuse_restarts(path, blocks, 0)
     return [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mtl.corpora.formats.lines import CONTROL, lines_of, name_of
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Label, Sentence
 
 SEPARATOR = ":"
@@ -30,7 +31,8 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):
         raise InputError(
-            f"{source} has {len(sources):,} lines and {target} {len(targets):,}: use two files whose lines "
+            f"{source} has {counted(len(sources), 'line')} and {target} {len(targets):,}: use two "
+            f"files whose lines "
             "belong together, with an empty line where a sentence has no translation"
         )
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
@@ -72,14 +74,14 @@ def describe_empty(sentences: Sequence[Sentence]) -> str | None:
     empty = [sentence for sentence in sentences if is_empty(sentence)]
     if not empty:
         return None
-    number = "1 pair has an empty line" if len(empty) == 1 else f"{len(empty):,} pairs have an empty line"
-    return f"{number} (the first, {empty[0].place or empty[0].id})"
+    number = counted(len(empty), "pair has", "pairs have")
+    return f"{number} an empty line (the first, {empty[0].place or empty[0].id})"
 
 
 def describe_unspaced(sentences: Sequence[Sentence]) -> str | None:
     """How many translations are in a script without blanks between words, if more than half are."""
     found = sum(bool(_UNSPACED.search(str(sentence.layer("translate")))) for sentence in sentences)
-    return f"{found:,} of {len(sentences):,} translations" if 2 * found > len(sentences) else None
+    return f"{found:,} of {counted(len(sentences), 'translation')}" if 2 * found > len(sentences) else None
 
 
 def is_empty(sentence: Sentence) -> bool:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.classify import Classify
+from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.regress import Regress
 from mtl.tasks.sentence import ON_WORDS, Arcs, Frame, Graph, Label, Sentence, Span
 from mtl.tasks.translate import Translate
@@ -84,7 +85,7 @@ def _layer_fault(name: str, sentence: Sentence) -> Fault | None:
 def _sentence_label_fault(label: Label) -> str | None:
     if label.task == Translate.name:
         if not isinstance(label.value, str):
-            return f"{label.value!r} is no text; write it in quotes"
+            return f"{as_json(label.value)} is no text; write it in quotes"
         control = CONTROL.search(label.value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
     kind = SENTENCE_TASKS.get(label.task, Classify if isinstance(label.value, str) else Regress)
@@ -148,7 +149,7 @@ def _arcs_fault(heads: Sequence[int]) -> Fault | None:
         first, second = roots[0] + 1, roots[1] + 1
         return Fault(
             roots[1],
-            f"{len(roots)} roots, the first at words {first} and {second}; "
+            f"{counted(len(roots), 'root')}, the first at words {first} and {second}; "
             "a dependency tree has one: give the others a head",
         )
     return None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Span
 from mtl.tasks.tree import Tree
 
@@ -84,9 +85,11 @@ def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]
             label, children = stack.pop()
             (stack[-1][1] if stack else roots).append(Tree(label, tuple(children)))
     if stack:
-        raise CellError(len(cells) - 1, f"{len(stack)} bracket(s) left open at the end of the sentence")
+        raise CellError(
+            len(cells) - 1, f"{counted(len(stack), 'bracket')} left open at the end of the sentence"
+        )
     if len(roots) != 1:
-        raise CellError(0, f"{len(roots)} trees in one sentence; put one root above them")
+        raise CellError(0, f"{counted(len(roots), 'tree')} in one sentence; put one root above them")
     return roots[0]
 
 

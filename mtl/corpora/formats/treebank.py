@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
+from mtl.tasks.in_words import counted
 from mtl.tasks.tree import ROOTS, Tree
 
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
@@ -50,7 +51,7 @@ def parse_tree(text: str, deepest: int = DEEPEST) -> Tree:
             depth += 1 if bracket.group() == "(" else -1
             levels = max(levels, depth)
         if levels > deepest:
-            raise ValueError(f"{levels} levels of brackets; at most {deepest} are read")
+            raise ValueError(f"{counted(levels, 'level')} of brackets; at most {deepest} are read")
     control = _CONTROL.search(text)
     if control is not None:
         raise ValueError(f"a control character, {control.group()!a}, at column {control.start() + 1}")
@@ -67,7 +68,7 @@ def with_words(tree: Tree, words: Sequence[str]) -> Tree:
     """The tree over other words; raises `ValueError` if it has not as many leaves."""
     leaves = sum(1 for _ in tree.leaves())
     if leaves != len(words):
-        raise ValueError(f"the tree has {leaves} words, the sentence {len(words)}")
+        raise ValueError(f"the tree has {counted(leaves, 'word')}, the sentence {len(words)}")
     rest = iter(words)
     return tree.fold(
         lambda node, children: Tree(node.label, next(rest) if node.is_preterminal else tuple(children))

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mtl.errors import counted
 from mtl.runs.compare.keys import keys_in_words, within
 from mtl.runs.compare.settings import Settings
 from mtl.runs.folder.content import Content
+from mtl.tasks.in_words import counted
 
 NAMED = 4
 """Runs that a note names before it counts the others."""

@@ -21,6 +21,7 @@ from mtl.runs.compare.settings import Settings, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 
 T = TypeVar("T")
 
@@ -106,7 +107,8 @@ def probes_of(
             continue
         if table.lost_shares:
             notes.append(
-                f"{folder}/heads.parquet: {table.lost_shares} values are not numbers; probe it again: "
+                f"{folder}/heads.parquet: {counted(table.lost_shares, 'value is', 'values are')} "
+                f"not numbers; probe it again: "
                 "left out"
             )
             continue
@@ -161,7 +163,9 @@ def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, note
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
         setups = list(dict.fromkeys(names[folder] for folder in folders if folder in names))
         if len(setups) > 1:
-            notes.append(f"probes of {regime} runs are means over {len(setups)} setups: {'; '.join(setups)}")
+            notes.append(
+                f"probes of {regime} runs are means over {counted(len(setups), 'setup')}: {'; '.join(setups)}"
+            )
 
 
 def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:
@@ -194,7 +198,7 @@ def of_one_shape(
             sites, per_site = sites_of(pl.DataFrame(places)), last + 1
             shape = shape_text(sites, per_site)
             incomplete = [
-                f"{run}: the mask of {task} has {height} heads, not {shape}: left out"
+                f"{run}: the mask of {task} has {counted(height, 'head')}, not {shape}: left out"
                 for task, height in masks.get(run, ())
                 if height != len(sites) * per_site
             ]

@@ -12,13 +12,14 @@ import polars as pl
 from jaxtyping import Float
 
 from mtl.config.instances import kind_of, setting_values
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
 
 _INTERVALS = ("sentences", "seeds", "both")
@@ -121,7 +122,7 @@ def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[s
         if len(values) > 1:
             raise InputError(
                 f"{name}: the runs are scored by different {name}.{key} ({', '.join(sorted(values))}): "
-                "compare runs with the same"
+                "compare runs with the same, or choose other tasks with --tasks"
             )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.probes.report.data import PruningCurves
 from mtl.probes.statistics.surviving_heads import heads_with_roles, surviving_kinds, surviving_roles
 from mtl.probes.tables import curve_table, heads_table
@@ -16,6 +16,7 @@ from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.tasks.in_words import counted
 
 FIRST = ("importance", "recomputed", "greedy", "random")
 """The order of methods in figures; others come after them."""

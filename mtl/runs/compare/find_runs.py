@@ -8,12 +8,13 @@ from typing import Any
 
 import yaml
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 from mtl.tasks.order import place_of
 
 MOST_SETTINGS = 12
@@ -129,7 +130,8 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
     settings = list(dict.fromkeys(run.setup.name for run in by_rank))
     if len(settings) > MOST_SETTINGS:
         notes.append(
-            f"of {len(settings)} settings only the {MOST_SETTINGS} with the best trials are shown below "
+            f"of {counted(len(settings), 'setting')} only the {MOST_SETTINGS} with the best trials "
+            f"are shown below "
             "the sweep"
         )
     return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]

@@ -15,6 +15,7 @@ from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.left_out import chosen_of, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted, first_line
 
 
 class NoMasks(InputError):
@@ -71,10 +72,13 @@ def _read(path: Path) -> pl.DataFrame:
         last = last_gates(table)
         unknown = last.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
     except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
     if unknown:
-        raise InputError(f"{path}: cannot be used ({unknown} gates are not numbers); train the run again")
+        raise InputError(
+            f"{path}: cannot be used ({counted(unknown, 'gate is', 'gates are')} not numbers); "
+            f"train the run again"
+        )
     return table
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from mtl.config.instances import kinds_in, only_compared
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.alike import comparable
@@ -19,6 +19,7 @@ from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 
 MAY_DIFFER = MASKS
 """In what runs of one regime may differ: masks, of which a note tells."""

@@ -16,6 +16,7 @@ from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of
 from mtl.runs.compare.setups import setups_of, words_of
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 
 KEEPING = ("penalty", "target_open")
 """Keys of `gates` that set how many heads are kept."""
@@ -69,7 +70,8 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if len(set(setups)) > MOST_SETUPS:
         notes = (
-            f"{len(set(setups))} setups are too many to be told apart: only their points are drawn, no lines",
+            f"{counted(len(set(setups)), 'setup is', 'setups are')} too many to be told apart: only "
+            f"their points are drawn, no lines",
         )
         setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
     table = pl.DataFrame(

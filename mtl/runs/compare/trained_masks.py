@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.probes.report.data import CHOICES
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.comparable import RunWithSetup, line
 from mtl.runs.compare.gates import NoMasks, gates_of
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 
 
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
@@ -90,8 +91,9 @@ def _all_forced(choices: Sequence[tuple[Run, str, int, int]]) -> list[str]:
     wanted = _range([wanted for *_, wanted in choices])
     masks = {(str(run.folder), mask) for run, mask, *_ in choices}
     return [
-        f"in {counted(len(masks), 'mask')} ({shown}) gates.target_open opened or closed {moved} heads by "
-        f"force to keep {wanted}, so not all of these claims were learned; train longer"
+        f"in {counted(len(masks), 'mask')} ({shown}) gates.target_open opened or closed "
+        f"{moved} head{'s' * (moved != '1')} by force to keep {wanted}, so not all of these claims "
+        f"were learned; train longer"
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
@@ -18,6 +18,7 @@ from mtl.runs.compare.left_out import nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.tasks.in_words import counted, first_line
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""
@@ -74,12 +75,13 @@ def measured(
     role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
     wanted = pl.col("measure").is_in(USED) & (pl.col("task").is_in([*tasks, ""]) | role)
     finite = pl.col("value").is_finite().fill_null(False)
-    try:
+    with as_input_error():
         table, _ = read(file)
-        gates = last_log_alphas(run.folder / "gates.parquet")
-    except (ValueError, OSError, pl.exceptions.PolarsError) as error:
-        known = str(error).startswith(f"{file}: ")
-        raise InputError(str(error) if known else f"{file}: cannot be read ({error})") from error
+    of_gates = run.folder / "gates.parquet"
+    try:
+        gates = last_log_alphas(of_gates)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{of_gates}: cannot be read ({first_line(error)}); train the run again") from error
     if broken := table.filter(~finite).height:
         raise InputError(f"{file}: {counted(broken, 'value')} not finite; measure the run again")
     rows = pl.concat([heads_table.in_categories(of) for of in (table, gates)]).drop("choice")

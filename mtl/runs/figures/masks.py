@@ -28,6 +28,7 @@ from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.gates import gates_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.tasks.in_words import counted
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:
@@ -124,7 +125,7 @@ def correlation(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request, averaged=True)
     masks, left_out = final_masks(gates)
     if len(masks.seeds) < 3:
-        left_out += (f"{len(masks.seeds)} seed{'s' * (len(masks.seeds) > 1)}: the diagonal needs three",)
+        left_out += (f"{counted(len(masks.seeds), 'seed')}: the diagonal needs three",)
     table = correlation_table(masks)
     beside = {"": table, "-overlap": task_overlaps(masks)}
     return FigureWithTables(correlation_matrix(table), (*notes, *left_out), beside)

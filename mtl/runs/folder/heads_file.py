@@ -11,10 +11,11 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from mtl.errors import InputError, as_input_error, counted
+from mtl.errors import InputError, as_input_error
 from mtl.files import check_file_place, whole_file
 from mtl.probes.tables import heads_table as table
 from mtl.runs.folder.run import mark_of
+from mtl.tasks.in_words import counted
 from mtl.workers.lease import changing
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from mtl.errors import InputError, counted
+from mtl.errors import InputError
 from mtl.files import whole_file, write_text
 from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.report.report import BY_SETUP, report
 from mtl.probes.tables import table_files as tables
 from mtl.runs.evidence import evidence, page_parts
 from mtl.runs.figures.drawn import FigureWithTables, save
+from mtl.tasks.in_words import counted
 from mtl.workers.lease import lease
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def run_report(
     for line in made.lines():
         console.print(line, soft_wrap=True)
     console.print(
-        f"wrote {len(made.tables)} tables to {folder / 'tables'} and {drawn} figures to {folder / 'figures'}",
+        f"wrote {counted(len(made.tables), 'table')} to {folder / 'tables'} and "
+        f"{counted(drawn, 'figure')} to {folder / 'figures'}",
         soft_wrap=True,
     )
     return made.tables

@@ -18,6 +18,7 @@ from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparat
 from mtl.study.grid.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
 from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
+from mtl.tasks.in_words import counted
 
 _OF_THE_GRID = {
     "name": "the study names its runs",
@@ -188,7 +189,7 @@ def _mask_source(
     if len(sources) != 1:
         wanted = "with a mask per task" if per_task else "with one mask"
         raise InputError(
-            f"masks_of={block.masks_of}: {len(sources)} blocks of this label learn masks of "
+            f"masks_of={block.masks_of}: {counted(len(sources), 'block')} of this label learn masks of "
             f"{'+'.join(tasks)} ({wanted}): name the label of one block that does"
         )
     return sources[0]

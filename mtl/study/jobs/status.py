@@ -10,6 +10,7 @@ from mtl.config.part import row_per_task
 from mtl.study.config import KINDS
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Snapshot
+from mtl.tasks.in_words import counted
 from mtl.workers.pool import MOST_ON_A_GPU, places_on
 from mtl.workers.watch import View, clock
 
@@ -55,7 +56,7 @@ class StudyView(View[Snapshot]):
         """How long the rest will take."""
         left, running = remaining(snapshot), list(snapshot.states().values()).count("running")
         workers = max(1, running if self.workers is None else self.workers)
-        by = f" with {workers} workers" if workers > 1 else ""
+        by = f" with {counted(workers, 'worker')}" if workers > 1 else ""
         return f"about {clock(left / workers)} remaining{by}" if left else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:

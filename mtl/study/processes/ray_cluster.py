@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 
 KNOCK = 10.0
 """Seconds within which the head of a cluster must answer."""
@@ -96,5 +97,6 @@ def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int
 def largest_of(nodes: Sequence[dict[str, Any]]) -> str:
     """The most cores and GPUs that a living node has, in words."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
-    cores, gpus = (max((has.get(kind, 0.0) for has in alive), default=0.0) for kind in ("CPU", "GPU"))
-    return f"no node has more than {cores:g} cores and {gpus:g} GPUs"
+    most = (max((has.get(kind, 0.0) for has in alive), default=0.0) for kind in ("CPU", "GPU"))
+    cores, gpus = map(int, most)
+    return f"no node has more than {counted(cores, 'core')} and {counted(gpus, 'GPU')}"

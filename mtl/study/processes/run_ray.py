@@ -30,6 +30,7 @@ from mtl.study.processes.ray_cluster import (
     largest_of,
 )
 from mtl.study.processes.worker import CHECK
+from mtl.tasks.in_words import first_line
 from mtl.workers.pool import WorkerPool
 from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
@@ -200,7 +201,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
             last = str(error.cause).strip().splitlines()[-1]
             problem = f"node {error.ip}: {last} (every node needs the same version of mtl-heads[ray])"
         except ray.exceptions.RayError as error:
-            first = (str(error).strip().splitlines() or [""])[0]
+            first = first_line(error)
             problem = (
                 f"Ray lost a worker ({type(error).__name__}: {first}); run the command again to continue"
             )

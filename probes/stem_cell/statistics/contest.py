@@ -40,6 +40,7 @@ from mtl.probes.statistics.resampling import permutations_within
 from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
 from mtl.probes.stem_cell.statistics.contest_model import TaskBlock, in_unit
 from mtl.probes.stem_cell.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
+from mtl.tasks.in_words import counted
 
 SUPPORTED: Final = "supported"
 REFUTED: Final = "refuted"
@@ -159,13 +160,10 @@ def _informative(cells: ContestCells, compared: Sequence[Int[np.ndarray, " _"]])
     """How many claims, heads and tasks the estimate rests on, and how many heads can say nothing."""
     in_play = {name for of in cells.tasks for name in (of.task, *of.partners)}
     by_all = int(np.all([cells.claims[name] for name in in_play], axis=0).sum())
-    counts = {
-        "claim": sum(map(len, compared)),
-        "head": len(set(np.concatenate(compared))),
-        "task": sum(len(of_task) > 0 for of_task in compared),
-    }
-    claims, heads, tasks = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
-    none = f", and {by_all} head{'s' * (by_all != 1)} that every task claims cannot be compared"
+    claims = counted(sum(map(len, compared)), "claim")
+    heads = counted(len(set(np.concatenate(compared))), "head")
+    tasks = counted(sum(len(of_task) > 0 for of_task in compared), "task")
+    none = f", and {counted(by_all, 'head')} that every task claims cannot be compared"
     return f"it rests on {claims} of {heads} by {tasks}" + none * bool(by_all)
 
 
@@ -296,7 +294,7 @@ def _word(
             f"interval is {WORTH.interval(corrected_low, corrected_high)}"
         )
     if seeds < FEWEST_SEEDS:
-        few = f"{seeds} seed{'s' * (seeds != 1)} of every pair, and {FEWEST_SEEDS} are needed"
+        few = f"{counted(seeds, 'seed')} of every pair, and {FEWEST_SEEDS} are needed"
         return CANNOT_TELL, f"{few}; {figures}"
     if p < level:
         return SUPPORTED, figures + (f"; that is less than {TENTH:.0%}" if high < TENTH else "")

@@ -10,6 +10,7 @@ import polars as pl
 from jaxtyping import Bool, Float, Int
 
 from mtl.probes.sites import KEYS, Site, sites_of
+from mtl.tasks.in_words import counted
 
 TWIN, CONTROL = "twin", "control"
 """Partners that are shown beside the pairs and enter no estimate: the task itself, and a task whose labels
@@ -91,7 +92,8 @@ def contest_cells(
             values[site * heads + head] = value
         if rows.height != len(values) or np.isnan(values).any():
             raise ValueError(
-                f"{title}: {rows.height} of {len(values)} heads have a value, and each needs exactly one"
+                f"{title}: {rows.height} of {counted(len(values), 'head has', 'heads have')} a "
+                f"value, and each needs exactly one"
             )
         return values
 

@@ -10,6 +10,7 @@ from mtl.probes.statistics.resampling import accepted_interval, permutations_wit
 from mtl.probes.stem_cell.statistics.equivalence import MARGIN
 from mtl.probes.stem_cell.statistics.sharing import SCORED
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, NO, YES, Word
+from mtl.tasks.in_words import counted
 
 SCHEMA = pl.Schema(
     {"pair": pl.String, "task": pl.String, "runs": pl.Int64}
@@ -52,7 +53,7 @@ def word_on(losses: pl.DataFrame, cost: float | None, level: float = 0.05) -> tu
     reason = (
         f"under masks that have all heads in common by chance, tasks score {SCORED.of(row['loss'])} than "
         f"under masks that have none ({1 - level:.0%} interval {SCORED.interval(row['low'], row['high'])}, "
-        f"one-sided p {row['p']:.3f}, {row['runs']} runs)"
+        f"one-sided p {row['p']:.3f}, {counted(row['runs'], 'run')})"
     )
     if row["low"] > 0:
         return YES, reason

@@ -16,6 +16,8 @@ from math import comb
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from mtl.tasks.in_words import counted
+
 Counts = tuple[int, ...]
 
 
@@ -39,7 +41,7 @@ def best_of_both(
     layers, heads = rank.shape
     largest = layers * (heads - heads % 2)
     if size % 2 or not 2 <= size <= largest:
-        raise ValueError(f"a pool of {size} heads: use an even number from 2 to {largest}")
+        raise ValueError(f"a pool of {counted(size, 'head')}: use an even number from 2 to {largest}")
     order = np.argsort(rank, axis=1, kind="stable")
     cost = np.concatenate(
         [np.zeros((layers, 1)), np.cumsum(np.take_along_axis(rank, order, axis=1), axis=1)], axis=1
@@ -69,7 +71,10 @@ def layer_counts(pool: Bool[np.ndarray, "site head"], heads: int) -> Counts:
     sizes = pool.sum(1)
     total = int(sizes.sum())
     if not 1 <= heads <= total // 2:
-        raise ValueError(f"{heads} heads for each of two masks without overlap from a pool of {total} heads")
+        raise ValueError(
+            f"{counted(heads, 'head')} for each of two masks without overlap from a pool of "
+            f"{counted(total, 'head')}"
+        )
     exact = heads * sizes / total
     counts = np.floor(exact).astype(int)
     for layer in np.argsort(counts - exact, kind="stable")[: heads - int(counts.sum())]:
@@ -95,7 +100,9 @@ def draw_pair(
     ]
     after = _ways_of_the_rest(ways, shared)
     if not 0 <= shared <= sum(counts) or not after[0][shared]:
-        raise ValueError(f"two masks of {sum(counts)} heads cannot have {shared} in common in this pool")
+        raise ValueError(
+            f"two masks of {counted(sum(counts), 'head')} cannot have {shared} in common in this pool"
+        )
     masks = np.zeros((2, *pool.shape), dtype=bool)
     left = shared
     for layer, count in enumerate(counts):

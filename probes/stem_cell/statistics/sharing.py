@@ -15,6 +15,7 @@ from mtl.probes.statistics.corrections import holm
 from mtl.probes.statistics.spread_of_runs import Runs, difference, seed_effect
 from mtl.probes.stem_cell.statistics.task_losses import paired
 from mtl.probes.stem_cell.statistics.wanted import CANNOT_TELL, FEWEST_SEEDS, NO, YES, Word
+from mtl.tasks.in_words import counted
 
 MARGIN = 1.0
 """Points of a score below which a loss needs no remedy; fixed before any run."""
@@ -158,7 +159,7 @@ def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY
     known = enough.filter(pl.col("p").is_not_null())
     if known.is_empty():
         most = int(table["seeds"].to_numpy().max())
-        why = f"{most} seeds of a task {wording.both} at most, and {FEWEST_SEEDS} are needed"
+        why = f"{counted(most, 'seed')} of a task {wording.both} at most, and {FEWEST_SEEDS} are needed"
         if not enough.is_empty():
             why = "all runs of a setup have the same score, so that their spread is not known"
         mean = SCORED.of(float(table["loss"].to_numpy().mean()))

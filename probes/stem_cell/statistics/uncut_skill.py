@@ -9,6 +9,7 @@ from mtl.probes.sites import KEYS
 from mtl.probes.stem_cell.statistics.worth_units import SKILL_BEYOND_INPUT, SKILL_POINTS, Unit
 from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import label_scores, weighted_mean
+from mtl.tasks.in_words import counted
 
 SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
     ("skill of attention, uncut", "attention", SKILL_POINTS),
@@ -44,7 +45,7 @@ def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attent
     lacking = pl.concat([table.filter(pl.col("above").is_null())["run"] for table in (alone, measured)])
     if len(lacking):
         raise ValueError(
-            f"{lacking.n_unique()} runs, such as {lacking[0]}, were probed without {baseline}: "
+            f"{counted(lacking.n_unique(), 'run')}, such as {lacking[0]}, probed without {baseline}: "
             "'mtl probe RUN' measures it"
         )
     means = alone.group_by(by).agg(pl.col("above").mean())

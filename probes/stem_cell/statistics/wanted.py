@@ -15,6 +15,7 @@ from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap import jaccard
 from mtl.probes.statistics.overlap_chance import chance_of_overlap
 from mtl.probes.stem_cell.statistics.competition import beside_learned
+from mtl.tasks.in_words import counted
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -129,25 +130,25 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
     tasks, seeds, draws = len(masks.tasks) - len(masks.draws), len(masks.seeds), len(masks.draws)
     needed = draws_needed(tasks)
     fix = (
-        f"train masks on {needed} draws (--tasks=[control] --control.draw=N, or draws.control: "
+        f"train masks on {counted(needed, 'draw')} (--tasks=[control] --control.draw=N, or draws.control: "
         f"{[*range(1, needed + 1)]} in a study's block of masks)"
     )
     if not draws:
         return CANNOT_TELL, f"no masks of a control task, whose heads any decoder needs: {fix}"
     if seeds < FEWEST_SEEDS:
-        return CANNOT_TELL, f"masks of {seeds} seed{'s' * (seeds != 1)}, and {FEWEST_SEEDS} are needed"
+        return CANNOT_TELL, f"masks of {counted(seeds, 'seed')}, and {FEWEST_SEEDS} are needed"
     closed = int(((~opened.any((2, 3))).sum(0) > 1).sum())
     if closed:
-        return CANNOT_TELL, f"several masks without an open head in {closed} of {seeds} seeds"
+        return CANNOT_TELL, f"several masks without an open head in {closed} of {counted(seeds, 'seed')}"
     overlap = np.array([[jaccard(one, other).mean() for other in opened] for one in opened])
     difference, p = exchange_test(overlap, np.array([task not in masks.draws for task in masks.tasks]))
-    of_draws = f"{draws} draw{'s' * (draws != 1)} of random labels"
+    of_draws = f"{counted(draws, 'draw')} of random labels"
     figures = f"between tasks less with {of_draws} {difference:+.2f}"
     if draws < needed:
         least = 2 / math.comb(tasks + draws, tasks)
         return CANNOT_TELL, (
             f"{figures}, but with so few no overlap would be a finding: a draw is one observation, and the "
-            f"test of {tasks} tasks has no p below {least:.2g}; {fix}"
+            f"test of {counted(tasks, 'task')} has no p below {least:.2g}; {fix}"
         )
     figures += f" (p {p:.2g}, tasks and draws exchanged)"
     if p > LEVEL:

@@ -10,6 +10,8 @@ import polars as pl
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from mtl.tasks.in_words import counted
+
 Worth = Float[np.ndarray, "*many cell"]
 """Heads of one run and task along the last axis."""
 
@@ -34,7 +36,7 @@ def logs(worth: Worth) -> Worth:
     """
     bad = int((~(np.isfinite(worth) & (worth > 0))).sum())
     if bad:
-        heads = "1 head has" if bad == 1 else f"{bad} heads have"
+        heads = "1 head has" if bad == 1 else f"{counted(bad, 'head has', 'heads have')}"
         raise ValueError(
             f"{heads} importance 0 or none (closed or cut heads): logs need a model with all heads open; "
             "measure with --masks=false, or leave cut runs out"

@@ -473,3 +473,13 @@ def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, mess
     errors = capsys.readouterr().err
     assert errors.startswith(f"mtl: {tmp_path / 'bad.yaml'}: line 1: {message}")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "data ewt5", "data toy")])
+def test_an_empty_argument_is_not_this_folder(name, tmp_path, monkeypatch, capsys):
+    """As a shell makes of a variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    for words in ([""], ["--out="], ["", "--out=x"]):
+        assert main([*name.split(), *words]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+        assert not list(tmp_path.iterdir())

@@ -51,7 +51,7 @@ LOOKS = {
     "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
 }
 LINES = {
-    "_no_label": "ner: no entity in 1 annotated sentences of train, from full on",
+    "_no_label": "ner: no entity in 1 annotated sentence of train, from full on",
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
@@ -59,7 +59,7 @@ LINES = {
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
     "_unseen_labels": "test: pos: 1 of 2 labels are ones that training never saw (NN 1)",
-    "_not_represented": "dev: ner: 1 items cannot be represented: they count as missed",
+    "_not_represented": "dev: ner: 1 item cannot be represented: counted as missed",
 }
 
 

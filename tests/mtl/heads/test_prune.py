@@ -3,7 +3,9 @@ from __future__ import annotations
 import copy
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -240,6 +242,80 @@ def test_hooks_on_a_projection_stay_when_all_its_heads_go() -> None:
     torch.testing.assert_close(tiny.vectors(model), expected)
     handle.remove()
     assert not torch.equal(tiny.vectors(model), expected)
+
+
+HOOKS: tuple[Callable[[Any, list[str]], Any], ...] = (
+    lambda module, seen: module.register_forward_pre_hook(lambda *_: seen.append("before")),
+    lambda module, seen: module.register_forward_pre_hook(lambda *_: seen.append("named"), with_kwargs=True),
+    lambda module, seen: module.register_forward_hook(lambda *_: seen.append("after")),
+    lambda module, seen: module.register_full_backward_hook(lambda *_: seen.append("gradient")),
+    lambda module, seen: module.register_full_backward_pre_hook(lambda *_: seen.append("before gradient")),
+    lambda module, seen: module.register_state_dict_post_hook(lambda *_: seen.append("saved")),
+    lambda module, seen: module.register_load_state_dict_pre_hook(lambda *_: seen.append("loading")),
+    lambda module, seen: module.register_load_state_dict_post_hook(lambda *_: seen.append("loaded")),
+)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "t5"])
+def test_hooks_on_an_attention_stay_when_it_is_replaced(name: str) -> None:
+    """With all heads gone, and with heads that share components; their handles remove them."""
+    ids, mask = tiny.batch()
+
+    def run(model: Any) -> int:
+        named = {"decoder_input_ids": ids} if name == "t5" else {}
+        output = model(input_ids=ids, attention_mask=mask, output_attentions=True, **named)
+        output[0].sum().backward()
+        model.load_state_dict(model.state_dict())
+        return len(output.encoder_attentions if name == "t5" else output.attentions)
+
+    for change in ("prune",) if name in ("t5", "gpt2") else ("prune", "collaborate"):
+        model: Any = tiny.translator(name) if name == "t5" else tiny.model(name)
+        seen: list[str] = []
+        model.set_attn_implementation("eager")
+        layers = run(model)  # transformers puts hooks of its own there
+        attention = attentions(model, family_of(model))[0]
+        handles = [put(module, seen) for module in (attention.module, attention.output) for put in HOOKS]
+        run(model)
+        before = sorted(seen)
+        seen.clear()
+        if change == "prune":
+            prune_heads(model, {0: range(4)})
+        else:
+            collaborate(model, 8, steps=1)
+        assert run(model) == layers
+        assert sorted(seen) == before
+        assert len(before) == 2 * len(HOOKS)
+        for handle in handles:
+            handle.remove()
+        seen.clear()
+        run(model)
+        assert not seen
+
+
+@pytest.mark.parametrize("what", ["hooks", "forward"])
+def test_what_others_did_to_a_part_that_would_go_is_refused(what: str) -> None:
+    changes = (
+        lambda model: prune_heads(model, {1: [0, 1, 2, 3]}),
+        lambda model: collaborate(model, 8, steps=1),
+    )
+    for change in changes:
+        model = tiny.model("bert")
+        attention = model.encoder.layer[1].attention.self
+        if what == "hooks":
+            handle = attention.query.register_forward_hook(lambda *_: None)
+        else:
+            attention.forward = attention.forward
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(InputError, match=rf"encoder\.layer\.1\.attention\.self.* {what}") as caught:
+            change(model)
+        assert "\n" not in str(caught.value)
+        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        prune_heads(model, {1: [0, 1]})
+        if what == "hooks":
+            handle.remove()
+        else:
+            del attention.forward
+        change(model)
 
 
 def test_a_configuration_that_records_other_heads_is_refused() -> None:

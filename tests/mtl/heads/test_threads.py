@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers import BertForMaskedLM
 
 from mtl import ablate_heads, head_importance, head_scale
 from mtl.analysis.ablation.joint import Ablator, ablations
@@ -175,6 +176,42 @@ def test_copies_and_files_that_another_thread_makes_are_the_plain_model(block: s
         assert type(other.config) is config
         with head_scale(other, scale(1)):
             assert not same(states(other), plain)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "a part"])
+def test_copies_that_another_thread_makes_of_a_model_that_is_measured_are_as_it_was(way: str) -> None:
+    model = BertForMaskedLM(tiny.config("bert")).train()
+    model.bert.encoder.layer[0].eval()
+    model.bert.encoder.layer[1].output.dense.weight.requires_grad_(False)
+    ways: dict[str, Callable[[], Any]] = {
+        "deepcopy": lambda: copy.deepcopy(model),
+        "pickle": lambda: pickle.loads(pickle.dumps(model)),
+        "a part": lambda: copy.deepcopy(model.bert.encoder),
+    }
+    made = []
+
+    def loss(given: Any, batch: Any) -> Tensor:
+        made.append(in_a_thread(ways[way]))
+        own = copy.deepcopy(model)
+        assert not any(module.training for module in own.modules())
+        assert not any(parameter.requires_grad for parameter in own.parameters())
+        return given(batch).logits.tanh().sum((1, 2))
+
+    before = _switches(model.bert.encoder if way == "a part" else model)
+    head_importance(model, [tiny.batch()[0]], loss)
+    for other in made:
+        assert _switches(other) == before
+        assert not any("__getstate__" in vars(module) for module in other.modules())
+    assert _switches(copy.deepcopy(model)) == _switches(model)
+    assert not any("__getstate__" in vars(module) for module in model.modules())
+    if way != "a part":
+        assert made[0].cls.predictions.decoder.weight is made[0].bert.embeddings.word_embeddings.weight
+        assert made[0].state_dict().keys() == model.state_dict().keys()
+
+
+def _switches(model: Any) -> tuple[list[bool], list[tuple[bool, str]]]:
+    parameters = [(part.requires_grad, str(sorted(vars(part)))) for part in model.parameters()]
+    return [module.training for module in model.modules()], parameters
 
 
 def test_a_block_that_sees_passes_of_other_threads_alone_says_so() -> None:

@@ -157,7 +157,7 @@ def test_long_pairs_lose_the_end_of_the_longer_sentence(name: str) -> None:
 
 def test_words_that_were_cut_off_are_masked() -> None:
     tokenizer = SubwordTokenizer(tokenizer_of("bert"), 8)
-    with pytest.warns(UserWarning, match="1 pairs"):
+    with pytest.warns(UserWarning, match="1 pair of sentences is longer"):
         batch = collate(examples([pair("the dog saw a cat", "a")], tokenizer, {}, {}), tokenizer, {})
     assert batch.mask.tolist() == [[True, True, True, True, False, True]]
 

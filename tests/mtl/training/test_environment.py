@@ -52,6 +52,7 @@ REFUSED_WITH_TWO = [
     (SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "2"}, "SLURM_LOCALID is '2'"),
     (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
+    ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME is 'nope0'"),
 ]
 
 

@@ -189,22 +189,44 @@ def test_who_comes_late_to_a_dead_holders_lease_leaves_the_new_holders_in_place(
     assert not list(tmp_path.iterdir())
 
 
-def test_one_that_dies_while_it_takes_over_does_not_block_the_lease(tmp_path):
-    place = tmp_path / "a.lease"
-    dead(place)
-    killed = """
+KILLED = """
 import os, sys
 from pathlib import Path
 from mtl.workers import lease as module
-module.Path.replace = lambda *_: os._exit(9)
+real = {name: getattr(Path, name) for name in ("replace", "stat")}
+def die(name):
+    def act(path, *given, **named):
+        found = real[name](path, *given, **named)
+        if name == "replace" or "new" in path.name:
+            os._exit(9)
+        return found
+    return act
+if sys.argv[2] == "before":
+    module.Path.replace = lambda *_: os._exit(9)
+else:
+    setattr(module.Path, sys.argv[2], die(sys.argv[2]))
 with module.lease(Path(sys.argv[1])):
     pass
 """
-    assert subprocess.run([sys.executable, "-c", killed, str(place)], check=False).returncode == 9
-    assert list(tmp_path.glob(".*.right"))
+
+
+@pytest.mark.parametrize("when", ["before", "replace", "stat"])
+def test_one_that_dies_while_it_takes_over_leaves_nothing_to_those_who_follow(tmp_path, when):
+    """Before and after it replaced the lease, and while it asks for the file system's time."""
+    place = tmp_path / "a.lease"
+    dead(place)
+    if when == "stat":
+        other = replace(Holder.me(), namespace="another")
+        place.write_text(json.dumps(asdict(other)))
+        long_ago = time.time() - 2 * SILENCE
+        os.utime(place, (long_ago, long_ago))
+    killed = [sys.executable, "-c", KILLED, str(place), when]
+    assert subprocess.run(killed, check=False).returncode == 9
+    assert len(list(tmp_path.iterdir())) > 1
     with lease(place) as mine:
         assert mine
-    assert not list(tmp_path.glob("*.right"))
+        assert list(tmp_path.iterdir()) == [place]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_damaged_lease_is_nobodys(tmp_path):

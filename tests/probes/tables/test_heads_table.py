@@ -54,7 +54,7 @@ def test_the_best_head_stands_beside_chance() -> None:
     assert "| b | 40 | 75.0 | L0H1 | 50.0 |" in lines
     assert "| a | 120 | 0.0 |  | 25.0 |" in lines  # no head hits it, so that none is the best
     assert "| *weighted mean* | 160 | 18.8 | | 31.2 |" in lines
-    assert "1 labels; the most frequent label alone: 100.0." in lines
+    assert "1 label; the most frequent label alone: 100.0." in lines
 
 
 def test_written_and_read_is_the_same(tmp_path: Path) -> None:

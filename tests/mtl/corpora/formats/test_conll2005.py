@@ -72,7 +72,7 @@ def test_words_missing_or_of_another_length(props):
 @pytest.mark.parametrize(
     ("old", "new", "line", "what"),
     [
-        ("want", "-", 1, r"1 predicate\(s\) in column 1, but 2 column"),
+        ("want", "-", 1, r"1 predicate in column 1, but 2 column"),
         ("(C-A1*)", "C-A1", 1, "predicate"),
         ("(V*\n", "(V*)\n", 5, "never opened"),
         ("say   (V*)", "say   (V*) *", 10, "1 predicate"),

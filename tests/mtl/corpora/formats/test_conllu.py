@@ -175,7 +175,7 @@ def test_text_and_the_blanks_in_it() -> None:
 @pytest.mark.parametrize(
     ("comment", "message"),
     [
-        ("# tree = (S (NN a)", "bracket(s) left open"),
+        ("# tree = (S (NN a)", "bracket left open"),
         ("# tree = (S (NN b))", "'tree' has the word 'b' where the sentence has 'a'"),
         ("# frames = [{}]", "here 'word'"),
         ('# frames = [{"word": 2, "sense": null, "arguments": []}]', "it must be 0 to 0"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_line_is_as_specified(tmp_path):
         ("[]", "not an object"),
         ('{"words": []}', "missing or empty"),
         ('{"words": ["a"], "tag": ["X"]}', "unknown key 'tag'"),
-        ('{"words": ["a"], "tags": ["X", "Y"]}', "'tags' has 2 entries for 1 words"),
+        ('{"words": ["a"], "tags": ["X", "Y"]}', "'tags' has 2 entries for 1 word"),
         ('{"words": ["a"], "tags": "X"}', "list of strings"),
         ('{"words": ["a"], "text": 3}', "'text' must be a string"),
         ('{"words": ["a", "."], "text": "a b."}', "that 'words' spell"),
@@ -115,18 +116,23 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "labels": {}}', "'labels' must be an object"),
         ('{"words": ["a"], "labels": {"words": "1"}}', "'labels' names 'words', which is a key of its own"),
         ('{"words": ["a"], "layers": {"tags": ["x"]}}', "'layers' has 'tags', which is a key of its own"),
-        ('{"words": ["a"], "layers": {"own": ["x", "y"]}}', "'own' has 2 entries for 1 words"),
+        ('{"words": ["a"], "layers": {"own": ["x", "y"]}}', "'own' has 2 entries for 1 word"),
         ('{"words": ["a"], "layers": {"own": [[0, 2, "x"]]}}', "0 <= start < end <= 1"),
         ('{"words": ["a"], "layers": {"own": 3}}', "'own' must be a list of [start, end, label]"),
+        ('{"words": ["a"], "layers": {"": ["x"]}}', "a layer without a name"),
+        ('{"words": ["a"], "labels": {"": "x"}}', "a label without the name of a task"),
+        ('{"words": ["a"], "layers": {"own": {}}}', "'own' must be an object with 'heads'"),
+        ('{"words": ["a"], "layers": {"own": [{"predicate": 0}]}}', "each of 'own' must be an object"),
+        ('{"words": ["a"], "layers": {"own": "(X b)"}}', "'own' has the word 'b'"),
         ('{"words": ["a"], "layers": [1]}', "'layers' must be an object"),
         ('{"words": ["a"], "labels": {"cola": "3"}}', "the label of cola: '3' is none of 0, 1"),
         ('{"words": ["a"], "labels": {"cola": 1}}', "1 is no name of a class; write it in quotes"),
         ('{"words": ["a"], "labels": {"classify": ""}}', "the label of classify: an empty label"),
         ('{"words": ["a"], "labels": {"stsb": "1"}}', "'1' is no number"),
-        ('{"words": ["a"], "labels": {"stsb": NaN}}', "nan is no number"),
+        ('{"words": ["a"], "labels": {"stsb": NaN}}', "NaN is no number"),
         ('{"words": ["a"], "labels": {"stsb": 1' + 400 * "0" + "}}", "is no number"),
-        ('{"words": ["a"], "second": 1}', "the second sentence of a pair begins at word 1 to 0"),
-        ('{"words": ["a", "b"], "second": true}', "'second' is True"),
+        ('{"words": ["a"], "second": 1}', "'second' is for pairs of sentences, and here is one word"),
+        ('{"words": ["a", "b"], "second": true}', "'second' is true"),
         (
             '{"words": ["a", "b"], "tags": ["X", "Y"], "second": 1}',
             "a pair of sentences has labels only: take",
@@ -137,16 +143,19 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "second": ' + "9" * 5000 + "}", "a number of more than 4,300 digits"),
         (
             '{"words": ["a"], "tree": "' + "(X " * 20_000 + "a" + ")" * 20_000 + '"}',
-            "20000 levels of brackets",
+            "20,000 levels of brackets",
         ),
         ('{"words": ["a"], "tree": "(TOP\\udc00 (X a))"}', "a control character, '\\udc00', at column 5"),
         ('{"words": ["a"], "tree": "(TOP ( (X a)))"}', "a constituent without a label at column 6"),
         ('{"words": ["a"], "arcs": {"heads": [2], "relations": ["x"]}}', "not 0"),
-        ('{"words": ["a"], "arcs": {"heads": [0, 0], "relations": ["x"]}}', "one head and one relation"),
-        ('{"words": ["a"], "tree": "(TOP (X a)"}', "'tree': 1 bracket(s) left open"),
+        (
+            '{"words": ["a"], "arcs": {"heads": [0, 0], "relations": ["x"]}}',
+            "for each word: 1 of both",
+        ),
+        ('{"words": ["a"], "tree": "(TOP (X a)"}', "'tree': 1 bracket left open"),
         ('{"words": ["a"], "tree": "(TOP (X b))"}', "the word 'b' where the sentence has 'a'"),
         ('{"words": ["a"], "tree": "(TOP (X a) (X b))"}', "2 words, the sentence 1"),
-        ('{"words": ["a", "b"], "tree": "(TOP (X a))"}', "1 words, the sentence 2"),
+        ('{"words": ["a", "b"], "tree": "(TOP (X a))"}', "1 word, the sentence 2"),
         ('{"words": ["a"], "frames": [{"predicate": 1, "sense": null, "arguments": []}]}', "predicate 1"),
         ('{"words": ["a"], "frames": [{"predicate": 0}]}', "'arguments'"),
     ],
@@ -159,6 +168,26 @@ def test_faults_are_named_with_their_line(tmp_path, line, what):
     assert str(error.value).startswith(f"{path}:3: ")
     assert what in str(error.value)
     assert "\n" not in str(error.value)
+
+
+ODD = (
+    None, True, False, [None], [True], [[0, 1, None]], [[None, True, "X"]], {"heads": [None]}, [{"a": None}],
+)  # fmt: skip
+KEYS = ("words", "tags", "entities", "arcs", "tree", "frames", "labels", "second", "id")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_messages_have_values_as_the_file_has_them(tmp_path, key):
+    path = tmp_path / "a.jsonl"
+    frame = {"predicate": None, "sense": True, "arguments": [[None, True, "X"]]}
+    for value in (*ODD, [frame], [frame | {"predicate": 0}], {"own": None}, {"cola": True}, {"stsb": [None]}):
+        path.write_text(json.dumps({"words": ["a", "b"], key: value}) + "\n")
+        message = ""
+        try:
+            read_jsonl(path)
+        except InputError as error:
+            message = str(error)
+        assert not re.search(r"\b(None|True|False)\b", message), value
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

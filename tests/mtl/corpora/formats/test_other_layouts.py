@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,19 @@ def test_descriptions_are_read_back() -> None:
         assert format_of(text).layers == form.layers
     assert described("conllu", {}, "attach", "NE") == "conllu:roots=attach,entities=NE"
     assert "entities" in format_of("conllu:entities=NE").layers
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if "word" in form.roles])
+@pytest.mark.parametrize("width", [2, 3])
+def test_no_column_has_two_roles(tmp_path: Path, name: str, width: int) -> None:
+    """Also where one of the two is the one that counts if nothing is named: the first, or the last."""
+    path = tmp_path / "a.txt"
+    path.write_text("O\t" * (width - 1) + "O\n")
+    roles = FORMATS[name].roles
+    for role, column in product(roles, range(1, width + 1)):
+        columns = {"word": 1, next(other for other in roles if other != "word"): width, role: column}
+        if len(set(columns.values())) == len(columns):
+            assert list(format_of(f"{name}:{role}={column}").read(path))
+        else:
+            with pytest.raises(InputError, match=r"a\.txt:1: .* both column \d; name the columns"):
+                list(format_of(f"{name}:{role}={column}").read(path))

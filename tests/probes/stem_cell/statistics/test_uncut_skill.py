@@ -46,5 +46,5 @@ def test_clustering_is_compared_with_random_projections_of_the_same_layer_and_ru
     # The second head of the first layer is below its projection in single-task runs, and counts, too.
     assert table["worth"].to_list() == pytest.approx([0.4 - 0.3, 0.8 - 0.3, 0.6 - 0.8, 0.7 - 0.8])
     old = beside.filter(measure="clustering")
-    with pytest.raises(ValueError, match=r"1 runs, such as pair-1, .*clustering_projection.*mtl probe RUN"):
+    with pytest.raises(ValueError, match=r"1 run, such as pair-1, .*clustering_projection.*mtl probe RUN"):
         uncut_skill(pl.concat([alone, old]), pairs, "clustering")

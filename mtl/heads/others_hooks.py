@@ -1,0 +1,54 @@
+"""Hooks that others have put on modules that are replaced when heads are cut or made to share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import _WrappedHook
+from transformers import PreTrainedModel
+
+from mtl.errors import InputError
+
+_KINDS = tuple(name for name in vars(nn.Module()) if "_hook" in name)
+"""The attributes in which torch keeps a module's hooks, and what kind they are."""
+_OURS = ("mtl.heads.position_bias", "mtl.heads.select", "transformers.utils.output_capturing")
+"""Whose hooks belong to the attention that is replaced: its replacement does their work itself."""
+
+
+def hand_on_hooks(module: nn.Module, replacement: nn.Module) -> None:
+    """Give a replacement the hooks of the module; their handles still remove them."""
+    for name in _KINDS:
+        hooks = vars(module)[name]
+        for key, hook in list(hooks.items() if isinstance(hooks, dict) else ()):
+            if _is_ours(hook):
+                del hooks[key]
+            elif isinstance(hook, _WrappedHook) and hook.with_module:
+                hooks[key] = _WrappedHook(hook.hook, replacement)
+        setattr(replacement, name, hooks)
+
+
+def require_replaceable(
+    model: PreTrainedModel, replaced: Iterable[nn.Module], gone: Iterable[nn.Module], function: str
+) -> None:
+    """Raise `InputError` if a module that goes has hooks, or any of these has a `forward` of its own."""
+    paths = {module: path for path, module in model.named_modules()}
+    going = list(gone)
+    for module in going:
+        kinds = [hooks for name in _KINDS if isinstance(hooks := vars(module)[name], dict)]
+        # Beside the hooks there are flags of theirs.
+        if any(callable(hook) and not _is_ours(hook) for hooks in kinds for hook in hooks.values()):
+            raise InputError(
+                f"{function}: {paths[module]} has hooks, and is not there afterwards: remove them first"
+            )
+    for module in (*replaced, *going):
+        if "forward" in vars(module):
+            raise InputError(
+                f"{function}: {paths[module]} is to be replaced, and somebody has set its forward function: "
+                "set back that of its class first (del module.forward)"
+            )
+
+
+def _is_ours(hook: Any) -> bool:
+    return str(getattr(hook, "__module__", "")).startswith(_OURS)
