@@ -12,6 +12,7 @@ from mtl.commands.service_bodies import Limits, TooLarge, answer, parsed
 from mtl.errors import InputError
 from mtl.models.batcher import Batcher, Busy
 from mtl.models.joint import JointModel, Probable
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def application(
             raise web.HTTPBadRequest(text=str(error)) from error
         except Busy:
             raise web.HTTPServiceUnavailable(
-                text=f"more than {limits.waiting:,} sentences would wait: try again soon",
+                text=f"more than {counted(limits.waiting, 'sentence')} would wait: try again soon",
                 headers={"Retry-After": "1"},
             ) from None
         if len(found) <= _FEW:

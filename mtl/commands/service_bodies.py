@@ -12,6 +12,7 @@ from mtl.corpora.formats.jsonl import from_json
 from mtl.corpora.running_text import Offset, offsets_of, split
 from mtl.models.checked import checked_sentences
 from mtl.models.joint import Probable
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 _KEYS = ("text", "sentences", "probabilities")
@@ -72,11 +73,11 @@ def parsed(body: bytes, language: str, limits: Limits) -> Asked:
         sentences = _sentences(given["sentences"])
     if len(sentences) > limits.sentences:
         raise TooLarge(
-            f"{len(sentences):,} sentences, and a request may have {limits.sentences:,}: send fewer"
+            f"{counted(len(sentences), 'sentence')}, and a request may have {limits.sentences:,}: send fewer"
         )
     for number, sentence in enumerate(sentences, 1):
         if len(sentence) > limits.words:
-            what = f"sentence {number} has {len(sentence):,} words, and may have {limits.words:,}"
+            what = f"sentence {number} has {counted(len(sentence), 'word')}, and may have {limits.words:,}"
             raise TooLarge(f"{what}: split it")
     return Asked(sentences, text, offsets, k)
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError, as_input_error
+from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
     from mtl.analysis.probing.show import Examples, Known
@@ -116,7 +117,7 @@ def _print_relations(known: Known, console: Console) -> None:
 
     head, relation = known
     relations = head.relations()
-    size = f"{len(head.corpus.sentences):,} sentences"
+    size = counted(len(head.corpus.sentences), "sentence")
     shown = Table(title=f"{head.head.name} on {size}: arcs that it connects, in %")
     for title in ("task", "relation"):
         shown.add_column(title)

@@ -17,6 +17,7 @@ from matplotlib.path import Path
 
 from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, new_figure, styled
 from mtl.probes.shown_attention import ShownAttention
+from mtl.tasks.in_words import counted
 
 View = Literal["arcs", "matrix"]
 LEAST = 0.1
@@ -46,7 +47,7 @@ def panel_size(shown: ShownAttention, view: View) -> tuple[float, float]:
     words = len(shown.sentence)
     if words > MOST_WORDS[view]:
         raise ValueError(
-            f"a sentence of {words:,} words does not fit a picture of {view}, which holds "
+            f"a sentence of {counted(words, 'word')} does not fit a picture of {view}, which holds "
             f"{MOST_WORDS[view]}: choose a shorter one"
         )
     if view == "matrix":

@@ -31,6 +31,7 @@ from mtl.probes.measures.corpus import ProbeCorpus
 from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
 from mtl.probes.shown_attention import ShownAttention
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 Advance = Callable[[int], None]
@@ -190,7 +191,7 @@ def sentence_of(known: Known, name: str) -> ShownAttention:
     for number, sentence in enumerate(head.corpus.sentences):
         if sentence.id == name:
             return head.shown([number], relation)[0]
-    read = f"{len(head.corpus.sentences):,} sentences"
+    read = counted(len(head.corpus.sentences), "sentence")
     raise InputError(f"--id={name}: none of the {read} that were read has this id: raise --sentences")
 
 
@@ -243,7 +244,9 @@ def plot_attention(
         joint, encoder = opened.model, opened.encoder.word_reader()
     given = sentences_in(sentence, "en") if isinstance(sentence, str) else checked_sentences([sentence])
     if len(given) != 1:
-        raise InputError(f"sentence={shown(sentence)}: these are {len(given)} sentences: draw one at a time")
+        raise InputError(
+            f"sentence={shown(sentence)}: these are {counted(len(given), 'sentence')}: draw one at a time"
+        )
     found, mask = head_of(encoder, head), _mask(joint, task, True)
     if relation is None:
         [seen] = attention_of(encoder, given, found, mask)

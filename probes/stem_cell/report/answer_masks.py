@@ -12,6 +12,7 @@ from mtl.probes.statistics.masks import Masks
 from mtl.probes.stem_cell.figures.sharing import sharing_figure
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
 from mtl.probes.stem_cell.statistics.sharing import Wording, sharing
+from mtl.tasks.in_words import counted
 
 QUESTION = "Does a task lose by keeping few of its heads?"
 LIMIT = (
@@ -31,14 +32,14 @@ def masks_answer(page: PageData) -> Answer:
     if setup is None or masks is None or not _comparable(setup, data):
         missing = "no runs of single tasks that were trained alike, with learned masks and without"
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, command=MISSING)
-    heads = heads_kept(masks)
-    wording = Wording(f"with {heads} heads", "with all", "with masks and without")
+    kept = heads_kept(masks)
+    wording = Wording(f"with {kept}", "with all", "with masks and without")
     groups = {setup.name: {setup.name: setup.baseline or ""}}
     result = sharing(data.scores.filter(pl.col("task") != CONTROL), groups, wording=wording)
     if result.table.is_empty():
         return Answer(QUESTION, result.word, result.reason, LIMIT, command=COMMAND)
     caption = (
-        f"Points that tasks score less with masks of {heads} heads than with all, on {data.split}. Intervals "
+        f"Points that tasks score less with masks of {kept} than with all, on {data.split}. Intervals "
         "take the spread of runs from all setups here. A loss to the left of the dashed line needs no remedy."
     )
     figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
@@ -47,11 +48,11 @@ def masks_answer(page: PageData) -> Answer:
 
 
 def heads_kept(masks: Masks) -> str:
-    """How many heads the masks have open, of how many: `12 of 72`, or `10 to 12 of 72`."""
+    """How many heads the masks have open, of how many: `12 of 72 heads`, or `10 to 12 of 72 heads`."""
     counts = masks.opened.sum((2, 3))
     fewest, most = int(counts.min()), int(counts.max())
     number = str(most) if fewest == most else f"{fewest} to {most}"
-    return f"{number} of {masks.opened[0, 0].size}"
+    return f"{number} of {counted(masks.opened[0, 0].size, 'head')}"
 
 
 def _comparable(setup: Setup, data: ReportData) -> bool:

@@ -227,5 +227,5 @@ def _in_words(row: Mapping[str, Any]) -> str:
         text += f": {row['word']}"
     if row[f"power_{POWER_OF[0]}"] is not None:
         chances = " and ".join(f"{row[f'power_{seeds}']:.0%} with {seeds}" for seeds in POWER_OF)
-        text += f" (half of it is found in {chances} seeds)"
+        text += f" (seeds that find half of it: {chances})"
     return text

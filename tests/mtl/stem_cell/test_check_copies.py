@@ -115,7 +115,7 @@ def test_claims_and_masks_of_another_shape_are_refused_when_the_study_is_planned
     fixed = {"setups": ["pos"], "masks": ["fixed"], "set": {"gates.masks": str(masks)}}
     assert dry_run(tmp_path, toy, tiny_encoder, [fixed]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert f"{masks} is a mask over 1 layers of 3 heads, but the encoder {tiny_encoder} has 3 layers" in line
+    assert f"{masks} is a mask over 1 layer of 3 heads, but the encoder {tiny_encoder} has 3 layers" in line
     assert line.endswith("use masks that were learned on it")
 
 

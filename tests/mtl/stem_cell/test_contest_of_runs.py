@@ -26,6 +26,9 @@ from tests.mtl.studies import SCORES, Study
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
+CONTEST = "Is a head worth less to a task beside a partner that claims it, too?"
+SHARING = "Does sharing an encoder hurt?"
+
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
@@ -108,18 +111,26 @@ def test_the_first_screen_answers_in_order(planted, capsys):
         for name in ("answers", "open")
     )
     assert re.findall(r'<h3>(.*?) <span class="word ([\w-]+)">', told) == [
-        ("Does sharing an encoder hurt?", "yes"),
-        ("Is a head worth less to a task beside a partner that claims it, too?", "supported"),
+        (SHARING, "yes"),
+        (CONTEST, "supported"),
     ]
     assert re.findall(r"<li><b>(.*?)</b> .*?<code>(.*?)</code>", left) == [
         (
             "Do tasks want the same heads?",
             "- {setups: [single, control], masks: [dynamic], draws: {control: [1, 2, 3, 4, 5]}}",
         ),
+        (
+            "Do tasks keep the same heads more often than by chance?",
+            "mtl study FILE --train.max_epochs=30",
+        ),
+        (
+            "Does a task lose by keeping few of its heads?",
+            "mtl study FILE --seeds=1,2,3,4,5,6",
+        ),
         ("Does a remedy help?", "mtl study remedy"),
     ]
     assert (told.count('<img class="figure"'), left.count('<img class="figure"')) == (3, 1)
-    assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 2)
+    assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 4)
     assert "No masks of a control task" in left
     # Made-up scores: 1 point less with all three than alone, of whatever seed.
     assert "scores 1.00 points less than alone (95% interval 0." in told
@@ -139,18 +150,26 @@ def answers_of(root):
     return answers(page_data(evidence), page_parts())
 
 
+def answer_of(root, question):
+    """The first screen's answer to a question."""
+    [answer] = [answer for answer in answers_of(root) if answer.question == question]
+    return answer
+
+
 def test_a_null_is_refuted(tmp_path):
-    answer = answers_of(ContestStudy(tmp_path / "null", loss=0.0, noise=0.05).whole())[2]
+    answer = answer_of(ContestStudy(tmp_path / "null", loss=0.0, noise=0.05).whole(), CONTEST)
     assert answer.word == "refuted"
     assert answer.reason.startswith("less than 10% is lost: a claimed head is worth")
 
 
 def test_without_pairs_the_screen_says_what_to_run(tmp_path):
     study = Study(tmp_path / "few")
-    screen = answers_of(study.small(seeds=(1,)))
-    assert [answer.word for answer in screen] == ["cannot tell"] * 4
-    assert screen[2].reason == "no pair runs without masks; a study has them as setup pairs"
-    assert screen[1].reason.startswith("no joint runs and runs of single tasks without masks")
+    root = study.small(seeds=(1,))
+    assert {answer.word for answer in answers_of(root)} == {"cannot tell"}
+    missing = "no pair runs without masks; a study has them as setup pairs"
+    assert answer_of(root, CONTEST).reason == missing
+    missing = "no joint runs and runs of single tasks without masks"
+    assert answer_of(root, SHARING).reason.startswith(missing)
     alone = Study(tmp_path / "alone")
     alone.run(["dep"], 1)
     assert answers_of(alone.root) == ()
@@ -162,13 +181,13 @@ def test_what_pairs_lack_is_one_line(tmp_path):
         study.run([task], 1)
     study.run(["pos", "dep"], 1, pruning="none")
     missing = "no importance of heads in the pair runs; 'mtl importance RUN' measures it"
-    assert answers_of(study.root)[2].reason == missing
+    assert answer_of(study.root, CONTEST).reason == missing
     closed = ContestStudy(tmp_path / "cut")
     root = closed.whole()
     worth = {name: closed.of(name, other, 1).copy() for name, other in (("pos", "dep"), ("dep", "pos"))}
     worth["pos"][5] = 0.0
     closed.worth(root / "runs" / "pos-dep-none-shared-seed1", worth)
-    assert answers_of(root)[2].reason.startswith(
+    assert answer_of(root, CONTEST).reason.startswith(
         "pos beside dep, srl: 1 head has importance 0 or none (closed or cut heads)"
     )
 
@@ -219,7 +238,7 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
     assert table["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
     both = study.cells.claims["pos"] & study.cells.claims["dep"]
     assert table.filter(pl.col("claims") == "both").height == both.sum()
-    answer = answers_of(study.root)[2]
+    answer = answer_of(study.root, CONTEST)
     assert answer.reason.startswith("no importance of heads in the pair runs")
     assert answer.tables["conflict"]["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
     assert [caption.split(" at heads")[0] for _, caption in answer.figures] == [
@@ -252,7 +271,7 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
     assert table["runs"].to_list() == [12, 12, 12]
     assert table["p"].max() < 0.01
     # Without joint and single runs the report's answer is theirs; with them they stand beside.
-    answer = answers_of(study.root)[1]
+    answer = answer_of(study.root, SHARING)
     assert answer.word == "yes"
     assert answer.reason.startswith(
         "under masks that have all heads in common by chance, tasks score 1.50 po"
@@ -269,7 +288,7 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
     evidence = gather(study.root, "test", SCORES)
     assert cost_of_pairs(evidence, {"pos+dep"}) == pytest.approx(1.5)  # the mean of 1 and 2 points
     assert cost_of_pairs(evidence, {"pos+dep", "dep+srl"}) is None
-    beside = answers_of(study.root)[1]
+    beside = answer_of(study.root, SHARING)
     assert beside.word == "cannot tell"
     assert beside.reason.endswith(answer.reason)
     assert set(beside.tables) == {"sharing", "dose", "dose-scores"}
@@ -294,7 +313,7 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
             probed.append(heads_table.read(path)[0])
         heads_table.write(path, pl.concat(probed), {"target": "minilm", "split": "test"})
     name = "skill of clustering, uncut, beyond the layer's input"
-    answer = answers_of(root)[2]
+    answer = answer_of(root, CONTEST)
     estimates = answer.tables["contest-estimates"]
     assert estimates.filter(estimate=name)["unit"].to_list() == ["skill above a random projection"]
     assert not any(name in note for note in answer.notes)
@@ -302,9 +321,9 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
     for path in runs_of(study, "pos-dep-none-*/heads.parquet"):
         old, provenance = heads_table.read(path)
         heads_table.write(path, old.filter(pl.col("measure") != "clustering_projection"), provenance)
-    answer = answers_of(root)[2]
+    answer = answer_of(root, CONTEST)
     assert answer.word == "supported"
     assert answer.tables["contest-estimates"].filter(estimate=name).is_empty()
     [note] = [note for note in answer.notes if name in note]
     assert note.startswith(f"no estimate of the contest by {name}: 3 runs, such as ")
-    assert note.endswith("were probed without clustering_projection: 'mtl probe RUN' measures it")
+    assert note.endswith("probed without clustering_projection: 'mtl probe RUN' measures it")
