@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
@@ -50,11 +50,22 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     made = _made(kind, values, places)
     for fault in out_of_range(made):
         raise InputError(f"{_place(fault.partition('=')[0], places)}{fault}")
+    if isinstance(made, TrainConfig):
+        _require_trained(made, words)
     if _PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(dump(settings), end="")
         raise SystemExit(0)
     return made
+
+
+def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
+    """Raise `InputError` for a key `--tasks.NAME.…` of a task that is not trained."""
+    for word in words:
+        first, *rest = word.lstrip("-").partition("=")[0].split(".")
+        if first == "tasks" and rest and rest[0] not in config.tasks:
+            every = ",".join([*config.tasks, rest[0]])
+            raise InputError(f"{word}: {rest[0]} is not trained: name the tasks, as in --tasks=[{every}]")
 
 
 def given_values(

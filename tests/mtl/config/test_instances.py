@@ -98,6 +98,11 @@ def test_what_cannot_be_is_refused_with_its_line(tmp_path: Path, text: str, mess
         given(tmp_path, text)
 
 
+def test_a_key_of_a_task_that_is_not_trained_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"graphs is not trained: .*--tasks=\[pos,slots,intent,graphs\]"):
+        given(tmp_path, SHORT, "--tasks.graphs.kind=graph")
+
+
 def test_keys_of_the_short_form_are_taken_in_blocks_of_a_study_and_by_sweeps(tmp_path: Path) -> None:
     config = given(tmp_path, SHORT)
     values = plain(dataclasses.asdict(config))
