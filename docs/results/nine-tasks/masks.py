@@ -73,7 +73,9 @@ def wanted(masks: np.ndarray) -> None:
     random = np.random.default_rng(0)
     by_chance = [(shuffled(claims, random).sum(0) >= 7).sum() for _ in range(DRAWS)]
     print(f"  claims: {dict(zip(TASKS, claims.sum((1, 2)).tolist(), strict=True))}")
-    print(f"  {(many >= 7).sum()} heads of at least seven tasks; by chance {np.mean(by_chance):.2f}, ", end="")
+    print(
+        f"  {(many >= 7).sum()} heads of at least seven tasks; by chance {np.mean(by_chance):.2f},", end=" "
+    )
     print(f"at most {max(by_chance)}; {(many > 0).sum()} heads of any task")
     for layer, head in np.argwhere(many >= 7):
         without = [task for task, of in zip(TASKS, claims, strict=True) if not of[layer, head]]
