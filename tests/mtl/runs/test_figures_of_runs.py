@@ -99,10 +99,11 @@ def has_colour(path, colour):
 
 
 def test_the_signature_is_the_command_line():
-    words = ["rgb", "runs/a", "runs/b", "--out=x.pdf", "--tasks=[pos,dep]", "--tables=false"]
+    words = ["rgb", "runs/a", "runs/b", "--out=x.pdf", "--tasks=[pos,dep]", "--tables=false", "--size=[6,4]"]
     assert arguments_of("mtl figure", figure, words) == {
         "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
         "tasks": ("pos", "dep"), "split": "test", "measure": "ablation", "tables": False,
+        "title": "", "names": None, "size": (6.0, 4.0), "font": "", "font_size": None,
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
         arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])

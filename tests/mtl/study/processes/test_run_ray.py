@@ -393,7 +393,7 @@ def test_a_cluster_whose_nodes_are_too_small_is_not_waited_for_for_ever(planned,
     monkeypatch.setitem(sys.modules, "ray", cluster)
     monkeypatch.setattr(on_ray, "ROOMLESS", 0.1)
     console = Console(record=True, width=200, file=io.StringIO())
-    too_small = r"no node has room for a run \(no node has more than 1 cores and 0 GPUs\): start one that has"
+    too_small = r"no node has room for a run \(no node has more than 1 core and 0 GPUs\): start one that has"
     with pytest.raises(InputError, match=too_small):
         run_on_ray(planned, planned.jobs(), 0, console, None, RunResources(cpus=8.0))
     assert console.export_text().count("waiting") == 1
