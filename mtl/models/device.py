@@ -32,6 +32,12 @@ def has_fast_bfloat16() -> bool:
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
 
 
+def training_precision(on_gpu: bool) -> Literal["bf16-mixed", "32-true"]:
+    """What `trainer.precision=auto` is here: bfloat16 where the device multiplies it in hardware."""
+    fast = torch.cuda.is_bf16_supported() if on_gpu else has_fast_bfloat16()
+    return "bf16-mixed" if fast else "32-true"
+
+
 def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
     """Move a model that is not trained to its device; `bf16-true` rounds the transformer's weights.
 

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from mtl.config.schema import TrainConfig
-from mtl.models.device import device_of, has_fast_bfloat16
+from mtl.models.device import device_of, training_precision
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.training.checkpoint import DirectCheckpointIO
@@ -25,8 +25,7 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
     precision = config.trainer.precision
     on_gpu = device_of(config.trainer.accelerator, "trainer.accelerator").type == "cuda"
     if precision == "auto":
-        fast = torch.cuda.is_bf16_supported() if on_gpu else has_fast_bfloat16()
-        precision = "bf16-mixed" if fast else "32-true"
+        precision = training_precision(on_gpu)
     several = config.trainer.devices * config.trainer.num_nodes > 1
     with quiet_lightning():
         return pl.Trainer(

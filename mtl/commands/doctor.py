@@ -1,0 +1,182 @@
+"""`mtl doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from mtl.errors import InputError
+
+_LIBRARIES = ("torch", "pytorch-lightning", "transformers")
+_EXTRA = re.compile(r"([\w.-]+).*; extra == [\"'](\w+)[\"']")
+_OF_DEVELOPERS = ("docs", "dev")
+_ROOM = 2e9
+"""Free bytes below which a few runs with MiniLM, some 100 MB each, may fill the disk."""
+_PATIENCE = 5.0
+"""Seconds that the hub has for its answer."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: what is here, and how to fix it (empty: nothing has to be fixed)."""
+
+    what: str
+    found: str
+    fix: str = ""
+
+
+def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
+    """Say what is installed, which devices and precision a run takes, and what cannot work here.
+
+    Args:
+        runs: Folder of the runs, whose disk is looked at.
+        json_out: File for the findings.
+    """
+    from mtl.files import write_json
+
+    findings = list(_findings(runs))
+    table = Table("", "here")
+    for finding in findings:
+        table.add_row(finding.what, finding.found)
+    Console(markup=False, emoji=False).print(table)
+    for finding in findings:
+        if finding.fix:
+            print(f"{finding.what}: {finding.found}: {finding.fix}")
+    if json_out is not None:
+        write_json(json_out, {what: {"found": found, "fix": fix} for what, found, fix in findings})
+
+
+def _findings(runs: Path) -> Iterator[Finding]:
+    yield Finding("mtl", version("mtl-heads"))
+    yield Finding("Python", platform.python_version())
+    for library in _LIBRARIES:
+        yield Finding(library, version(library))
+    yield from _extras()
+    yield from _devices()
+    yield _disk(runs)
+    yield _encoder()
+    yield _hub()
+    yield _wandb(os.environ)
+
+
+def _extras() -> Iterator[Finding]:
+    """What the package's extras need, as its metadata has them."""
+    packages: dict[str, list[str]] = {}
+    for match in filter(None, map(_EXTRA.match, requires("mtl-heads") or ())):
+        if match[2] not in _OF_DEVELOPERS:
+            packages.setdefault(match[2], []).append(match[1])
+    for extra, names in packages.items():
+        missing = [name for name in names if not _installed(name)]
+        if missing:
+            yield Finding(
+                f"extra {extra}",
+                f"without {', '.join(missing)}",
+                f"if needed: pip install 'mtl-heads[{extra}]'",
+            )
+        else:
+            yield Finding(f"extra {extra}", ", ".join(f"{name} {version(name)}" for name in names))
+
+
+def _installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _devices() -> Iterator[Finding]:
+    """Processor, GPUs, and what `auto` takes of them."""
+    import torch
+
+    from mtl.models.device import training_precision
+    from mtl.tasks.in_words import counted
+    from mtl.workers.pool import cores
+
+    yield Finding(
+        "CPU", f"{counted(cores(), 'core')}, a run takes {counted(torch.get_num_threads(), 'thread')}"
+    )
+    on_gpu = torch.cuda.is_available()
+    for number in range(torch.cuda.device_count() if on_gpu else 0):
+        free, total = torch.cuda.mem_get_info(number)
+        memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+        yield Finding(f"GPU {number}", f"{torch.cuda.get_device_name(number)}, {memory}")
+    if not on_gpu:
+        driver = Path("/proc/driver/nvidia/version").exists()
+        build = f"torch {torch.__version__} cannot use it"
+        fix = "install a torch for its driver's version of CUDA: https://pytorch.org/get-started/locally/"
+        yield Finding("GPU", f"there is one, but {build}" if driver else "none", fix if driver else "")
+    precision, device = training_precision(on_gpu), "GPU" if on_gpu else "processor"
+    has = "multiplies" if precision == "bf16-mixed" else "does not multiply"
+    yield Finding("trainer.precision=auto", f"{precision}: the {device} {has} bfloat16 in hardware")
+
+
+def _disk(runs: Path) -> Finding:
+    place = runs.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    fix = "" if free > _ROOM else "free some space, or use another folder (--runs=FOLDER)"
+    if not os.access(place, os.W_OK):
+        fix = f"{place} may not be written to: use another folder (--runs=FOLDER)"
+    return Finding(f"disk of {runs}", f"{free / 1e9:,.1f} GB free", fix)
+
+
+def _encoder() -> Finding:
+    from mtl.models.known_encoders import encoder_shape
+
+    try:
+        shape = encoder_shape("minilm")
+    except (InputError, OSError) as error:
+        return Finding("encoder minilm", "missing", str(error))
+    assert shape is not None
+    return Finding("encoder minilm", f"{shape[0]} layers of {shape[1]} heads")
+
+
+def _hub() -> Finding:
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        return Finding("hub", "off (HF_HUB_OFFLINE): only encoders in its cache")
+    if _answers(constants.ENDPOINT):
+        return Finding("hub", f"{constants.ENDPOINT} answers")
+    fix = "minilm and local folders work; HF_HUB_OFFLINE=1 spares the waiting for it"
+    return Finding("hub", f"{constants.ENDPOINT} does not answer", fix)
+
+
+def _answers(address: str) -> bool:
+    """Whether a server answers in time; names are looked up in a thread, as that has no time limit."""
+    import requests
+
+    answered: list[int] = []
+
+    def ask() -> None:
+        try:
+            answered.append(requests.head(address, timeout=_PATIENCE).status_code)
+        except requests.RequestException:
+            return
+
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return bool(answered)
+
+
+def _wandb(environment: Mapping[str, str]) -> Finding:
+    """A run's own setting decides about it; only sweeps with the server need W&B's mode to be online."""
+    mode = environment.get("WANDB_MODE") or ("disabled" if environment.get("WANDB_DISABLED") else "online")
+    found = f"{version('wandb')}; a run logs only with wandb.mode=online or offline; sweeps: {mode}"
+    return Finding(
+        "W&B",
+        found,
+        "" if mode == "online" else "for sweeps unset WANDB_MODE and WANDB_DISABLED, or: mtl sweep --local",
+    )

