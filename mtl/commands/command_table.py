@@ -55,6 +55,10 @@ MEASURES = {
 """The commands that follow from rows of the table of measures."""
 
 COMMANDS = {
+    "doctor": Command(
+        "mtl.commands.doctor:doctor", "say what is installed, and what can run here", files=("json_out",)
+    ),
+    "init": Command("mtl.commands.init:init", "write a configuration for files at hand", files=("out",)),
     "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers", folders=("out",)),
     "data ewt10": Command(
         "mtl.commands.data:ewt10", "build EWT in ten layers", folders=("out",)

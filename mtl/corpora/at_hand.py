@@ -1,0 +1,233 @@
+"""Files at hand: which splits they are, in which format, and which tasks can learn from them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtl.config.instances import Instance, fault_of
+from mtl.corpora.formats.lines import iterate_lines
+from mtl.corpora.formats.table import FORMATS, format_of
+from mtl.corpora.readers import files, read
+from mtl.errors import InputError
+from mtl.files import is_hidden
+from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
+from mtl.tasks.instance import instance
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.tags import Tags
+from mtl.tasks.task import Task
+from mtl.tasks.translate import Translate
+
+_SPLITS = {"train": "train", "dev": "dev", "val": "dev", "testa": "dev", "test": "test", "testb": "test"}
+_SPLIT = re.compile(
+    r"(?<![a-z])(train(?=ing)?|dev(?=elopment)?|val(?=id|idation)?|testa|testb|test)"
+    r"(ing|elopment|id|idation)?(?![a-z])",
+    re.IGNORECASE,
+)
+_BY_NAME = {
+    "jsonl": ("jsonl",),
+    "conllu": ("conllu", "conllu:roots=attach"),
+    "conll2012": ("conll2012",),
+    "brackets": ("brackets",),
+    "conll2005": ("conll2005",),
+}
+"""Formats that the names of files tell, with the variants to try."""
+_OF_COLUMNS = ("conllu", "conll2003", "conll2003-lenient")
+_NUMBERED = ("conllu", "uner", "conll2003:word=2,entity=3")
+"""The formats of files whose first column numbers the words."""
+_ANY = ("glue-regress", "glue-classify", "columns")
+_OTHER_NAMES = (*FORMATS["columns"].patterns, "*.tsv")
+_LAYERS = {kind().layer: kind.name for kind in STRUCTURED}
+"""The task of the program that learns a layer."""
+
+
+class Group(NamedTuple):
+    """The files of one corpus: their format with its options, paths and sentences by split, and notes."""
+
+    name: str
+    format: str
+    paths: dict[str, str]
+    sentences: dict[str, list[Sentence]]
+    notes: list[str]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether `corpus.path` reads the files: train.jsonl, dev.jsonl and test.jsonl of a folder."""
+        folder = Path(self.paths["train"]).parent
+        return self.format == "jsonl" and all(
+            Path(path) == folder / f"{split}.jsonl" for split, path in self.paths.items()
+        )
+
+
+class Learner(NamedTuple):
+    """A task that can learn a layer; `kind`: of a name of its own (`None`: it comes with the program)."""
+
+    name: str
+    kind: str | None
+    layer: str
+    task: Task
+
+
+def groups_at(paths: Sequence[Path]) -> list[Group]:
+    """The corpora among files and folders, told apart by their names; raises `InputError` if there is none.
+
+    A name or folder has `train`, `dev` (`val`, `testa`) or `test` (`testb`) in it; names that differ in
+    nothing else are splits of one corpus. Without a test file, dev stands for it.
+    """
+    found: dict[tuple[str, str], dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    beside = []
+    for path, base in _files(paths):
+        place = _place(path, base)
+        if place is None:
+            beside.append(path)
+        else:
+            split, key = place
+            found[key, path.suffix if key.endswith("{}") else ""][split].append(path)
+    usable = {key: splits for key, splits in found.items() if {"train", "dev"} <= {*splits}}
+    if not usable:
+        names = ", ".join(map(str, paths))
+        raise InputError(
+            f"{names}: no files whose names say train and dev, such as train.conllu and dev.conllu: rename "
+            "them, or name more files"
+        )
+    beside += [path for key in found.keys() - usable for each in found[key].values() for path in each]
+    left = [f"{path}: left out: a corpus needs files with train and dev in their names" for path in beside]
+    made = [_group(key, splits) for (key, _), splits in sorted(usable.items())]
+    made[0].notes[:0] = sorted(left)
+    return made
+
+
+def learners(group: Group, taken: Collection[str]) -> Iterator[Learner | str]:
+    """The tasks that can learn from a group, under names that are not taken; a line for other layers."""
+    train, dev = group.sentences["train"], group.sentences["dev"]
+    layers = dict.fromkeys(layer for sentence in train for layer in sentence.layers)
+    kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()} | {"upos": Tags}
+    kinds |= {**SENTENCE_TASKS, **{name: KINDS[kind.kind] for name, kind in named_in(train).items()}}
+    given = set(taken)
+    for layer in layers:
+        if layer == Translate.name:
+            yield f"{layer}: left out: a translation is trained alone, as configs/translation.yaml does"
+            continue
+        name, kind = _LAYERS.get(layer, layer), kinds[layer]
+        comes = name in TASKS and group.format not in _ANY and name not in given
+        if not comes:
+            name = _free(group.name if name in TASKS else name, given)
+        task = kind() if comes else instance(name, KINDS[kind.kind], layer)()
+        if not any(task.annotated(each) and task.is_labelled(each) for each in train):
+            yield f"{layer}: left out: no label in train"
+        elif not any(map(task.annotated, dev)):
+            yield f"{layer}: left out: no dev sentence is annotated for it"
+        else:
+            given.add(name)
+            yield Learner(name, None if comes else kind.kind, layer, task)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Files, each with the folder below which its path may say its split."""
+    for path in paths:
+        if path.is_dir():
+            patterns = {*_OTHER_NAMES, *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
+            for file in sorted(path.rglob("*")):
+                named = any(fnmatch(file.name, pattern) for pattern in patterns)
+                if named and file.is_file() and not is_hidden(file, path):
+                    yield file, path.parent
+        elif path.is_file():
+            yield path, path.parent.parent
+        else:
+            raise InputError(f"{path}: no such file or folder; check the path")
+
+
+def _place(path: Path, base: Path) -> tuple[str, str] | None:
+    """The split that a path names, and the path without it; the last name that names one decides."""
+    parts = path.relative_to(base).parts
+    for depth in reversed(range(len(parts))):
+        part = parts[depth]
+        if matches := list(_SPLIT.finditer(part)):
+            name = f"{part[: matches[-1].start()]}{{}}{part[matches[-1].end() :]}"
+            return _SPLITS[matches[-1][1].lower()], str(Path(base, *parts[:depth], name))
+    return None
+
+
+def _group(key: str, splits: dict[str, list[Path]]) -> Group:
+    format = _format(splits["train"][0])
+    paths = {split: _one_path(each, format) for split, each in splits.items()}
+    sentences = {split: read(path, format) for split, path in paths.items() if split != "test"}
+    notes = []
+    try:
+        sentences["test"] = read(paths["test"], format)
+    except (InputError, KeyError) as error:
+        why = error if isinstance(error, InputError) else "there is no such file"
+        notes.append(f"test: dev stands for it: {why}")
+        paths["test"] = paths["dev"]
+    names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
+    name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
+    order = ("train", "dev", "test")
+    parts = {split: sentences[split] for split in order if split in sentences}
+    return Group(name, format, {split: paths[split] for split in order}, parts, notes)
+
+
+def _one_path(paths: list[Path], format: str) -> str:
+    """The path that a configuration names for the files of a split: the file, or the folder of them all."""
+    if len(paths) == 1:
+        return str(paths[0])
+    folder = paths[0].parent
+    while not all(path.is_relative_to(folder) for path in paths):
+        folder = folder.parent
+    if {*files(folder, format)} != {*paths}:
+        raise InputError(
+            f"{folder}: files of several splits or corpora: put those of each split into a folder"
+        )
+    return str(folder)
+
+
+def _format(path: Path) -> str:
+    """The first format in which a file can be read; raises the likeliest's `InputError` if there is none."""
+    for name, variants in _BY_NAME.items():
+        if any(fnmatch(path.name, pattern) for pattern in FORMATS[name].patterns):
+            return _readable(path, variants, 0)
+    line = next((line for line in iterate_lines(path) if line.strip() and not line.startswith("#")), "")
+    if line.startswith("("):
+        return _readable(path, ("brackets",), 0)
+    glue = f"glue-{path.parent.name.lower().replace('-', '')}"
+    first = _NUMBERED if line.split()[:1] and line.split()[0].isdecimal() else _OF_COLUMNS
+    return _readable(path, (*first, *([glue] if glue in FORMATS else []), *_ANY), -1)
+
+
+def _readable(path: Path, formats: Sequence[str], likeliest: int) -> str:
+    errors = []
+    for format in formats:
+        try:
+            sentences = read(path, format)
+        except InputError as error:
+            errors.append(error)
+            continue
+        whole = format == "glue-regress" and all(
+            float(value).is_integer() for each in sentences for _, value in each.labels or ()
+        )
+        if not whole:  # classes that are numbers
+            return format
+    raise errors[likeliest]
+
+
+def layers_of(format: str) -> tuple[str, ...]:
+    """The layers that `corpus.files` may have in a format; none where each task needs files of its own."""
+    form = format_of(format)
+    return () if format in _ANY or format.startswith(("glue", "jsonl")) else (*form.layers, *form.sometimes)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower().lstrip("0123456789_")
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """A name that a task can have and that is not taken, as like `name` as can be."""
+    if fault_of({name: Instance("tags")}) is not None:
+        name = _slug(name) or "task"
+    found, number = name, 2
+    while found in taken or fault_of({found: Instance("tags")}) is not None:
+        found, number = f"{name}_{number}", number + 1
+    return found

@@ -1,0 +1,173 @@
+"""`mtl init`: for files of every format a configuration that trains as it is, and what was odd in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mtl.commands.main import main
+from mtl.config.parse import read_configuration
+from mtl.config.schema import TrainConfig
+from mtl.corpora.formats.table import FORMATS
+
+CONLLU = """\
+1\tWe\twe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
+2\tate\teat\tVERB\tVBD\tTense=Past\t0\troot\t0:root\t_
+3\tpizza\tpizza\tNOUN\tNN\tNumber=Sing\t2\tobj\t2:obj\t_
+
+1\tShe\tshe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
+2\tsleeps\tsleep\tVERB\tVBZ\tTense=Pres\t0\troot\t0:root\t_
+
+"""
+TWO_ROOTS = re.sub(r"\t[0-9]:[a-z]+", "\t_", CONLLU.replace("2\tobj", "0\tobj"))
+NER = "Ann O\n{} B-{}\n\nWe O\nate O\n\n"
+NUMBERED = "1\tAnn\t{}\ta\n2\tate\tO\t-\ta\n\n1\tHe\tO\t-\ta\n2\tate\tO\t-\ta\n\n"
+TREES = "(S (NP (PRP We)) (VP (VBD ate)))\n(S (NP (PRP He)) (VP (VBD slept)))\n"
+CONLL2012 = """\
+#begin document (a); part 000
+a 0 0 We PRP (TOP(S(NP*) - - - - * (ARG0*) (PER)
+a 0 1 ate VBD (VP*) eat 01 - - * (V*) -
+a 0 2 . . *)) - - - - * * -
+
+#end document
+"""
+JSON = {
+    "words": ["wake", "me", "six"], "tags": ["VB", "PRP", "CD"], "labels": {"intent": "alarm"},
+    "layers": {"slots": [[2, 3, "TIME"]], "shape 1": ["x", "y", "x"], "static": ["a", "b", "a"]},
+}  # fmt: skip
+OTHER = {**JSON, "words": ["call", "me", "now"], "labels": {"intent": "call"}}
+CORPORA = {
+    "jsonl": ("{}.jsonl", f"{json.dumps(JSON)}\n{json.dumps(OTHER)}\n", "pos intent shape_1 slots static_2"),
+    "conllu": ("en-ud-{}.conllu", CONLLU, "upos pos dep deps feats lemmas"),
+    "conllu:roots=attach": ("{}.conllu", TWO_ROOTS, "upos pos dep feats lemmas"),
+    "conll2012": ("{}/a.gold_conll", CONLL2012, "pos con srl"),
+    "conll2003": ("eng.{}.txt", NER.format("Rome", "LOC") + NER.format("Bonn", "LOC"), "ner"),
+    "conll2003-lenient": ("{}.txt", "Ann I-PER\nate O\nRome B-LOC\n\nWe O\n\n", "ner"),
+    "uner": ("{}.iob2", NUMBERED.format("B-PER\t-"), "ner"),
+    "conll2003:word=2,entity=3": ("{}.tsv", NUMBERED.format("S-PER\tO"), "ner"),
+    "columns": ("shape/{}.txt", "We X\nate y\n\nBob X\nsleeps y\n\n", "shape"),
+    "brackets": ("{}/a.mrg", TREES, "pos con"),
+    "conll2005": ("{}.props", "We - (A0*)\nate eat (V*)\n\n", "srl"),
+    "glue-cola": ("CoLA/{}.tsv", "g\t1\t\tWe ate.\ng\t0\t*\tAte we.\n", "cola"),
+    "glue-classify": ("intent/{}.tsv", "text\tlabel\nwake me\talarm\ncall Ann\tcall\n", "intent"),
+    "glue-regress": ("{}.tsv", "text\tlabel\nwake me\t0.5\ncall Ann\t1.25\n", "mine"),
+}  # fmt: skip
+LIKE_ANOTHER = {
+    "conllu-upos": "conllu", "conll2003-iob1": "conll2003", "conll2003-iob2": "conll2003",
+    "conll2003-iobes": "conll2003", "brackets-verbatim": "brackets", "glue": "glue-cola",
+    "parallel": "trained alone, with a configuration of its own",
+    **{name: "glue-cola" for name in FORMATS if name.startswith("glue-")},
+}  # fmt: skip
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    for split in ("train", "dev", "test"):
+        path = folder / name.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if path.suffix == ".props":
+            path.with_suffix(".words").write_text("We\nate\n\n")
+    return folder
+
+
+def test_every_format_has_a_corpus_here():
+    assert {name.partition(":")[0] for name in CORPORA} | {*LIKE_ANOTHER} >= {*FORMATS}
+
+
+@pytest.mark.parametrize("format", CORPORA)
+def test_the_written_configuration_trains_as_it_is(format, tmp_path, tiny_encoder, monkeypatch, capsys):
+    name, text, tasks = CORPORA[format]
+    folder = write(tmp_path / "mine", name, text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", folder.name]) == 0, capsys.readouterr().err
+    assert f"# {format.partition(':')[0]}" in Path("config.yaml").read_text()
+    assert sorted(read_configuration(TrainConfig, Path("config.yaml")).tasks) == sorted(tasks.split())
+    assert main(["train", "config.yaml", f"--encoder.name={tiny_encoder}", "--max_epochs=1"]) == 0, (
+        capsys.readouterr().err
+    )
+
+
+def initialised(folder: Path, capsys, *words: str) -> tuple[str, str]:
+    """What `mtl init` wrote, and what it printed."""
+    assert main(["init", *(words or [str(folder)]), f"--out={folder}.yaml"]) == 0, capsys.readouterr().err
+    return Path(f"{folder}.yaml").read_text(), capsys.readouterr().out
+
+
+def test_corpora_side_by_side_have_names_of_their_own(tmp_path, capsys):
+    write(tmp_path / "a", "ner-{}.txt", NER.format("Rome", "LOC"))
+    write(tmp_path / "a", "slots-{}.txt", NER.format("six", "TIME"))
+    write(tmp_path / "a", "ud/{}.conllu", CONLLU)
+    text, printed = initialised(tmp_path / "a", capsys)
+    assert sorted(read_configuration(TrainConfig, tmp_path / "a.yaml").tasks) == sorted(
+        ["ner", "slots", "upos", "pos", "dep", "deps", "feats", "lemmas"]
+    )
+    assert "# Note: test: 2 of 2 sentences in train, too" in text
+    assert "test: 2 of 2 sentences in train, too" in printed
+
+
+def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
+    for name in ("a", "b"):
+        write(tmp_path / "wsj", f"{{}}/{name}.mrg", TREES)
+    initialised(tmp_path / "wsj", capsys, *map(str, sorted((tmp_path / "wsj").glob("*/*.mrg"))))
+    files = read_configuration(TrainConfig, tmp_path / "wsj.yaml").corpus.files
+    assert [files.train, files.dev] == [str(tmp_path / "wsj" / split) for split in ("train", "dev")]
+
+
+def test_dev_stands_for_a_test_file_that_is_missing_or_without_labels(tmp_path, capsys):
+    name, text, _ = CORPORA["glue-classify"]
+    for folder, rest in (("a", None), ("b", "text\nwake me\n")):
+        test = write(tmp_path / folder, name, text) / name.format("test")
+        test.unlink() if rest is None else test.write_text(rest)
+        written, printed = initialised(tmp_path / folder, capsys)
+        assert "test: dev stands for it: " in printed
+        files = read_configuration(TrainConfig, tmp_path / f"{folder}.yaml").corpus.instances["intent"]
+        assert files.test == files.dev == str(tmp_path / folder / name.format("dev"))
+        assert "# Note: test: dev stands for it" in written
+
+
+def test_what_cannot_be_learned_is_left_out_with_a_note(tmp_path, capsys):
+    folder = write(tmp_path / "a", "{}.jsonl", f"{json.dumps({**JSON, 'entities': []})}\n" * 2)
+    dev = {key: value for key, value in JSON.items() if key != "labels"}
+    (folder / "dev.jsonl").write_text(f"{json.dumps(dev)}\n")
+    (folder / "README.txt").write_text("A corpus.\n")
+    _, printed = initialised(folder, capsys)
+    assert "entities: left out: no label in train" in printed
+    assert "intent: left out: no dev sentence is annotated for it" in printed
+    assert f"{folder / 'README.txt'}: left out: " in printed
+    tasks = read_configuration(TrainConfig, Path(f"{folder}.yaml")).tasks
+    assert "ner" not in tasks
+    assert "intent" not in tasks
+
+
+def test_long_sentences_of_dev_are_let_in(tmp_path, capsys):
+    folder = write(tmp_path / "a", "{}.txt", "We X\n" * 600 + "\nate Y\nit Z\n\n")
+    initialised(folder, capsys)
+    assert read_configuration(TrainConfig, Path(f"{folder}.yaml")).batch.max_words == 600
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["nothing"], "nothing: no such file or folder; check the path"),
+        (["a/train.txt"], "a/train.txt: no files whose names say train and dev"),
+        (["a", "--out=here.yaml"], "here.yaml exists: use another --out"),
+        (["odd"], "odd/train.conllu:1: "),
+        (["more"], "more: files of several splits or corpora: put those of each split into a folder"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line(names, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(Path("a"), "{}.txt", NER.format("Rome", "LOC"))
+    write(Path("odd"), "{}.conllu", "no columns\n")
+    write(Path("more"), "{}.mrg", TREES)
+    Path("more/training.mrg").write_text(TREES)
+    Path("here.yaml").write_text("mine")
+    code = main(["init", *names])
+    error = capsys.readouterr().err
+    assert code == 2
+    assert error.startswith(f"mtl: {message}")
+    assert error.count("\n") == 1
+    assert Path("here.yaml").read_text() == "mine"
