@@ -122,6 +122,5 @@ def _sizes(group: Group) -> str:
 def _annotated(learner: Learner, group: Group) -> str:
     train = [sentence for sentence in group.sentences["train"] if learner.task.annotated(sentence)]
     labels = {label for sentence in train for label in learner.task.labels_in(sentence)}
-    return (
-        f"layer {learner.layer}: {counted(len(train), 'sentence')} of train, {counted(len(labels), 'label')}"
-    )
+    of_labels = f", {counted(len(labels), 'label')}" if labels else ""
+    return f"layer {learner.layer}: {counted(len(train), 'sentence')} of train{of_labels}"

@@ -92,7 +92,7 @@ def groups_at(paths: Sequence[Path]) -> list[Group]:
         names = ", ".join(map(str, paths))
         raise InputError(
             f"{names}: no files whose names say train and dev, such as train.conllu and dev.conllu: rename "
-            "them, or name more files"
+            "them, or name more files (for translations change configs/translation.yaml)"
         )
     beside += [path for key in found.keys() - usable for each in found[key].values() for path in each]
     left = [f"{path}: left out: a corpus needs files with train and dev in their names" for path in beside]

@@ -96,6 +96,11 @@ def test_usage_begins_with_what_is_given_by_place(capsys):
     assert "  --dry-run" in helped(capsys, "study", "--help")
 
 
+def test_help_of_a_command_has_two_spellings(capsys):
+    assert helped(capsys, "help") == helped(capsys, "--help")
+    assert helped(capsys, "help", "data", "stats") == helped(capsys, "data", "stats", "--help")
+
+
 def test_the_version_is_printed(capsys):
     assert helped(capsys, "--version") == f"mtl {version('mtl-heads')}\n"
 
