@@ -22,6 +22,8 @@ _EXTRA = re.compile(r"([\w.-]+).*; extra == [\"'](\w+)[\"']")
 _OF_DEVELOPERS = ("docs", "dev")
 _ROOM = 2e9
 """Free bytes below which a few runs with MiniLM, some 100 MB each, may fill the disk."""
+_DRIVER = Path("/proc/driver/nvidia/version")
+"""Where a driver of NVIDIA says that it is there."""
 _PATIENCE = 5.0
 """Seconds that the hub has for its answer."""
 
@@ -111,7 +113,7 @@ def _devices() -> Iterator[Finding]:
         memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
         yield Finding(f"GPU {number}", f"{torch.cuda.get_device_name(number)}, {memory}")
     if not on_gpu:
-        driver = Path("/proc/driver/nvidia/version").exists()
+        driver = _DRIVER.exists()
         build = f"torch {torch.__version__} cannot use it"
         fix = "install a torch for its driver's version of CUDA: https://pytorch.org/get-started/locally/"
         yield Finding("GPU", f"there is one, but {build}" if driver else "none", fix if driver else "")

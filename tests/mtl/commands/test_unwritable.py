@@ -50,6 +50,8 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
     corpus = run.parent / "corpus"
     measured = [str(run), "--accelerator=cpu"]
     return {
+        "doctor": [],
+        "init": [str(corpus)],
         "data ewt5": [f"--source={corpus}"],
         "data ewt10": [f"--source={corpus}"],
         "data toy": [],
@@ -60,6 +62,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
         "figure": ["masks", str(run)],
         "prune": measured,
         "probe": measured,
+        "show": [*measured[:1], "L0H0", *measured[1:]],
         "importance": measured,
         "ablate": measured,
         "relevance": measured,
@@ -69,7 +72,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
     }[name]
 
 
-SUFFIX = {"figure": ".png", "energy figure": ".png", "report": ".html", "evaluate": ".json"}
+SUFFIX = {"figure": ".png", "energy figure": ".png", "report": ".html", "evaluate": ".json", "show": ".png"}
 
 
 def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
@@ -146,7 +149,7 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
 
 
 def test_every_argument_that_names_something_to_write_is_in_the_table():
-    read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file"}
+    read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file", "runs"}
     for name, command in COMMANDS.items():
         if command.takes != "signature":
             continue
