@@ -24,9 +24,7 @@ from mtl.tasks.translate import Translate
 
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "testa": "dev", "test": "test", "testb": "test"}
 _SPLIT = re.compile(
-    r"(?<![a-z])(train(?=ing)?|dev(?=elopment)?|val(?=id|idation)?|testa|testb|test)"
-    r"(ing|elopment|id|idation)?(?![a-z])",
-    re.IGNORECASE,
+    r"(?<![a-z])(train|dev|val|testa|testb|test)(ing|elopment|id|idation)?(?![a-z])", re.IGNORECASE
 )
 _BY_NAME = {
     "jsonl": ("jsonl",),

@@ -11,6 +11,7 @@ import pytest
 from mtl.commands.main import main
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
+from mtl.corpora.at_hand import _place
 from mtl.corpora.formats.table import FORMATS
 
 CONLLU = """\
@@ -110,6 +111,19 @@ def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, mo
     assert "# Note: test: 2 of 2 sentences in train, too" in text
     assert "test: 2 of 2 sentences in train, too" in printed
     trains("a.yaml", tiny_encoder, capsys)
+
+
+@pytest.mark.parametrize(
+    ("path", "split"),
+    [
+        ("eng.testa", "dev"), ("eng.testb", "test"), ("en_ewt-ud-Train.conllu", "train"), ("val.tsv", "dev"),
+        ("development/a.mrg", "dev"), ("test/train.txt", "train"), ("validation_2.txt", "dev"),
+        ("latest.txt", None), ("value.txt", None), ("test/x/README.txt", None),
+    ],
+)  # fmt: skip
+def test_names_say_the_split(path, split):
+    place = _place(Path(path), Path(path).parent.parent)
+    assert (place and place[0]) == split
 
 
 def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
