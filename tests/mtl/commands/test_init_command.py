@@ -77,7 +77,13 @@ def test_every_format_has_a_corpus_here():
     assert {name.partition(":")[0] for name in CORPORA} | NEVER_FOUND == {*FORMATS}
 
 
-@pytest.mark.parametrize("format", CORPORA)
+@pytest.mark.parametrize(
+    "format",
+    [
+        format if format in ("conllu", "jsonl") else pytest.param(format, marks=pytest.mark.slow)
+        for format in CORPORA
+    ],
+)
 def test_the_written_configuration_trains_as_it_is(format, tmp_path, tiny_encoder, monkeypatch, capsys):
     name, text, tasks = CORPORA[format]
     folder = write(tmp_path / "mine", name, text)
