@@ -27,7 +27,9 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
     value, rows = tensor_of(given), _lengths(batch)
     if value is None or not is_dense(value) or value.dim() != 1 or (rows and len(value) not in rows):
         of = f"each of the {counted(rows[0], 'row')}" if rows else "each row"
-        shape = type(given).__name__ if value is None else f"shape {tuple(value.shape)}"
+        shape = (
+            type(given).__name__ if value is None or not is_dense(value) else f"shape {tuple(value.shape)}"
+        )
         raise InputError(
             f"the {what} must return one value for {of} of a batch (reduction='none'), and returned {shape}"
         )

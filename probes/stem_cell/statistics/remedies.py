@@ -24,6 +24,7 @@ from mtl.probes.stem_cell.statistics.equivalence import (
     recovery,
     word_on,
 )
+from mtl.tasks.in_words import counted
 
 CONDITIONS: Mapping[str, str] = {
     SINGLE: "each task alone",
@@ -226,6 +227,8 @@ def _in_words(row: Mapping[str, Any]) -> str:
     if row["word"]:
         text += f": {row['word']}"
     if row[f"power_{POWER_OF[0]}"] is not None:
-        chances = " and ".join(f"{row[f'power_{seeds}']:.0%} with {seeds}" for seeds in POWER_OF)
-        text += f" (seeds that find half of it: {chances})"
+        chances = " and ".join(
+            f"{row[f'power_{seeds}']:.0%} with {counted(seeds, 'seed')}" for seeds in POWER_OF
+        )
+        text += f" (half of it is found in {chances})"
     return text

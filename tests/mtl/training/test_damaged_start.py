@@ -29,7 +29,7 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
 def test_undamaged_files_are_read(tmp_path: Path) -> None:
     sections, tasks = _settings_of(written(tmp_path / "run", GOOD))
     assert sections["encoder"]["name"] == "tiny"
-    assert tasks == {"pos": {}}
+    assert tasks == {"pos": {"inventory": "tags", "dropout": 0.33}}
 
 
 def test_a_saved_model_has_its_own_settings_and_no_file_above_its_folder_counts(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_masks_are_compared_only_with_their_like(given: PageData) -> None:
 def test_masks_of_several_sizes_are_called_so() -> None:
     several = masks(4)
     several.opened[0, 0, 0, 0] = False
-    assert heads_kept(several) == "11 to 12 of 72"
+    assert heads_kept(several) == "11 to 12 of 72 heads"
 
 
 @pytest.mark.parametrize(("common", "word"), [(10, "yes"), (2, "cannot tell")])
