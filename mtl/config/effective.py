@@ -81,8 +81,11 @@ def _within(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 
 def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
-    """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings."""
-    others = [name for name in TASK_NAMES if name not in tasks]
+    """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings.
+
+    Those of presets are among them: a run that trains one has its settings as an instance.
+    """
+    others = [*(name for name in TASK_NAMES if name not in tasks), *names("presets")]
     of_joint = [] if len(tasks) > 1 else _OF_JOINT_RUNS
     return (*others, *(f"corpus.{name}" for name in others), *of_joint)
 

@@ -227,7 +227,7 @@ def _opened(
             f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
             "sources, such as 'mtl predict --output=json' of a run on words makes"
         )
-    given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+    given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus_read()
     return model, encoder.word_reader(), given, out or run.folder
 
 

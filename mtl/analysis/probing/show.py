@@ -123,7 +123,7 @@ class OpenHead:
                 )
             if self.opened.encoder.translator is not None:
                 raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
-            source = read_configuration(TrainConfig, run.folder / "config.yaml").corpus
+            source = read_configuration(TrainConfig, run.folder / "config.yaml").corpus_read()
         named = {
             name: task
             for name, task in ({} if model is None else model.tasks).items()
