@@ -11,7 +11,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from mtl.config.parse import configuration_from, configured
+from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
@@ -178,7 +178,7 @@ def test_a_run_that_is_not_finished_says_nothing_yet(world):
 def test_scores_of_drawn_masks_stand_beside_their_overlap(world):
     plan = world.plan(seeds=[1])
     with carrying_out(plan):
-        jobs = [configuration_from(TrainConfig, job.config) for job in plan.jobs]
+        jobs = [job.config for job in plan.jobs]
         runs = [train(config, console=Console(quiet=True)) for config in jobs]
     scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
     assert notes == ()
