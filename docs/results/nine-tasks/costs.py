@@ -24,10 +24,6 @@ with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=2)
         .sort("task", "setup")
     )
     for name, group in groups.items():
-        wanted = [*group, *group.values()]
-        found = sharing(
-            scores.filter(pl.col("setup").is_in(wanted)).select("setup", "task", "seed", "score"),
-            {name: group},
-        )
+        found = sharing(scores.select("setup", "task", "seed", "score"), {name: group})
         print(found.table)
         print(f"{name}: {found.word}: {found.reason}")

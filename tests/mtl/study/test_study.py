@@ -53,7 +53,7 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_st
     }  # fmt: skip
     assert not list(folder.glob("runs/*/checkpoints"))  # nothing is left to go on with
     assert yaml.safe_load((folder / "study.yaml").read_text())["train"]["tasks"] == ["pos", "ner"]
-    assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".tex", ".parquet"}
+    assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".md", ".tex", ".parquet"}
     assert (folder / "tables" / "claims.csv").exists()
     assert (folder / "figures" / "heads-kept.pdf").stat().st_size > 1000
     assert f"report: {folder / 'report.html'}" in printed
