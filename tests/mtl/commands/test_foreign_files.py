@@ -20,7 +20,7 @@ from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
 from tests.mtl import tiny
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
-from tests.mtl.commands.test_odd_paths import commands
+from tests.mtl.commands.test_odd_paths import commands_on_runs
 
 MADE = ("importance", "curve")
 """Commands that write tables into a run's folder."""
@@ -34,9 +34,9 @@ def words_for(run: Path, out: Path) -> dict[str, list[str]]:
     """The words of the commands that read a run."""
     out.mkdir(parents=True, exist_ok=True)
     corpus = run.parents[1] / "corpus"
-    found = commands(run, corpus, corpus, out)
+    found = commands_on_runs(run, corpus, corpus, out)
     order = sorted(found, key=lambda name: name not in READING)
-    return {name: found[name] for name in order if not name.startswith("data")}
+    return {name: found[name] for name in order}
 
 
 def call(name: str, words: list[str], capsys, monkeypatch) -> tuple[int, str, str]:

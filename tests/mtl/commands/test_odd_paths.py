@@ -55,6 +55,15 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
     }
 
 
+def commands_on_runs(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, list[str]]:
+    """Those of `commands` that read a run."""
+    return {
+        name: words
+        for name, words in commands(run, encoder, corpus, out).items()
+        if not name.startswith("data ") and name not in ("doctor", "init")
+    }
+
+
 def readable(path: Path) -> object:
     """A file's content that does not depend on where it lies."""
     if path.suffix in (".parquet", ".csv"):
