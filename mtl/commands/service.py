@@ -59,7 +59,7 @@ def application(
             found = await asyncio.wrap_future(batcher.submit(asked.sentences, asked.k))
         except TooLarge as error:
             raise web.HTTPRequestEntityTooLarge(limits.bytes, len(body), text=str(error)) from error
-        except ValueError as error:
+        except (InputError, ValueError) as error:
             raise web.HTTPBadRequest(text=str(error)) from error
         except Busy:
             raise web.HTTPServiceUnavailable(

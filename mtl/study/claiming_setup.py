@@ -54,7 +54,7 @@ def only_claiming_seeds(
     )
     note = f"claims of {claiming.setup} are those of seeds {', '.join(map(str, seeds))}"
     if left_out:
-        note += f": masks of {counted(left_out, 'other seed is', 'other seeds are')} left out"
+        note += f": masks of {counted(left_out, 'other seed')} are left out"
     return dataclasses.replace(
         evidence, gates=None if gates.is_empty() else gates, notes=(*evidence.notes, note)
     )

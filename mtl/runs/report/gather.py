@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -218,11 +218,13 @@ def _read_once(
     rows: dict[Path, pl.DataFrame] = {}
     for run in runs:
         folder = run.run.folder
-        with suppress(ValueError, OSError):
+        try:
             table, provenance = heads_table.read(folder / "heads.parquet")
             whole = heads_table.in_categories(table), provenance
             tables[folder] = read_heads(folder, _known(whole))
             rows[folder] = _worth_rows(run, _known(whole))
+        except (InputError, ValueError, OSError):
+            continue
     return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows
 
 

@@ -176,6 +176,6 @@ def test_claims_are_of_the_seeds_that_the_study_names(tmp_path, no_figures):
     study = config(SINGLE, replace(DYNAMIC, seeds=(1, 2, 11)), claims=ClaimsConfig((1, 11)))
     folder = carry_out(tmp_path / "s", study)
     printed = collected(folder, study)
-    assert "claims of STL, dynamic are those of seeds 1, 11: masks of 1 other seeds are left out" in printed
+    assert "claims of STL, dynamic are those of seeds 1, 11: masks of 1 other seed are left out" in printed
     everyone = replace(study, claims=ClaimsConfig())
-    assert "masks of 1 other seeds" not in collected(folder, everyone)
+    assert "masks of 1 other seed" not in collected(folder, everyone)
