@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 from mtl.config.effective import plain, with_older_defaults
-from mtl.config.instances import in_place, listed
+from mtl.config.instances import in_place, listed, whole_of
 from mtl.config.keys import (
     KeyFault,
     choices_of,
@@ -60,10 +60,11 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
 
 
 def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
-    """Raise `InputError` for a key `--tasks.NAME.…` of a task that is not trained."""
+    """Raise `InputError` for a key `--tasks.NAME.…` of a task of which nothing is trained."""
+    trained = {*config.tasks, *map(whole_of, config.tasks)}
     for word in words:
         first, *rest = word.lstrip("-").partition("=")[0].split(".")
-        if first == "tasks" and rest and rest[0] not in config.tasks:
+        if first == "tasks" and rest and rest[0] not in trained:
             every = ",".join([*config.tasks, rest[0]])
             raise InputError(f"{word}: {rest[0]} is not trained: name the tasks, as in --tasks=[{every}]")
 
