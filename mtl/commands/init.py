@@ -123,4 +123,4 @@ def _annotated(learner: Learner, group: Group) -> str:
     train = [sentence for sentence in group.sentences["train"] if learner.task.annotated(sentence)]
     labels = {label for sentence in train for label in learner.task.labels_in(sentence)}
     of_labels = f", {counted(len(labels), 'label')}" if labels else ""
-    return f"layer {learner.layer}: {counted(len(train), 'sentence')} of train{of_labels}"
+    return f"{learner.layer}: {counted(len(train), 'sentence')} of train{of_labels}"
