@@ -95,7 +95,7 @@ def _label(x: float, y: float, text: str, colour: str = "", size: int = 13) -> s
 
 
 def _places(words: Sequence[str], *below: Sequence[str] | None) -> tuple[list[float], float]:
-    """The middle of each word, wide enough for what stands below it, and the width of all."""
+    """The centre of each word's column, which fits the labels below the word, and the total width."""
     columns = list(zip(words, *(layer for layer in below if layer is not None), strict=True))
     widths = [max(map(_width, column)) + _GAP for column in columns]
     ends = list(accumulate(widths))

@@ -63,7 +63,7 @@ def show(
         task: The task whose arcs and mask are used; default: that of the best relation.
         relation: The label of the arcs, such as nsubj; default: the one that is most above chance.
         id: Show this sentence of the corpus, by its id, instead of examples.
-        examples: Hits and misses that are shown, of each so many.
+        examples: Number of hits to show, and of misses.
         matrix: Show all weights as a table instead of the most attended word.
         least: Attention below this share has no arc in a picture.
         output: File for a picture: .png, .svg or .pdf.

@@ -84,7 +84,7 @@ def _places(shown: ShownAttention) -> tuple[Float[np.ndarray, " column"], float]
 
 
 def _rise(span: int) -> float:
-    """How high an arc over so many words rises, in inches."""
+    """The height of an arc over `span` words, in inches."""
     return _LEVEL * (1 + math.log2(max(span, 1)))
 
 

@@ -130,9 +130,9 @@ def word_on(p: float, p_less: float) -> Helps:
 
 
 def power(found: Difference, runs: float | int, effect: float, seeds: int) -> float:
-    """The chance that `contrast` finds a true effect in points with so many seeds of every condition.
+    """The chance that `contrast` finds a true `effect` (in points) with this number of seeds per condition.
 
-    `found` is a difference of two conditions of so many `runs` each: its spread is taken as the true one.
+    `found` is a difference of two conditions with `runs` runs each; its spread is taken as the true one.
     """
     if not runs > 1:
         return float("nan")

@@ -105,7 +105,7 @@ def contrasts(scores: pl.DataFrame) -> pl.DataFrame:
 
     `difference` with its 90 % interval and one-sided `p`, corrected over tasks in `p_holm`; `p_less`: that it
     is below half of what sharing costs; `cost`: what sharing costs in points, and its one-sided p;
-    `power_3` and `power_6`: the chance with so many seeds to find a remedy that brings back half of the cost.
+    `power_3`, `power_6`: the power of three and six seeds against a remedy that recovers half of the cost.
     `seed_p` is that of `seed_effect`. `word`: *supported* where `p_holm` is at most 5 %, else *refuted* where
     `p_less` is, else *cannot tell*; empty with fewer than three seeds of either. The row `mean` is over
     tasks, of seeds that have all of them. The same paired by seed, which was fixed before the first runs,
@@ -216,7 +216,7 @@ def helps(table: pl.DataFrame, remedy: str) -> tuple[Helps, str]:
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    """A contrast's figures, and what so many seeds could have seen."""
+    """A contrast's figures, with the power of three and six seeds."""
     text = f"{row['task']} {row['difference']:+.2f} points"
     if row["difference_low"] is not None:
         text += f" (90 % interval {row['difference_low']:+.2f} to {row['difference_high']:+.2f}"

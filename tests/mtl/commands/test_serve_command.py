@@ -272,7 +272,7 @@ def test_a_port_that_is_taken_is_one_line(minilm: Path, capsys) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the load needs a core beside the service's")
 def test_throughput_and_latency_under_load(minilm: Path, toy: Path) -> None:
-    """Throughput in processor time, which other programs do not change; they only lengthen the best tail."""
+    """Throughput in processor time, which other programs do not change; tails by the median of three."""
     sentences = [list(sentence.words) for sentence in read_jsonl(toy / "train.jsonl")] * 8
     core, *others = sorted(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)
@@ -289,4 +289,4 @@ def test_throughput_and_latency_under_load(minilm: Path, toy: Path) -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert reached.processor >= 0.8 * alone.processor
-    assert min(tails) < 3
+    assert statistics.median(tails) < 3, tails
