@@ -262,7 +262,7 @@ def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], spl
     """Raise `InputError` if a task has nothing to learn from or to be scored on."""
     for name, task in tasks.items():
         if not any(task.annotated(sentence) for sentence in sentences):
-            raise _not_annotated(name, task, split, len(sentences))
+            raise _not_annotated(name, task, split, len(sentences), task.layer)
 
 
 def require_first_sentence(
@@ -279,14 +279,17 @@ def require_first_sentence(
             return
         count += 1
         there.update(dict.fromkeys(sentence.layers))
-    raise _not_annotated(name, task, split, count, there) if count else no_sentence(path, source.format)
+    layer = source.files.layer or task.layer
+    raise (
+        _not_annotated(name, task, split, count, layer, there) if count else no_sentence(path, source.format)
+    )
 
 
 def _not_annotated(
-    name: str, task: Task, split: str, sentences: int, there: Collection[str] = ()
+    name: str, task: Task, split: str, sentences: int, layer: str, there: Collection[str] = ()
 ) -> InputError:
     fault = f"no {split} sentence of {sentences} is annotated for {name}"
     if task.standard:
         has = f"; the files have {', '.join(there)}" if there else ""
-        return InputError(f"{fault} (by {task.layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
+        return InputError(f"{fault} (by {layer}{has}): set tasks.{name}.layer or tasks.{name}.files")
     return InputError(f"{fault}: leave {name} out of tasks, or give it files of its own (corpus.{name})")

@@ -15,7 +15,16 @@ from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
 from mtl.study.extensions import MaskSource, MasksToMake, mask_sources, preparations
-from mtl.study.grid.task_sets import NAMED, STATIC, check_sets, measurable, on_words, task_sets
+from mtl.study.grid.task_sets import (
+    NAMED,
+    STATIC,
+    check_sets,
+    has_one_corpus,
+    measurable,
+    of_corpus,
+    on_words,
+    task_sets,
+)
 from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
 from mtl.tasks.in_words import counted
@@ -336,9 +345,12 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        measures = measurable(config, self.probes) if masks in self.probes.masks else ()
+        others = dataclasses.replace(train, tasks=tuple(self.study.train.chosen()))
+        probed_for = None if has_one_corpus(others) else of_corpus(others)
+        measures = measurable(probed_for or config, self.probes) if masks in self.probes.masks else ()
         probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
-        return Job(name, " ".join(kind), only_used(config), needs, probes, label)
+        probed_for = probed_for if "probes" in measures else None
+        return Job(name, " ".join(kind), only_used(config), needs, probes, label, probed_for=probed_for)
 
 
 def _add(runs: dict[str, Job], run: Job) -> None:

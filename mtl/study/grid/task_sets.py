@@ -24,6 +24,20 @@ def measurable(config: TrainConfig, probes: ProbesConfig) -> tuple[str, ...]:
     return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
+def has_one_corpus(config: TrainConfig) -> bool:
+    """Whether every run finds the labels of all tasks in its own corpus, and knows these tasks by name."""
+    return not any(
+        (name in config.instances and not task.drawn) or config.corpus.files_of(name)
+        for name, task in config.chosen().items()
+    )
+
+
+def of_corpus(config: TrainConfig) -> TrainConfig:
+    """The tasks of a configuration and what they read, with nothing of how they are trained."""
+    corpus, instances = config.corpus_read(), config.instances
+    return TrainConfig(tasks=config.tasks, corpus=corpus, instances=instances)
+
+
 def check_sets(study: StudyConfig) -> None:
     """Raise `InputError` for a name in `sets` that is taken, and for sets of no tasks or of unknown ones."""
     for name, tasks in study.sets.items():

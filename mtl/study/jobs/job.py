@@ -49,6 +49,9 @@ class Job:
     """The runs that it is prepared from (`Preparation`)."""
     makes: MasksToMake | None = field(default=None, compare=False)
     """The masks that the study makes for it while planning, which are files then; `None`: it makes none."""
+    probed_for: TrainConfig | None = None
+    """The tasks of the study, which its heads are probed for, and what they read; `None`: those of the corpus
+    that all runs of the study have."""
     trained: bool = True
     """Whether it trains; the encoder before training is only probed."""
     number: int = 0
@@ -93,11 +96,13 @@ class Job:
     def measuring(self, run: Path) -> dict[str, Any]:
         """The settings of its measurements as `measure` takes them; `run` is its folder."""
         settings = {**plain(dataclasses.asdict(self.probes or ProbesConfig())), "target": str(run)}
-        if self.trained:
+        if not self.trained:
+            settings |= {"target": self.config.encoder.name, "out": str(run)}
+        elif self.probed_for is None:
             return settings
-        config, name = self.settings, self.config.encoder.name
+        config = plain(dataclasses.asdict(self.probed_for or self.config))
         return settings | {
-            "target": name, "tasks": config["tasks"], "source": config["corpus"], "out": str(run),
+            "tasks": config["tasks"], "source": config["corpus"],
             **({"instances": config["instances"]} if config["instances"] else {}),
         }  # fmt: skip
 

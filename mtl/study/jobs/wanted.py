@@ -86,6 +86,14 @@ def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
         for name in job.measures():
             used = probe_settings(job.probes, name), contents.probed(job.probes, name, config.chosen())
             measured[name] = used[0] | used[1]
+    if job.probed_for is not None and job.probes is not None and job.probes.corpus is None:
+        everyone = job.probed_for
+        measured["probes"] |= {
+            "probes.source": contents.corpus(everyone.corpus, everyone.chosen()),
+            "probes.instances": plain(
+                {n: dataclasses.asdict(made) for n, made in everyone.instances.items()}
+            ),
+        }
     made_of = {
         "configuration": digest(settings if job.trained else settings | measured["probes"]),
         "corpus": contents.corpus(config.corpus, config.chosen()),

@@ -74,7 +74,6 @@ def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
     arguments = {key: settings[key] for key in PROBES if key in settings}
     if "source" in arguments:
         arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
-        arguments["out"] = Path(arguments["out"])
     if "instances" in arguments:
         made = arguments["instances"].items()
         arguments["instances"] = {name: configuration_from(Instance, values) for name, values in made}

@@ -18,6 +18,7 @@ import yaml
 
 from mtl.commands.study import folder_of
 from mtl.config.schema import TrainConfig
+from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.probes.tables import heads_table as table
 from mtl.study.config import ProbesConfig
@@ -367,3 +368,28 @@ def test_after_a_failed_run_a_process_still_hears_ctrl_c(toy, tiny_encoder, tmp_
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
     assert small.progress(file)["ner-seed1"]["state"] == "interrupted"
+
+
+@pytest.mark.slow
+def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own_files(
+    toy, tiny_encoder, tmp_path
+):
+    write_toy(tmp_path / "other", 40, 12, 12, seed=2)
+
+    def files(corpus: Path) -> dict[str, str]:
+        return {split: str(corpus / f"{split}.jsonl") for split in ("train", "dev", "test")}
+
+    tasks = {
+        "marks": {"kind": "tags", "layer": "upos", "files": files(toy)},
+        "dep": {"files": files(tmp_path / "other")},
+    }
+    train = {"tasks": tasks, "corpus": {}}
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["static", "single", "all"]}])
+    content = yaml.safe_load(file.read_text())
+    content["train"] |= train
+    file.write_text(yaml.safe_dump(content))
+    small.carry_out(file)
+    probed = {path.parent.name: table.read(path) for path in small.folder(file).glob("runs/*/heads.parquet")}
+    assert set(probed) == {"static", "marks-seed1", "dep-seed1", "all-seed1"}
+    assert all({"marks", "dep"} <= set(heads["task"].unique().to_list()) for heads, _ in probed.values())
+    assert len({(made["corpus"], made["sentences"]) for _, made in probed.values()}) == 1
