@@ -3,14 +3,13 @@
 python -m benchmarks.scale [SERIES …] [--largest]
 
 Each size is measured in a process of its own with one thread. Times are processor time, so that other work
-on the machine matters little. An exponent is the slope of log time over log size between the last two sizes: 1 is
-in step with the work. Memory is the most that the process held. `--largest` adds a million sentences.
+on the machine matters little. An exponent is the slope of log time over log size between the last two sizes:
+1 is in step with the work. Memory is the most that the process held. `--largest` adds a million sentences.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import resource
@@ -21,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import torch
@@ -133,15 +133,15 @@ def of_sentences(size: int, folder: Path) -> Times:
 
 def of_words(size: int, folder: Path) -> Times:
     """Each decoder on eight sentences of this length: loss with gradients, and decoding."""
-    random = torch.Generator().manual_seed(1)
-    sentences = [made_up(size, 20, lambda n: int(torch.randint(n, (), generator=random))) for _ in range(8)]
+    random = Random(1)
+    sentences = [made_up(size, 20, random) for _ in range(8)]
     return of_decoders(sentences)
 
 
 def of_labels(size: int, folder: Path) -> Times:
     """Each decoder with this number of labels, on sentences that have all of them."""
-    counter = itertools.count()
-    sentences = [made_up(LABELLED, size, lambda n: next(counter) % n) for _ in range(-(-size // 4))]
+    random = Random(1)
+    sentences = [made_up(LABELLED, size, random) for _ in range(size)]
     return of_decoders(sentences, first=8)
 
 
@@ -170,16 +170,18 @@ def of_decoders(sentences: list[Sentence], first: int | None = None) -> Times:
     return times
 
 
-def made_up(words: int, labels: int, draw: Callable[[int], int]) -> Sentence:
+def made_up(words: int, labels: int, random: Random) -> Sentence:
     """A sentence of random labels in five layers: a chain of arcs, a flat tree of pairs, one frame."""
     pairs = [(start, start + 2) for start in range(0, words - 1, 2)]
-    relations = [f"r{draw(labels)}" for _ in range(words - 1)]
-    arguments = [[*pair, f"A{draw(labels)}"] for pair in pairs[1:10]]
-    inside = " ".join(f"(P{draw(labels)} (T dog) (T dog))" for _ in pairs) + (" (T dog)" if words % 2 else "")
+    relations = [f"r{random.randrange(labels)}" for _ in range(words - 1)]
+    arguments = [[*pair, f"A{random.randrange(labels)}"] for pair in pairs[1:10]]
+    inside = " ".join(f"(P{random.randrange(labels)} (T dog) (T dog))" for _ in pairs) + (
+        " (T dog)" if words % 2 else ""
+    )
     return from_json({
         "id": "s", "words": ["dog"] * words, "upos": ["X"] * words,
-        "tags": [f"t{draw(labels)}" for _ in range(words)],
-        "entities": [[start, start + 1, f"E{draw(labels)}"] for start, _ in pairs],
+        "tags": [f"t{random.randrange(labels)}" for _ in range(words)],
+        "entities": [[start, start + 1, f"E{random.randrange(labels)}"] for start, _ in pairs],
         "arcs": {"heads": list(range(words)), "relations": ["root", *relations]},
         "tree": f"(S {inside})",
         "frames": [{"predicate": 0, "sense": None, "arguments": arguments}],
