@@ -12,7 +12,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests import annotations
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+jaxtyping.jaxtyped = annotations.jaxtyped
 
 # The same examples everywhere, and no limit in seconds: machines of CI are slow at times.
 settings.register_profile(
