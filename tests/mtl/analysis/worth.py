@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -12,9 +13,16 @@ from mtl.heads.gates import HeadGates
 from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 STRUCTURED = ("pos", "ner", "dep", "con", "srl")
+
+
+@cache
+def generated(path: Path) -> tuple[Sentence, ...]:
+    """The sentences of a split that the session has generated."""
+    return tuple(read_jsonl(path))
 
 
 def joint_model(
@@ -29,7 +37,7 @@ def joint_model(
     torch.manual_seed(0)
     encoder = tiny.encoder(family, dtype=dtype, word_dropout=0.0)
     tasks = {name: TASKS[name]() for name in names}
-    sentences = read_jsonl(toy / "train.jsonl")
+    sentences = generated(toy / "train.jsonl")
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
     gates = HeadGates(encoder.layers, encoder.heads, masks=tuple(masks), init_std=2.0) if masks else None
     model = JointModel(encoder, tasks, labels, gates).to(dtype).eval()
@@ -39,7 +47,7 @@ def joint_model(
 
 def corpus(model: JointModel, toy: Path, count: int = 12) -> list[Example]:
     """The first sentences of the generated corpus."""
-    sentences = read_jsonl(toy / "dev.jsonl")[:count]
+    sentences = generated(toy / "dev.jsonl")[:count]
     return examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
 
 
