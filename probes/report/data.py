@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from mtl.probes.measures.examples import Examples
 from mtl.probes.report.sweep import SweepEvidence
 
 SCORES = pl.Schema(
@@ -46,6 +47,19 @@ class PruningCurves:
     kinds: pl.DataFrame | None
     """The share of heads of each kind of attention that they keep (`surviving_kinds`), run, setup; `None`
     where all heads are of one kind."""
+
+
+@dataclass(frozen=True)
+class RunExamples:
+    """What the heads of a probed run, or of the encoder before training, do in a few sentences."""
+
+    regime: str
+    """As in `ReportData.heads`."""
+    run: str
+    """The folder."""
+    tasks: tuple[str, ...]
+    """The tasks that the run was trained on."""
+    examples: Examples
 
 
 @dataclass(frozen=True)
@@ -116,6 +130,8 @@ class ReportData:
     """What the final choice of heads for a target changed in each mask: `CHOICES`."""
     sweep: SweepEvidence | None = None
     """The sweep whose trials the runs are."""
+    examples: tuple[RunExamples, ...] = ()
+    """Of each regime and task the first run that has examples."""
     on_words: bool = True
     """Whether some task labels words; without one heads have no labels, and nothing is lost on them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,19 @@ class KeptHead:
     """How many tasks learned to keep it, without the force of a target."""
     does: str
     """Such as `looks at the next word in 80 %`; empty if no probe is clearly above chance."""
+    task: str = ""
+    """The task of the relation that it finds; empty if it finds none."""
+    relation: str = ""
+    """Such as `nsubj`; empty if it finds none."""
+
+
+class Role(NamedTuple):
+    """What a head does most clearly."""
+
+    words: str
+    task: str
+    relation: str
+    """The relation that it finds, and the relation's task; both empty if it finds none."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +89,13 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
     for place, site in enumerate(claimed.sites):
         for head in range(common.shape[1]):
             if common[place, head]:
-                does = roles.get((*site, head), "")
-                found.append(KeptHead(place * common.shape[1] + head, int(learned[place, head]), does))
+                does = roles.get((*site, head), Role("", "", ""))
+                found.append(KeptHead(place * common.shape[1] + head, int(learned[place, head]), *does))
     return KeptHeads(sorted(found, key=lambda head: -head.learned), len(claimed.tasks), regime)
 
 
-def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], str]:
-    """In words, by attention, layer and head, what a head is farthest above chance in: mean over runs.
+def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], Role]:
+    """By attention, layer and head, what a head is farthest above chance in: mean over runs.
 
     Labels that do not count (`label_scores`) are left out, and so are labels of punctuation. Positions have
     no chance level. Heads that do nothing clearly (`CLEAR`, `CLEAR_ALONE`) are not in it.
@@ -105,26 +119,26 @@ def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], str]:
         .group_by(KEYS, maintain_order=True)
         .first()
     )
-    return {(row["attention"], row["layer"], row["head"]): _words(row) for row in best.iter_rows(named=True)}
+    return {(row["attention"], row["layer"], row["head"]): _role(row) for row in best.iter_rows(named=True)}
 
 
-def _words(row: dict[str, float | str]) -> str:
-    label = str(row["label"])
+def _role(row: dict[str, float | str]) -> Role:
+    label, task, relation = str(row["label"]), "", ""
     match row["measure"]:
         case "positional":
             words = f"looks at {_PLACES.get(label) or _far(int(label))}"
         case "rare_words":
             words = "looks at the rarest word of the sentence"
         case "syntactic":
-            relation, _, direction = label.partition(" ")
+            (relation, _, direction), task = label.partition(" "), str(row["task"])
             called = f"{_IN_WORDS[relation]} ({relation})" if relation in _IN_WORDS else relation
             words = f"looks {_RELATIONS.get(direction, direction + ' {}').format(called)}"
         case "attention":
-            words = f"finds the other end of {label} ({row['task']})"
+            words, task, relation = f"finds the other end of {label} ({row['task']})", str(row["task"]), label
         case _:
             words = f"tells {label} from other labels ({row['task']})"
     chance = "" if row["chance"] is None else f", chance {number(float(row['chance']), 0, 100)} %"
-    return f"{words} in {number(float(row['value']), 0, 100)} %{chance}"
+    return Role(f"{words} in {number(float(row['value']), 0, 100)} %{chance}", task, relation)
 
 
 def _far(offset: int) -> str:

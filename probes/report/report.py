@@ -11,11 +11,13 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.head_names import cell_names
+from mtl.probes.measures.examples import SENTENCES
 from mtl.probes.report.answer import Answer
 from mtl.probes.report.claims import ClaimingSetup, claims_of, notes_on_claims
 from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.head_data import heads_data
+from mtl.probes.report.head_examples import head_examples
 from mtl.probes.report.head_maps import claims_map, mask_maps, overlays
 from mtl.probes.report.kept_heads import SHOWN, kept_heads
 from mtl.probes.report.labels import label_rows, label_skills
@@ -86,6 +88,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
     worth = worth_section(evidence, sites, heads) if sites else None
+    kept = kept_heads(claimed, evidence.heads)
     screen = answers(page, parts)
     notes += [note for answer in screen for note in answer.notes]
     final = tuple(dict.fromkeys(notes))
@@ -103,8 +106,10 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         run_columns=told_columns(evidence.runs),
         rising_words=undertrained_in_words(rising),
         costs=costs,
-        kept_heads=kept_heads(claimed, evidence.heads),
+        kept_heads=kept,
+        examples=head_examples(kept, evidence.examples, sites, heads, SHOWN),
         most_kept=SHOWN,
+        sentences_kept=SENTENCES,
         shown=shown,
         terms=_terms(shown),
         overlays=overlays(by_setup, claimed, page.claims.by),

@@ -43,11 +43,13 @@ def probe(
     draws: int = DRAWS,
     kept: int = passes.KEPT,
     advance: Callable[[int], None] = lambda sentences: None,
+    watch: Callable[[HeadRecords], None] = lambda records: None,
 ) -> pl.DataFrame:
     """The tidy table of all measures on an encoder's heads under one mask.
 
     `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` is the size in bytes of the
-    records kept between passes, at most; `advance` receives the number of sentences of each finished batch.
+    records kept between passes, at most; `advance` receives the number of sentences of each finished batch;
+    `watch` receives the records of each batch of the corpus, of some twice.
     """
     probes = probes_for(
         ProbeSettings(
@@ -78,5 +80,11 @@ def probe(
     if corpus.fitted_sentences is not None and any(isinstance(probe, FittedProbe) for probe in probes):
         fitted = ObservedCorpus(encoder, corpus.fitted_sentences, scale, projections=projections)
         fitted_records = (observed(fitted, batch) for batch in range(len(fitted)))
-    passes.measure(len(read), lambda batch: observed(read, batch), probes, fitted_records, kept)
+
+    def watched(batch: int) -> HeadRecords:
+        records = observed(read, batch)
+        watch(records)
+        return records
+
+    passes.measure(len(read), watched, probes, fitted_records, kept)
     return heads_table.at_sites(pl.concat([probe.compute() for probe in probes]), encoder.tap.sites)

@@ -17,6 +17,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint
 from mtl.errors import InputError
+from mtl.files import check_file_place, whole_file
 from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.head_scales import Mask
@@ -25,6 +26,8 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import open_target
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.tapped import WordReader
+from mtl.probes.measures import examples as examples_file
+from mtl.probes.measures.examples import ExampleProbe, Examples
 from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
@@ -70,6 +73,8 @@ def probe_run(
 ) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
+    What all heads do in a few sentences is written beside it (`mtl.probes.measures.examples`).
+
     For a run that translates, the encoder's heads are measured on annotated sources; its own corpus labels no
     words.
 
@@ -113,6 +118,7 @@ def probe_run(
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").exists():
         check_place((out or Path(target)) / "heads.parquet")
+        check_file_place((out or Path(target)) / examples_file.FILE)
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
     named = {name: made.task(name) for name, made in (instances or {}).items()}
@@ -166,9 +172,11 @@ def probe_run(
         if name not in masked
     ]
     prepare(encoder, accelerator, precision)
+    seen = [ExampleProbe(corpus, mask.name, final_special) for mask in chosen]
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [
-            probe(encoder, corpus, mask, final_special=final_special, advance=advance) for mask in chosen
+            probe(encoder, corpus, mask, final_special=final_special, advance=advance, watch=examples.update)
+            for mask, examples in zip(chosen, seen, strict=True)
         ]
     heads = pl.concat(measured)
     settings = {
@@ -185,6 +193,9 @@ def probe_run(
         "precision": None if precision == "32-true" else precision,
     }
     write_measures(path, heads, MADE_BY_PROBING, settings)
+    rows = pl.concat([examples.table(encoder.tap.sites) for examples in seen])
+    with whole_file(folder / examples_file.FILE) as temporary:
+        examples_file.write(temporary, Examples(seen[0].sentences, rows))
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 
 

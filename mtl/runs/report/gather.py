@@ -38,6 +38,7 @@ from mtl.runs.compare.scores import history_of, scores_of
 from mtl.runs.compare.trained_masks import choices_of, masks_of
 from mtl.runs.compare.worth import WORTH, measured
 from mtl.runs.evidence import evidence
+from mtl.runs.report.examples import examples_of
 from mtl.runs.report.training_facts import COLUMNS, training_facts
 
 Split = Literal["dev", "test"]
@@ -121,6 +122,7 @@ def gather(
         worth=_worth(same, rows, notes),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         pruning=pruning_of(same, split, notes),
+        examples=examples_of(heads, notes),
         choices=choices_of(same),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,

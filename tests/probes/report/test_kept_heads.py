@@ -6,7 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.report.kept_heads import head_roles, kept_heads
+from mtl.probes.measures.examples import ExampleArc, Examples, ExampleSentence
+from mtl.probes.report.data import RunExamples
+from mtl.probes.report.head_examples import head_examples
+from mtl.probes.report.kept_heads import KeptHead, KeptHeads, head_roles, kept_heads
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.tables import heads_table
@@ -46,7 +49,9 @@ def heads():
 
 
 def test_a_head_does_what_it_is_farthest_above_chance_in(heads) -> None:
-    roles = {head: words for (_, _, head), words in head_roles(heads).items()}
+    found = head_roles(heads)
+    roles = {head: role.words for (_, _, head), role in found.items()}
+    assert {head: role[1:] for (_, _, head), role in found.items() if role.relation} == {1: ("dep", "nsubj")}
     assert roles == {
         0: "looks at the next word in 80 %",  # where it looks comes before what it tells apart
         1: "looks from a word to its subject (nsubj) in 91 %, chance 30 %",
@@ -68,3 +73,43 @@ def test_heads_of_all_tasks_come_with_how_many_tasks_learned_them(heads) -> None
     assert (found.tasks, found.regime) == (2, "stl")
     assert [head.does for head in kept_heads(masks, None).heads] == ["", ""]
     assert kept_heads(None, heads) is None
+
+
+def seen(regime, attended, hit):
+    """Two sentences, in which one head attends so, and hits the subjects so."""
+    sentences = tuple(
+        ExampleSentence(words, (ExampleArc("dep", "nsubj", 0, 1, 1), ExampleArc("dep", "root", 1, 2, -1)))
+        for words in (("Ann", "sang", "<b>", "."), ("Bob", "ran", "far", "."))
+    )
+    rows = [
+        ("", place, "self", 0, 1, to, [90, 80, 70, 60], [met, False])
+        for place, (to, met) in enumerate(zip(attended, hit, strict=True))
+    ]
+    columns = ("mask", "sentence", "attention", "layer", "head", "attended", "share", "hit")
+    table = pl.DataFrame(rows, columns, orient="row")
+    return RunExamples(regime, f"runs/{regime}", ("dep",), Examples(sentences, table))
+
+
+def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> None:
+    known = KeptHead(1, 2, "looks from a word to its subject (nsubj) in 91 %", "dep", "nsubj")
+    idle = KeptHead(0, 2, "")
+    runs = (
+        seen("static", ([0, 0, 0, 0], [-1, 0, 2, 3]), (False, False)),
+        seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False)),
+    )
+    [found] = head_examples(KeptHeads([idle, known], 2, "stl"), runs, (Site("self", 0),), HEADS, 12)
+    assert (found.cell, found.relation) == (1, "nsubj")
+    assert found.command == "mtl show runs/stl L0H1 --relation=nsubj"
+    (best, of_best), (worst, of_worst) = found.sentences
+    assert (best, worst) == ("best: Ann sang <b> .", "worst: Bob ran far .")
+    assert [regime for regime, _ in of_worst] == ["before training", "alone"]
+    before, alone = (str(picture) for _, picture in of_best)
+    assert "<b>" not in alone
+    assert 'class="hit"' in alone
+    assert 'class="missed"' not in alone
+    assert 'class="missed"' in before
+    assert "Ann to sang 90 %" in alone
+    assert "nsubj of sang, Ann: hit" in alone
+    assert "root of" not in alone
+    assert head_examples(None, runs, (), 0, 12) == ()
+    assert head_examples(KeptHeads([known], 2, "joint"), runs, (Site("self", 0),), HEADS, 12) == ()

@@ -1,0 +1,174 @@
+"""What every head attends to in a few sentences of a corpus, and which arcs it hits there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+from jaxtyping import Int
+from torch import Tensor
+
+from mtl.probes.measures.attention import hits
+from mtl.probes.measures.corpus import ProbeCorpus
+from mtl.probes.measures.record import HeadRecords
+from mtl.probes.sites import Site
+from mtl.probes.tables import heads_table, table_files
+from mtl.tasks.sentence import Sentence
+
+SENTENCES = 24
+"""Sentences of the corpus that are kept, spread over it."""
+LENGTHS = range(4, 17)
+"""Words of a sentence that fits a narrow page."""
+FILE = "examples.parquet"
+SCHEMA = pl.Schema(
+    {
+        "mask": pl.String(), "sentence": pl.Int32(), "attention": pl.String(), "layer": pl.Int32(),
+        "head": pl.Int32(), "attended": pl.List(pl.Int16), "share": pl.List(pl.UInt8),
+        "hit": pl.List(pl.Boolean),
+    }
+)  # fmt: skip
+
+
+class ExampleArc(NamedTuple):
+    """Words `start` to `end` (exclusive, from 0) and the word that they depend on; -1 is the root."""
+
+    task: str
+    label: str
+    start: int
+    end: int
+    anchor: int
+
+
+class ExampleSentence(NamedTuple):
+    """A sentence and the arcs that heads are probed for."""
+
+    words: tuple[str, ...]
+    arcs: tuple[ExampleArc, ...]
+
+
+class Examples(NamedTuple):
+    """The sentences, and a row for each mask, sentence and head.
+
+    `mask` is the task of the mask, empty for all; `sentence` is a number in `sentences`; `attended` has the
+    word that each word attends to most (-1: the first special token, where it competes as the root; -2: the
+    final one; -3: nothing), `share` how much in per cent; `hit` says of each arc whether it is hit in either
+    direction.
+    """
+
+    sentences: tuple[ExampleSentence, ...]
+    table: pl.DataFrame
+
+
+class ExampleProbe:
+    """Gathers examples while a corpus is observed under one mask.
+
+    Args:
+        corpus: the corpus.
+        mask: the task of the mask; empty: all.
+        final: whether the final special token competes for the most attended word.
+    """
+
+    def __init__(self, corpus: ProbeCorpus, mask: str, final: bool) -> None:
+        tasks = corpus.probed_by("attention", tuple(corpus.items))
+        self._items = {task: corpus.items[task] for task in tasks}
+        self._roots = {task: corpus.targets[task].root for task in tasks}
+        self._mask, self._final = mask, final
+        self._numbers = chosen(corpus.sentences)
+        self.sentences = tuple(
+            ExampleSentence(corpus.sentences[number].words, self._arcs(number)) for number in self._numbers
+        )
+        self._rows: dict[int, list[tuple[object, ...]]] = {}
+
+    def _arcs(self, sentence: int) -> tuple[ExampleArc, ...]:
+        found = []
+        for task, items in self._items.items():
+            begin = int(items.counts[:sentence].sum())
+            for item in range(begin, begin + int(items.counts[sentence])):
+                label = items.names[int(items.label[item])]
+                place = (int(column[item]) for column in (items.start, items.end, items.anchor))
+                found.append(ExampleArc(task, label, *place))
+        return tuple(found)
+
+    def update(self, records: HeadRecords) -> None:
+        """Take what is wanted out of a batch; a batch may come twice."""
+        places = {int(number): place for place, number in enumerate(records.sentences)}
+        wanted = [number for number in self._numbers if number in places]
+        if not wanted:
+            return
+        root = any(self._roots.values())
+        attended = records.attended(root=root, final=self._final).cpu()
+        peak = records.peak
+        for other in (records.root,) * root + (records.final,) * self._final:
+            peak = peak.maximum(other)
+        share = (100 * peak).round().clamp(0, 100).int().cpu()
+        hit = {task: self._hits(task, records) for task in self._items}
+        for number in wanted:
+            begin = int(records.starts[places[number]])
+            words = slice(begin, begin + int(records.lengths[places[number]]))
+            of_sentence = [hit[task][self._in_batch(task, number, records)] for task in self._items]
+            self._rows[number] = _rows(attended[words], share[words], of_sentence)
+
+    def _hits(self, task: str, records: HeadRecords) -> Tensor:
+        met = hits(
+            records.attended(root=self._roots[task], final=self._final), self._items[task].within(records)
+        )
+        return (met.from_anchor | met.from_item).cpu()
+
+    def _in_batch(self, task: str, sentence: int, records: HeadRecords) -> slice:
+        """The items of a sentence among those of the batch."""
+        numbers = records.sentences.tolist()
+        counts = self._items[task].counts
+        begin = sum(int(counts[number]) for number in numbers[: numbers.index(sentence)])
+        return slice(begin, begin + int(counts[sentence]))
+
+    def table(self, sites: Sequence[Site]) -> pl.DataFrame:
+        """The rows of `Examples.table`."""
+        rows = [
+            (self._mask, place, "", *row)
+            for place, number in enumerate(self._numbers)
+            for row in self._rows.get(number, ())
+        ]
+        return heads_table.at_sites(pl.DataFrame(rows, SCHEMA, orient="row"), sites)
+
+
+def _rows(
+    attended: Int[Tensor, "word layer head"], share: Int[Tensor, "word layer head"], hit: Sequence[Tensor]
+) -> list[tuple[object, ...]]:
+    """A row per layer and head; `hit` has a tensor per task, item by layer by head."""
+    _, layers, heads = attended.shape
+    return [
+        (
+            layer, head, attended[:, layer, head].tolist(), share[:, layer, head].tolist(),
+            [bool(each) for part in hit for each in part[:, layer, head]],
+        )
+        for layer in range(layers)
+        for head in range(heads)
+    ]  # fmt: skip
+
+
+def chosen(sentences: Sequence[Sentence]) -> tuple[int, ...]:
+    """The numbers of the sentences that are kept."""
+    fitting = [number for number, sentence in enumerate(sentences) if len(sentence) in LENGTHS]
+    count = min(SENTENCES, len(fitting))
+    return tuple(fitting[number * len(fitting) // count] for number in range(count))
+
+
+def write(path: Path, examples: Examples) -> None:
+    """Write the examples as a parquet file, with the sentences in its metadata."""
+    table_files.write_parquet(examples.table, path, {"sentences": json.dumps(examples.sentences)})
+
+
+def read(path: Path) -> Examples:
+    """Read what `write` wrote; raises `ValueError` or `OSError` for another or a damaged file."""
+    table, metadata = table_files.read_complete(path, SCHEMA, "mtl probe")
+    try:
+        made = json.loads(metadata["sentences"])
+        sentences = [
+            ExampleSentence(tuple(words), tuple(ExampleArc(*arc) for arc in arcs)) for words, arcs in made
+        ]
+    except (KeyError, ValueError, TypeError) as error:
+        raise ValueError(f"{path}: its sentences cannot be read; make it with 'mtl probe'") from error
+    return Examples(tuple(sentences), table)

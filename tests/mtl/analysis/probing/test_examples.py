@@ -1,0 +1,78 @@
+"""The examples beside heads.parquet are those behind its numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.models.head_scales import Mask
+from mtl.probes.measures import examples
+from mtl.probes.measures.examples import LENGTHS, SENTENCES, ExampleProbe, Examples
+from mtl.probes.report.data import RunExamples
+from mtl.runs.report.examples import examples_of
+from tests.mtl import tiny
+
+TASKS = ("dep", "srl")
+
+
+@pytest.mark.parametrize(("family", "final"), [("bert", False), ("bert", True), ("gpt2", False)])
+def test_hits_are_those_of_the_probes(toy: Path, tmp_path: Path, family: str, final: bool) -> None:
+    encoder = tiny.encoder(family, dtype=torch.float32)
+    fitting = [sentence for sentence in read_jsonl(toy / "dev.jsonl") if len(sentence) in LENGTHS]
+    corpus = index_corpus(fitting[:SENTENCES])
+    seen = ExampleProbe(corpus, "", final)
+    measured = probe(encoder, corpus, Mask("", TASKS, None), final_special=final, watch=seen.update, kept=0)
+    examples.write(tmp_path / "e", Examples(seen.sentences, seen.table(encoder.tap.sites)))
+    read = examples.read(tmp_path / "e")
+    assert [each.words for each in read.sentences] == [sentence.words for sentence in corpus.sentences]
+    rows = []
+    for row in read.table.iter_rows(named=True):
+        arcs = read.sentences[row["sentence"]].arcs
+        rows += [
+            (arc.task, arc.label, row["layer"], row["head"], float(hit))
+            for arc, hit in zip(arcs, row["hit"], strict=True)
+        ]
+        assert len(row["attended"]) == len(row["share"]) == len(read.sentences[row["sentence"]].words)
+        assert set(row["attended"]) <= {-1, *range(len(row["attended"]))} | ({-2} if final else set())
+    keys = ["task", "label", "layer", "head"]
+    shown = pl.DataFrame(rows, [*keys, "hit"], orient="row").group_by(keys).agg(pl.col("hit").mean())
+    both = measured.filter(measure="attention").join(
+        shown.cast({"layer": pl.Int32, "head": pl.Int32}), on=keys, how="full"
+    )
+    assert both["hit"].null_count() == both["value"].null_count() == 0
+    assert (both["hit"] - both["value"]).abs().max() < 1e-6
+
+
+def test_a_long_corpus_gives_some_of_its_sentences(toy: Path) -> None:
+    sentences = read_jsonl(toy / "train.jsonl")
+    numbers = examples.chosen(sentences)
+    assert len(set(numbers)) == SENTENCES
+    assert numbers[-1] > len(sentences) / 2
+    assert all(len(sentences[number]) in LENGTHS for number in numbers)
+    assert examples.chosen([]) == ()
+
+
+def test_of_each_regime_and_task_the_first_run_is_read_and_a_damaged_file_noted(tmp_path: Path) -> None:
+    runs = [("stl", "a", 2, "dep"), ("stl", "b", 1, "dep"), ("stl", "c", 1, "pos"), ("static", "d", 0, "dep")]
+    empty = Examples((), pl.DataFrame(schema=examples.SCHEMA))
+    for _, name, _, _ in runs:
+        (tmp_path / name).mkdir()
+        examples.write(tmp_path / name / examples.FILE, empty)
+    (tmp_path / "d" / examples.FILE).write_bytes(b"no table")
+    (tmp_path / "c" / examples.FILE).unlink()
+    heads = pl.DataFrame(
+        [(regime, str(tmp_path / name), seed, task) for regime, name, seed, task in runs],
+        ["regime", "run", "seed", "task"], orient="row",
+    )  # fmt: skip
+    notes: list[str] = []
+    found = examples_of(heads, notes)
+    assert [(each.regime, Path(each.run).name, each.tasks) for each in found] == [("stl", "b", ("dep",))]
+    assert all(isinstance(each, RunExamples) for each in found)
+    assert len(notes) == 1
+    assert "d/examples.parquet: cannot be read" in notes[0]
+    assert examples_of(None, notes) == ()
