@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mtl.errors import InputError, RunError
     from mtl.heads.clone import clone_heads, transplant_heads
     from mtl.heads.collaborative import collaborate
+    from mtl.heads.family_table import Family, Stack
     from mtl.heads.load import load_pruned
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CorpusConfig",
+    "Family",
     "HeadTable",
     "InputError",
     "JointModel",
     "Run",
     "RunError",
     "Sentence",
+    "Stack",
     "TrainConfig",
     "ablate_heads",
     "clone_heads",
@@ -54,12 +57,14 @@ __all__ = [
 ]
 _PLACES = {
     "CorpusConfig": "mtl.config.schema.CorpusConfig",
+    "Family": "mtl.heads.family_table.Family",
     "HeadTable": "mtl.analysis.head_tables.HeadTable",
     "InputError": "mtl.errors.InputError",
     "JointModel": "mtl.models.joint.JointModel",
     "Run": "mtl.runs.folder.run.Run",
     "RunError": "mtl.errors.RunError",
     "Sentence": "mtl.tasks.sentence.Sentence",
+    "Stack": "mtl.heads.family_table.Stack",
     "TrainConfig": "mtl.config.schema.TrainConfig",
     "ablate_heads": "mtl.analysis.ablation.plain.ablate_heads",
     "clone_heads": "mtl.heads.clone.clone_heads",

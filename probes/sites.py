@@ -13,7 +13,7 @@ from mtl.tasks.in_words import counted
 
 KEYS = ("attention", "layer", "head")
 """The columns that name a head in every table."""
-KINDS = ("self", "encoder", "decoder", "cross")
+KINDS = ("self", "vision", "text", "encoder", "decoder", "cross")
 """The kinds of attention in the order of a model's sites; for tables whose rows are in another order."""
 
 

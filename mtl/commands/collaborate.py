@@ -77,7 +77,7 @@ def collaborate(
             f"{model} translates, and mtl collaborate is for encoders: train a model whose heads share "
             "components with seq2seq.components"
         )
-    check_components(encoder.transformer, dim)
+    check_components(encoder.transformer, encoder.family, dim)
     read = [length for length in lengths if length <= encoder.tokenizer.max_length]
     check_lengths(encoder, read, rounds)
     console = Console(markup=False, emoji=False)

@@ -138,7 +138,8 @@ def _require_cutting(scoring: TrainedRun) -> None:
     """Raise `InputError` if the model cannot be cut for the tasks that are measured."""
     from mtl.heads.prune import require_prunable
 
-    require_prunable(scoring.model.encoder.transformer)
+    encoder = scoring.model.encoder
+    require_prunable(encoder.transformer, encoder.family)
     if len(scoring.tasks) > 1:
         raise InputError(
             "a model is cut for one task, since each has an order of its own: choose with --task "

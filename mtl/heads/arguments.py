@@ -15,9 +15,10 @@ from torch.masked import MaskedTensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.families import Attention, is_whole
+from mtl.heads.families import Attention, family_of, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
+from mtl.heads.select import head_parts
 from mtl.probes.head_names import head_name, layer_name
 from mtl.probes.sites import Site, several_kinds
 from mtl.tasks.in_words import counted
@@ -65,8 +66,8 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
     return next(iter(found.values()))
 
 
-def changeable(model: Any, function: str) -> PreTrainedModel:
-    """As `transformer_of`, for functions that change a model's heads.
+def changeable(model: Any, function: str, family: Family | str | None) -> tuple[PreTrainedModel, Family]:
+    """As `transformer_of`, for functions that change a model's heads; and its row, if not the given one.
 
     Raises `InputError` also for other modules around it, which may know the old heads, as prefix tuning
     (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other numbers
@@ -87,12 +88,13 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f"{function}: {path} is offloaded by accelerate, which keeps its numbers elsewhere: load the "
             "model without device_map, or onto devices that hold all of it"
         )
-    if not is_whole(transformer):
+    row = family_of(transformer, family)
+    if not is_whole(transformer, row):
         raise InputError(
             f"{function}: {type(transformer).__name__} is a part of an encoder-decoder model: "
             "use the whole model, whose config.json records what is changed"
         )
-    return transformer
+    return transformer, row
 
 
 def _refuse_prefixes(model: Any, function: str) -> None:
@@ -174,6 +176,26 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 f"no heads of {type(model).__name__} can be {verb}: {where} is a {module._get_name()} of "
                 f"{origin}, and not {'its own' if around else 'a plain linear layer'}: {advice}"
             )
+        _require_row(family, attention, sites)
+
+
+def _require_row(family: Family, attention: Attention, sites: Sequence[Site]) -> None:
+    """Raise `InputError` unless the heads' rows are all rows that the row of the table finds."""
+    module, heads, wrong = attention.module, len(attention.remaining), ""
+    try:
+        for part in head_parts(family, attention, torch.arange(heads), heads):
+            there = part.parameter.shape[part.dim]
+            if not torch.equal(part.rows.sort().values, torch.arange(there)):
+                where = f"{part.module._get_name()}.{part.name}"
+                wrong = f"{there} rows or columns in {where}, and not {len(part.rows)}"
+    except AttributeError as error:
+        wrong = str(error)
+    if wrong:
+        children = ", ".join(child for child, _ in module.named_children()) or "nothing"
+        raise InputError(
+            f"{layer_name(attention.site, sites)} does not fit its row of the table of families (or the one "
+            f"given as family): {wrong}; it holds {children}: correct query, key, value and fused"
+        )
 
 
 def require_ordinary_tensors(model: nn.Module, function: str) -> None:

@@ -25,9 +25,6 @@ from mtl.heads.families import (
     Attention,
     attentions,
     cloned_heads,
-    family_of,
-    head_dim,
-    heads_per_site,
     record_keys,
 )
 from mtl.heads.family_table import Family
@@ -51,6 +48,7 @@ def clone_heads(
     divide: bool = True,
     noise: float = 0.0,
     seed: int = 0,
+    family: Family | str | None = None,
 ) -> Copies:
     """Copy heads of the model in place, so that each exists `copies` times.
 
@@ -69,6 +67,7 @@ def clone_heads(
         noise: standard deviation of noise on the parameters of the new heads, as a share of the root mean
             square of each parameter's block. Without noise, copies get equal gradients and stay equal.
         seed: seed of the noise.
+        family: as in `prune_heads`.
 
     Returns:
         For each layer and head, the numbers of its copies.
@@ -87,16 +86,17 @@ def clone_heads(
         >>> model.config.cloned_heads
         {1: {4: 0, 5: 0, 6: 3, 7: 3}}
     """
-    model, chosen = changeable(model, "clone_heads"), heads_by_layer(heads)
+    model, family = changeable(model, "clone_heads", family)
+    chosen = heads_by_layer(heads)
     copies, seed = whole_number(copies, "copies", 1, MOST_COPIES), seed_of(seed)
     yes_or_no(divide, "divide")
     noise = share_of(noise, "noise")
-    family, found = _checked(model, chosen)
+    found = _checked(model, family, chosen)
     if noise:
         require_weights(model, "clone_heads")
     made: Copies = {}
     for layer, numbers in chosen.items():
-        free = _next_number(model, found[layer])
+        free = max(found[layer].heads, 1 + max(found[layer].remaining))
         made[layer] = {
             head: tuple(range(free + turn * (copies - 1), free + (turn + 1) * (copies - 1)))
             for turn, head in enumerate(numbers)
@@ -113,6 +113,7 @@ def transplant_heads(
     divide: bool = True,
     noise: float = 0.0,
     seed: int = 0,
+    family: Family | str | None = None,
 ) -> None:
     """Overwrite heads of the model in place with copies of other heads of their layer; adds no parameters.
 
@@ -124,16 +125,18 @@ def transplant_heads(
         divide: divide the output columns of a head and its copies by their number.
         noise: standard deviation of noise on the parameters of the copies, as in `clone_heads`.
         seed: seed of the noise.
+        family: as in `prune_heads`.
 
     Raises:
         InputError: a family without separable heads, a layer or head that is not there, a head that is both
             copied and overwritten.
     """
-    model, chosen = changeable(model, "transplant_heads"), heads_to_heads(heads)
+    model, family = changeable(model, "transplant_heads", family)
+    chosen = heads_to_heads(heads)
     seed, noise = seed_of(seed), share_of(noise, "noise")
     yes_or_no(divide, "divide")
     named = {layer: sorted({*places, *places.values()}) for layer, places in chosen.items()}
-    family, found = _checked(model, named)
+    found = _checked(model, family, named)
     if noise:
         require_weights(model, "transplant_heads")
     for layer, places in chosen.items():
@@ -146,19 +149,14 @@ def transplant_heads(
         _put(model, family, found[layer], layer, places, divide, noise, seed)
 
 
-def _checked(model: PreTrainedModel, heads: Mapping[int, Iterable[int]]) -> tuple[Family, list[Attention]]:
-    """The model's row and attentions; `InputError` unless all heads are there and can be copied."""
-    require_prunable(model, "copied")
-    family = family_of(model)
+def _checked(model: PreTrainedModel, family: Family, heads: Mapping[int, Iterable[int]]) -> list[Attention]:
+    """The model's attentions; `InputError` unless all heads are there and can be copied."""
+    require_prunable(model, family, "copied")
     found = attentions(model, family)
     sites = [attention.site for attention in found]
     require_heads(heads, sites, [attention.remaining for attention in found], "copied")
     require_plain(model, family, found, "copied")
-    return family, found
-
-
-def _next_number(model: PreTrainedModel, attention: Attention) -> int:
-    return max(heads_per_site(model), 1 + max(attention.remaining))
+    return found
 
 
 def _put(
@@ -174,13 +172,13 @@ def _put(
     """Put copies at the numbers in `sources`, each of the head that is given there."""
     if not sources:
         return
-    size = head_dim(model)
+    size = attention.size
     numbers = sorted({*attention.remaining, *sources})
     place = {number: position for position, number in enumerate(attention.remaining)}
     shared = keys_of_heads(attention.module, len(place))
     keys = keys_with_copies(shared, attention.remaining, numbers, sources)
-    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], size, keys)
-    record_keys(model, {layer: keys})
+    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], keys)
+    record_keys(model, family, {layer: keys})
     after = {number: position for position, number in enumerate(numbers)}
     weight, columns = attention.output.weight, input_dim(attention.output)
     if divide:
@@ -193,7 +191,7 @@ def _put(
         generator = torch.Generator().manual_seed(seed * 1000 + layer)
         for number in sorted(sources):
             position = torch.tensor([after[number]], device=weight.device)
-            for part in head_parts(family, attention, position, size, len(numbers)):
+            for part in head_parts(family, attention, position, len(numbers)):
                 _shake(part.parameter, part.dim, part.rows, noise, generator)
     records = cloned_heads(model)
     before = records.get(layer, {})

@@ -25,7 +25,6 @@ from mtl.heads.families import (
     Attention,
     attentions,
     family_of,
-    head_dim,
     recorded_components,
 )
 from mtl.heads.family_table import Family
@@ -60,6 +59,7 @@ def collaborate(
     steps: int = 200,
     seed: int = 0,
     advance: Callable[[SharedAttention], None] = lambda attention: None,
+    family: Family | str | None = None,
 ) -> list[SharedAttention]:
     """Let the heads of each layer share `dim` query and key components, in place.
 
@@ -79,6 +79,7 @@ def collaborate(
         steps: steps of alternating least squares from the best start.
         seed: seed of the starts.
         advance: called after every layer.
+        family: as in `prune_heads`.
 
     Returns:
         One entry per attention module, with its decomposition.
@@ -102,14 +103,14 @@ def collaborate(
         >>> model.config.collaborative_components
         {0: 16, 1: 16}
     """
-    model, dim = changeable(model, "collaborate"), whole_number(dim, "dim")
+    model, family = changeable(model, "collaborate", family)
+    dim = whole_number(dim, "dim")
     starts, steps = whole_number(starts, "starts", 1), whole_number(steps, "steps", 0)
     seed = seed_of(seed)
     function_of(advance, "advance")
-    check_components(model, dim)
+    check_components(model, family, dim)
     require_weights(model, "collaborate")
-    family = family_of(model)
-    found, size = attentions(model, family), head_dim(model)
+    found = attentions(model, family)
     require_plain(model, family, found, "made to share components")
     require_finite(found, "collaborate")
     for attention, _ in _distinct(found):
@@ -118,11 +119,11 @@ def collaborate(
     made = []
     for attention, indices in _distinct(found):
         begun = time.perf_counter()
-        factors = query_key(family, attention, size)
-        components = min(dim, len(attention.remaining) * size)
+        factors = query_key(family, attention)
+        components = min(dim, len(attention.remaining) * attention.size)
         result = decompose(*factors, components, starts=starts, steps=steps, seed=seed)
-        content = torch.einsum("his,hs->hi", factors.keys, query_bias(family, attention, size)).detach()
-        replacement = _put(model, family, attention, components, size)
+        content = torch.einsum("his,hs->hi", factors.keys, query_bias(family, attention)).detach()
+        replacement = _put(model, family, attention, components)
         _fill(replacement, result.factors)
         replacement.content.data.copy_(content)
         shared = SharedAttention(
@@ -159,10 +160,10 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float, *, l
     Raises:
         InputError: as in `collaborate`; its message calls `dim` "components".
     """
-    check_components(model, dim, "components")
-    family, size = family_of(model), head_dim(model)
+    family = family_of(model)
+    check_components(model, family, dim, "components")
     for attention, indices in _distinct(attentions(model, family)):
-        replacement = _put(model, family, attention, dim, size)
+        replacement = _put(model, family, attention, dim)
         for weight in replacement.shared():
             weight.normal_(std=deviation)
         heads = len(attention.remaining)
@@ -174,10 +175,10 @@ def start_collaborative(model: PreTrainedModel, dim: int, deviation: float, *, l
         fix_mixing(model)
 
 
-def require_collaborative(model: PreTrainedModel) -> None:
+def require_collaborative(model: PreTrainedModel, family: Family) -> None:
     """Raise `InputError`, with the reason, if the heads of the model cannot be made to share components."""
     name = type(model).__name__
-    if reason := family_of(model).not_collaborative_because:
+    if reason := family.not_collaborative_because:
         raise InputError(f"the heads of {name} cannot share query and key components: {reason}")
     if getattr(model.config, "is_decoder", False):
         raise InputError(
@@ -190,11 +191,10 @@ def require_collaborative(model: PreTrainedModel) -> None:
         )
 
 
-def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> None:
+def check_components(model: PreTrainedModel, family: Family, dim: int, name: str = "dim") -> None:
     """Raise `InputError` if the heads of the model cannot share `dim` components, the setting `name`."""
-    require_collaborative(model)
-    heads = [len(attention.remaining) for attention in attentions(model, family_of(model))]
-    exact = max(heads, default=0) * head_dim(model)
+    require_collaborative(model, family)
+    exact = max(len(attention.remaining) * attention.size for attention in attentions(model, family))
     if not 1 <= dim <= exact:
         raise InputError(
             f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which "
@@ -202,15 +202,14 @@ def check_components(model: PreTrainedModel, dim: int, name: str = "dim") -> Non
         )
 
 
-def put_components(model: PreTrainedModel, components: Mapping[int, int]) -> None:
+def put_components(model: PreTrainedModel, family: Family, components: Mapping[int, int]) -> None:
     """Make the recorded sites collaborative (site to components); their weights are to be loaded."""
     if not components:
         return
-    require_collaborative(model)
-    family, size = family_of(model), head_dim(model)
+    require_collaborative(model, family)
     for attention, indices in _distinct(attentions(model, family)):
         if indices[0] in components:
-            _put(model, family, attention, components[indices[0]], size)
+            _put(model, family, attention, components[indices[0]])
     _record(model, components)
 
 
@@ -233,7 +232,7 @@ def _distinct(found: list[Attention]) -> list[tuple[Attention, list[int]]]:
 
 
 def _put(
-    model: PreTrainedModel, family: Family, attention: Attention, components: int, size: int
+    model: PreTrainedModel, family: Family, attention: Attention, components: int
 ) -> CollaborativeAttention:
     module = attention.module
     stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
@@ -242,7 +241,7 @@ def _put(
         (family.query, family.key, family.value),
         components,
         len(attention.remaining),
-        size,
+        attention.size,
         stack.output if attention.output_inside else "",
         family.normed_inside,
         "cross_attentions" if attention.site.attention == "cross" else "attentions",

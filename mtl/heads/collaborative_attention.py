@@ -66,7 +66,8 @@ class CollaborativeAttention(nn.Module):
         """v_h of each head."""
         self.names, self.output, self.normed = names, output, normed
         self.size, self.scaling = size, size**-0.5
-        dropout: Any = getattr(attention, "attention_dropout", None) or attention.dropout
+        names_of_rate = ("attention_dropout", "dropout_prob", "dropout")
+        dropout: Any = next(getattr(attention, name) for name in names_of_rate if hasattr(attention, name))
         self.dropout_rate = float(dropout.p if isinstance(dropout, nn.Dropout) else dropout)
         self.causal = bool(getattr(attention, "is_causal", False))
         """Whether later positions are hidden in a call without a mask."""
@@ -88,6 +89,7 @@ class CollaborativeAttention(nn.Module):
         position_bias: Tensor | None = None,
         key_value_states: Float[Tensor, "row source hidden"] | None = None,
         past_key_values: Any = None,
+        is_causal: bool | None = None,
         **_: object,
     ) -> tuple[Tensor, Float[Tensor, "row head subword source"]]:
         """The heads' outputs side by side (projected, if the projection is inside) and the probabilities."""
@@ -101,7 +103,7 @@ class CollaborativeAttention(nn.Module):
         scores = scores + self.scaling * content.transpose(1, 2)[:, :, None]
         if position_bias is not None:
             scores = scores + position_bias
-        if attention_mask is None and self.causal:
+        if attention_mask is None and (self.causal if is_causal is None else is_causal):
             attention_mask = _earlier(scores)
         probabilities = _masked(scores, attention_mask).softmax(-1)
         record_probabilities(self.record, probabilities)

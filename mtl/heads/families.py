@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
-from mtl.heads.family_table import FAMILIES, Family, Stack
+from mtl.heads.family_table import FAMILIES, UNFIT, Family, Stack
 from mtl.heads.projections import out_features, width_read_by
 from mtl.heads.shared_keys import keys_of_heads
 from mtl.probes.sites import Site
@@ -31,15 +32,58 @@ class Attention(NamedTuple):
     """Whether the projection is a submodule of `module`."""
     remaining: tuple[int, ...]
     """The numbers of the heads still in it, ascending."""
+    heads: int
+    """How many heads it has in the uncut model."""
+    size: int
+    """The numbers in a head's output."""
 
 
-def family_of(model: PreTrainedModel) -> Family:
-    """The model's row of the table.
+def row_given(given: Any) -> Family | None:
+    """The row that a caller gives, itself or by its name in the table, or none; `InputError` for others."""
+    if given is None or (isinstance(given, str) and given in FAMILIES):
+        return None if given is None else FAMILIES[given]
+    if not isinstance(given, Family):
+        what = f"={given[:60]!r}" if isinstance(given, str) else f" is a {type(given).__name__}"
+        raise InputError(
+            f"family{what}: use a row (mtl.Family) or the name of one in the table "
+            "(mtl/heads/family_table.py), such as vit or llama"
+        )
+    for field in fields(Family):
+        kind, choices = type(field.default), get_args(get_type_hints(Family)[field.name])
+        value = getattr(given, field.name)
+        wrong = value not in choices if kind is str and choices else not isinstance(value, kind)
+        if field.name != "stacks" and wrong:
+            raise InputError(f"family: {field.name} is {str(value)[:60]!r}: mtl.Family says what it can be")
+    return _checked(given)
+
+
+def _checked(family: Family) -> Family:
+    """The row, if its stacks can be read; raises `InputError` for others."""
+    stacks, places = family.stacks, 2 if family.layer_groups else 1
+    if not isinstance(stacks, tuple) or not stacks or not all(isinstance(stack, Stack) for stack in stacks):
+        raise InputError("family: its stacks are a tuple of at least one mtl.Stack, as in (mtl.Stack(…),)")
+    for stack in stacks:
+        if not all(isinstance(part, str) for part in stack) or not stack.kind.isalpha():
+            raise InputError("family: a mtl.Stack has text in all of its columns, and letters in its kind")
+        if stack.attention.count("{}") != places:
+            raise InputError(
+                f"family: {stack.attention[:60]!r} is no path of attention modules: use one with {{}} for "
+                "the layer's number, such as layers.{}.attention"
+            )
+    if len({stack.kind for stack in stacks}) < len(stacks):
+        raise InputError("family: two of its stacks have one name: use a name for each kind of attention")
+    return family
+
+
+def family_of(model: PreTrainedModel, given: Family | str | None = None) -> Family:
+    """The model's row of the table, or the one that is `given` in its place, itself or by its name there.
 
     Raises `InputError` without one; it names the parts of the model that have a row, or else the missing row
     and the likely output projections.
     """
     kind = model.config.model_type
+    if (row := row_given(given)) is not None:
+        return row
     if kind in FAMILIES:
         return FAMILIES[kind]
     parts = [
@@ -52,10 +96,15 @@ def family_of(model: PreTrainedModel) -> Family:
             f"{type(model).__name__} is made of several models, each with heads of its own: use one of its "
             f"parts, such as {' or '.join(parts[:2])}"
         )
+    if kind in UNFIT:
+        raise InputError(
+            f"{type(model).__name__} ({kind}) has no row in the table of families: {UNFIT[kind]}"
+        )
     likely = ", ".join(_likely_outputs(model)) or "none found"
     raise InputError(
-        f"no row {kind!r} in the table of encoder families (mtl/heads/family_table.py, FAMILIES); "
-        f"add one; modules that look like attention output projections: {likely}"
+        f"no row {kind!r} in the table of families (mtl/heads/family_table.py, FAMILIES): give one "
+        "(family=mtl.Family(…), or the name of a row with the same modules); modules that look like "
+        f"attention output projections: {likely}"
     )
 
 
@@ -85,10 +134,9 @@ def recorded_copies(config: PretrainedConfig) -> dict[int, dict[int, int]]:
     }
 
 
-def head_numbers(model: PreTrainedModel) -> int:
+def head_numbers(found: Iterable[Attention]) -> int:
     """How many head numbers a site has: those of the uncut model, then those of copies."""
-    copies = [copy for heads in cloned_heads(model).values() for copy in heads]
-    return max([heads_per_site(model), *(copy + 1 for copy in copies)])
+    return max(max(attention.heads, 1 + max(attention.remaining, default=0)) for attention in found)
 
 
 def recorded_keys(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
@@ -103,13 +151,14 @@ def recorded_keys(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def record_keys(model: PreTrainedModel, keys: Mapping[int, Sequence[int]]) -> None:
+def record_keys(model: PreTrainedModel, family: Family, keys: Mapping[int, Sequence[int]]) -> None:
     """Record which keys and values the heads of some sites use, in models with grouped queries."""
-    group = heads_per_group(model)
+    stack = family.stacks[0]
+    group, name = group_size(model.config, type(model).__name__, stack), type(model).__name__
     if group == 1:
         return
     records = recorded_keys(model.config) | {site: tuple(numbers) for site, numbers in keys.items()}
-    uncut = tuple(head // group for head in range(heads_per_site(model)))
+    uncut = tuple(head // group for head in range(_number(model.config, stack, "heads", name)))
     kept = {site: list(numbers) for site, numbers in sorted(records.items()) if numbers and numbers != uncut}
     model.config.keys_of_heads, model.config.heads_sharing_keys = kept, {}
 
@@ -122,7 +171,13 @@ def recorded_components(config: PretrainedConfig) -> dict[int, int]:
 
 def needs_rebuild(config: PretrainedConfig) -> bool:
     """Whether a saved model's heads were cut, copied or made to share: transformers alone cannot load it."""
-    return any(records_of_heads(config))
+    return any(any(records_of_heads(part)) for part in parts_of(config).values())
+
+
+def parts_of(config: PretrainedConfig) -> dict[str, PretrainedConfig]:
+    """A configuration (under no name) and those of the models that its model is made of, by their keys."""
+    inside = {key: getattr(config, key, None) for key in config.sub_configs}
+    return {"": config} | {key: part for key, part in inside.items() if isinstance(part, PretrainedConfig)}
 
 
 def records_of_heads(config: PretrainedConfig) -> tuple[dict[int, Any], ...]:
@@ -134,15 +189,15 @@ def records_of_heads(config: PretrainedConfig) -> tuple[dict[int, Any], ...]:
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     """The attention at every site, by stack and layer; a module that layers share is listed for each of them.
 
-    Raises `InputError` for a model that does not fit its row, or whose numbers of heads do not fit together.
+    Raises `InputError` for a model that does not fit its row.
     """
     config, gone, copies = model.config, pruned_heads(model), cloned_heads(model)
-    heads, size = heads_per_site(model), head_dim(model)
-    heads_per_group(model)  # only for its error
+    group_size(config, type(model).__name__, family.stacks[0])  # only for its error
     found, first = [], 0
     there = _paths_of_stacks(model, family)
     for stack in family.stacks:
-        layers = _module_numbers(model, stack)
+        layers = _module_numbers(model, family, stack)
+        heads, size = _shape(model, stack)
         if stack.kind not in there:
             first += len(layers)
             continue
@@ -158,8 +213,8 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             except AttributeError as error:
                 _refuse_wrapper(model, (of_layer, path, of_output))
                 raise InputError(
-                    f"{type(model).__name__} does not fit row {config.model_type!r} of "
-                    f"mtl/heads/family_table.py: {error}"
+                    f"{type(model).__name__} does not fit its row of the table of families "
+                    f"({config.model_type!r}, or the one given as family): {error}"
                 ) from None
             uncut = set(range(heads)) - set(gone.get(first + layer, ()))
             left = tuple(sorted(uncut | set(copies.get(first + layer, ()))))
@@ -180,11 +235,23 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                 raise InputError(
                     f"{path}: its output projection is no linear layer over "
                     f"{counted(len(left), 'head')}; correct its "
-                    f"row {config.model_type!r} in mtl/heads/family_table.py"
+                    f"row of the table of families ({config.model_type!r}, or the one given as family)"
                 )
-            found.append(Attention(Site(stack.kind, layer), block, module, output, inside, left))
+            site = Site(stack.kind, layer)
+            found.append(Attention(site, block, module, output, inside, left, heads, size))
         first += len(layers)
     return found
+
+
+def require_read(ran: Iterable[Attention], read: Container[nn.Module]) -> None:
+    """Raise `InputError` for an attention that ran and did not call its output projection."""
+    for attention in ran:
+        if attention.output not in read:
+            raise InputError(
+                f"{type(attention.module).__name__} of layer {attention.site.layer} does not call the output "
+                "projection of its row: its row of the table of families (or the one given as family) names "
+                "another module, or a function reads the weights, which has the heads to itself"
+            )
 
 
 def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
@@ -215,7 +282,7 @@ def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
         return paths
 
     def have(chosen: dict[str, str]) -> dict[str, str]:
-        return {kind: path for kind, path in chosen.items() if _has(base, path.format(0))}
+        return {kind: path for kind, path in chosen.items() if has_module(base, path.format(0))}
 
     if whole := have(paths):
         return whole
@@ -224,7 +291,8 @@ def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
     return {kind: path for kind, path in alone.items() if (kind != "encoder") == ("cross" in alone)} or paths
 
 
-def _has(base: nn.Module, path: str) -> bool:
+def has_module(base: nn.Module, path: str) -> bool:
+    """Whether there is a module at a path below another."""
     try:
         base.get_submodule(path)
     except AttributeError:
@@ -232,19 +300,20 @@ def _has(base: nn.Module, path: str) -> bool:
     return True
 
 
-def is_whole(model: PreTrainedModel) -> bool:
+def is_whole(model: PreTrainedModel, family: Family) -> bool:
     """Whether the model has all stacks of its family where the table has them, or its encoder's there."""
-    family = family_of(model)
     there = _paths_of_stacks(model, family)
     as_stated = all(there[stack.kind] == stack.attention for stack in family.stacks if stack.kind in there)
     return as_stated and family.stacks[0].kind in there
 
 
-def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...]]:
+def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> list[tuple[int, ...]]:
     """What fills the `{}` of a path, per layer: its number, or its group and its place in it."""
     config = model.config
-    if not family_of(model).layer_groups:
-        return [(layer,) for layer in range(getattr(config, stack.layers))]
+    if not family.layer_groups:
+        return [(layer,) for layer in range(_number(config, stack, "layers", type(model).__name__))]
+    if not hasattr(config, "num_hidden_groups"):
+        raise InputError(f"{type(model).__name__} has no groups of layers: its row says layer_groups=True")
     per_group = config.num_hidden_layers / config.num_hidden_groups
     return [
         (int(turn / per_group), inner)
@@ -253,16 +322,29 @@ def _module_numbers(model: PreTrainedModel, stack: Stack) -> list[tuple[int, ...
     ]
 
 
-def heads_per_site(model: PreTrainedModel) -> int:
-    """The number of heads at every site of the uncut model; raises `InputError` if stacks differ in it."""
-    numbers = {stack.kind: int(getattr(model.config, stack.heads)) for stack in family_of(model).stacks}
-    if len(set(numbers.values())) > 1:
-        listed = ", ".join(f"{kind} {number}" for kind, number in numbers.items())
+def _shape(model: PreTrainedModel, stack: Stack) -> tuple[int, int]:
+    """The number of heads in each layer of a stack of the uncut model, and the numbers in a head's output."""
+    config, name = model.config, type(model).__name__
+    heads = _number(config, stack, "heads", name)
+    size = getattr(_part(config, stack), "head_dim", None)
+    return heads, size or _number(config, stack, "width", name) // heads
+
+
+def _part(config: PretrainedConfig, stack: Stack) -> Any:
+    return getattr(config, stack.config, None) if stack.config else config
+
+
+def _number(config: PretrainedConfig, stack: Stack, column: str, name: str) -> int:
+    """The number at the key of the configuration that a column of the stack names."""
+    key = getattr(stack, column)
+    value = getattr(_part(config, stack), key, None)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        where = f"{stack.config}.{key}" if stack.config else key
         raise InputError(
-            f"{type(model).__name__} has another number of heads per kind of attention ({listed}), and "
-            "scales and masks have one for all: use a model with as many heads in all of them"
+            f"the configuration of {name} has no number at {where}, where its row of the table of families "
+            f"has the {column} of the attention {stack.kind!r}: correct {column!r} of its mtl.Stack"
         )
-    return next(iter(numbers.values()))
+    return value
 
 
 def heads_by_kind(config: PretrainedConfig) -> dict[str, int]:
@@ -281,13 +363,13 @@ def heads_per_group(model: PreTrainedModel) -> int:
 
     Raises `InputError` if the groups do not divide the heads.
     """
-    return group_size(model.config, type(model).__name__)
+    return group_size(model.config, type(model).__name__, family_of(model).stacks[0])
 
 
-def group_size(config: PretrainedConfig, name: str) -> int:
-    """As `heads_per_group`, from the configuration of the model of this name."""
-    heads = config.num_attention_heads
-    groups = getattr(config, "num_key_value_heads", None) or heads
+def group_size(config: PretrainedConfig, name: str, stack: Stack) -> int:
+    """As `heads_per_group`, from the configuration of the model of this name, for the heads of a stack."""
+    heads = _number(config, stack, "heads", name)
+    groups = getattr(_part(config, stack), "num_key_value_heads", None) or heads
     if heads % groups:
         raise InputError(
             f"{name}: {counted(groups, 'group')} of keys and values do not divide {counted(heads, 'head')}: "
@@ -307,12 +389,6 @@ def looks_back_only(model: PreTrainedModel) -> bool:
     """Whether no position of the model sees a later one."""
     family = family_of(model)
     return family.causal and not (family.two_sided_if and getattr(model.config, family.two_sided_if, False))
-
-
-def head_dim(model: PreTrainedModel) -> int:
-    """The number of dimensions of a head's output."""
-    config = model.config
-    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def _likely_outputs(model: PreTrainedModel) -> list[str]:

@@ -22,6 +22,10 @@ class Stack(NamedTuple):
     """The key of the model's configuration that holds the stack's number of layers."""
     heads: str = "num_attention_heads"
     """The key that holds the number of heads in each of these layers."""
+    width: str = "hidden_size"
+    """The key that holds the width of all heads together, for configurations without `head_dim`."""
+    config: str = ""
+    """The part of the configuration that has these keys; empty where it is the whole (CLIP's towers: not)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Family:
     """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
     position_bias: Literal["", "given", "handed_on"] = ""
     """Layers share a bias by relative position, per head: each is given it (MPNet) or hands it on (T5)."""
+    bias_by_head: tuple[str, ...] = ()
+    """Parameters below the layer with a column for each of its heads (BEiT), where the model has them."""
     reads_configuration: bool = False
     """The attention module reads its number of heads from the model's configuration in every pass (Phi-3)."""
     positions_after_padding: bool = False
@@ -72,6 +78,8 @@ class Family:
     """Why heads cannot share query and key components (`collaborate`); empty where they can."""
     normed_inside: bool = False
     """The attention module also adds its input to the projected output, and norms the sum (ALBERT)."""
+    encodes_words: bool = True
+    """Its models read words, and can be the encoder of a run; those of images and sound cannot."""
 
 
 BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))
@@ -125,6 +133,27 @@ T5 = Family(
     position_bias="handed_on",
     not_collaborative_because=_BIAS_HANDED_ON,
 )
+OF_IMAGES = replace(SEPARATE, stacks=(Stack("self", "layers.{}.attention", "o_proj"),), encodes_words=False)
+DINO = replace(OF_IMAGES, stacks=(Stack("self", "encoder.layer.{}.attention", "o_proj"),))
+OF_SOUND = replace(
+    SEPARATE, stacks=(Stack("self", "encoder.layers.{}.attention", "out_proj"),), encodes_words=False
+)
+SPEECH_TO_TEXT = replace(BART, encodes_words=False)
+TOWER = replace(
+    SEPARATE, stacks=(Stack("self", "encoder.layers.{}.self_attn", "out_proj"),), encodes_words=False
+)
+TWO_TOWERS = replace(
+    TOWER,
+    stacks=(
+        Stack("vision", "vision_model.encoder.layers.{}.self_attn", "out_proj", config="vision_config"),
+        Stack("text", "text_model.encoder.layers.{}.self_attn", "out_proj", config="text_config"),
+    ),
+)
+BERT_OF_IMAGES = replace(
+    BERT,
+    stacks=(Stack("self", "encoder.layer.{}.attention.attention", "^.output.dense"),),
+    encodes_words=False,
+)
 FAMILIES = {
     "albert": Family(
         (Stack("self", "encoder.albert_layer_groups.{}.albert_layers.{}.attention", "dense"),),
@@ -135,13 +164,28 @@ FAMILIES = {
     ),
     "apertus": LLAMA,
     "arcee": LLAMA,
+    "audio-spectrogram-transformer": OF_IMAGES,
     "bart": BART,
+    "beit": replace(
+        OF_IMAGES,
+        bias_by_head=("relative_position_bias.relative_position_bias_table",),
+        not_prunable_if=(
+            (
+                "use_shared_relative_position_bias",
+                "one bias by relative position has the heads of all layers, which share it",
+            ),
+        ),
+    ),
     "bert": BERT,
     "bert-generation": BERT,
     "camembert": ROBERTA,
+    "clip": TWO_TOWERS,
+    "clip_text_model": replace(TOWER, causal=True),
+    "clip_vision_model": TOWER,
     "cohere": replace(LLAMA, norms_by_head=("q_norm", "k_norm")),
     "cohere2": LLAMA,
     "cwm": LLAMA,
+    "data2vec-audio": OF_SOUND,
     "data2vec-text": ROBERTA,
     "deberta": replace(
         BERT,
@@ -160,6 +204,14 @@ FAMILIES = {
         value="value_proj",
         other_head_rows=("pos_key_proj", "pos_query_proj"),
         not_collaborative_because=_POSITIONS_COMPARED,
+    ),
+    "deit": OF_IMAGES,
+    "dinov2": DINO,
+    "dinov2_with_registers": DINO,
+    "dinov3_vit": replace(
+        OF_IMAGES,
+        stacks=(Stack("self", "layer.{}.attention", "o_proj"),),
+        not_collaborative_because=_ROTATED,
     ),
     "distilbert": Family(
         (Stack("self", "transformer.layer.{}.attention", "out_lin"),),
@@ -196,8 +248,10 @@ FAMILIES = {
     "granite": LLAMA,
     "gte": ROTATED_ENCODER,
     "helium": LLAMA,
+    "hubert": OF_SOUND,
     "hunyuan_v1_dense": LLAMA,
     "hyperclovax": LLAMA,
+    "ijepa": OF_IMAGES,
     "internlm3": LLAMA,
     "jais2": LLAMA,
     "jina_embeddings_v3": ROTATED_ENCODER,
@@ -249,7 +303,15 @@ FAMILIES = {
     "roberta-prelayernorm": ROBERTA,
     "roc_bert": BERT,
     "seed_oss": LLAMA,
+    "sew": OF_SOUND,
+    "siglip": TWO_TOWERS,
+    "siglip2": TWO_TOWERS,
+    "siglip2_text_model": TOWER,
+    "siglip2_vision_model": TOWER,
+    "siglip_text_model": TOWER,
+    "siglip_vision_model": TOWER,
     "smollm3": LLAMA,
+    "speech_to_text": SPEECH_TO_TEXT,
     "splinter": BERT,
     "stablelm": replace(
         LLAMA,
@@ -259,10 +321,34 @@ FAMILIES = {
     ),
     "starcoder2": LLAMA,
     "t5": T5,
+    "unispeech": OF_SOUND,
+    "unispeech-sat": OF_SOUND,
+    "videomae": BERT_OF_IMAGES,
+    "vit": OF_IMAGES,
+    "vit_mae": OF_IMAGES,
+    "vit_msn": OF_IMAGES,
+    "vivit": OF_IMAGES,
+    "wav2vec2": OF_SOUND,
+    "whisper": SPEECH_TO_TEXT,
     "xlm-roberta": ROBERTA,
     "xlm-roberta-xl": ROBERTA,
     "xmod": ROBERTA,
+    "yolos": BERT_OF_IMAGES,
 }
+"""By `model_type`, the rows."""
+
+UNFIT = {
+    "convnext": "it has no attention",
+    "dinov3_convnext": "it has no attention",
+    "donut-swin": "its stages have different numbers of heads, over windows",
+    "pvt": "its stages have different numbers of heads",
+    "pvt_v2": "its stages have different numbers of heads",
+    "segformer": "its stages have different numbers of heads",
+    "swin": "its stages have different numbers of heads, over windows",
+    "swinv2": "its stages have different numbers of heads, over windows",
+    "wavlm": "it hands the weights of its projections to a function of torch, which has the heads to itself",
+}
+"""By `model_type`, why no row can describe a family that people ask for."""
 
 
 def no_cut_because(family: Family, config: Mapping[str, object]) -> str:

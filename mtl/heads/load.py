@@ -17,6 +17,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
 
 from mtl.errors import InputError
 from mtl.heads.arguments import dtype_of, folder_of, refuse_revision
@@ -24,13 +25,12 @@ from mtl.heads.collaborative import fix_mixing, put_components
 from mtl.heads.families import (
     attentions,
     family_of,
-    head_dim,
     needs_rebuild,
-    recorded_components,
-    recorded_copies,
-    recorded_cuts,
-    recorded_keys,
+    parts_of,
+    records_of_heads,
+    row_given,
 )
+from mtl.heads.family_table import Family
 from mtl.heads.prune import cut_sites
 from mtl.heads.select import select_heads
 from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
@@ -96,6 +96,7 @@ def load_pruned(
     cache_dir: str | Path | None = None,
     token: str | bool | None = None,
     local_files_only: bool = False,
+    family: Family | str | None = None,
     **options: Any,
 ) -> PreTrainedModel:
     """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
@@ -110,13 +111,14 @@ def load_pruned(
         cache_dir: where downloads are kept; `None`: the hub's cache.
         token: access token of the hub; `None`: the token stored by the hub's login.
         local_files_only: use only files in the cache.
+        family: as in `prune_heads`.
         **options: further arguments of transformers' `from_pretrained`, such as `variant`, `subfolder` or
             `attn_implementation`.
 
     Raises:
         InputError: the model cannot be loaded, its class is unknown, or its weights do not fit config.json.
     """
-    name = folder_of(name, "name")
+    name, family = folder_of(name, "name"), row_given(family)
     refuse_revision(name, revision)
     dtype = dtype_of(dtype)
     for key in _OWN_OPTIONS:
@@ -130,11 +132,9 @@ def load_pruned(
         of_files["subfolder"] = options.pop("subfolder")
     with load_errors(str(name)):
         config = AutoConfig.from_pretrained(str(name), **of_files)
-        kind = getattr(transformers, (config.architectures or ["none stated"])[0], None)
-        if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
-            raise InputError("config.json names no known class under 'architectures'")
+        kind = _class_named((config.architectures or ["none stated"])[0], config)
         model, missing, unexpected, other_shapes = load_model(
-            name, kind, config, dtype=dtype, **of_files, **options
+            name, kind, config, family, dtype=dtype, **of_files, **options
         )
     if _lacks_only_pooler(model, missing):
         model.pooler, missing = None, frozenset()
@@ -148,7 +148,12 @@ def load_pruned(
 
 
 def load_model(
-    name: Path | str, kind: type[PreTrainedModel], config: PretrainedConfig, **options: Any
+    name: Path | str,
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    family: Family | str | None = None,
+    /,
+    **options: Any,
 ) -> Loaded:
     """A model of a class by `from_pretrained`, with the heads that its configuration records.
 
@@ -161,6 +166,7 @@ def load_model(
         name: a folder or a name on the hub.
         kind: the class, which may have another head on it than the one that was saved.
         config: its configuration; it is not changed.
+        family: its row, if the table has none (`Family`), or the name of a row that fits.
         options: of `from_pretrained`.
 
     Raises what `from_pretrained` raises.
@@ -169,7 +175,7 @@ def load_model(
     build = kind
     indices: dict[str, Tensor] = {}
     if needs_rebuild(config):
-        build, indices = _with_heads_of(kind, config)
+        build, indices = _with_heads_of(kind, config, family)
         config = _uncut(config)
     model, report = build.from_pretrained(
         str(name), config=config, output_loading_info=True, ignore_mismatched_sizes=True, **options
@@ -219,22 +225,37 @@ def class_for(config: PretrainedConfig, classes: Any) -> type[PreTrainedModel]:
     return found[0] if isinstance(found, tuple) else found
 
 
+def _class_named(name: str, config: PretrainedConfig) -> type[PreTrainedModel]:
+    """The class of transformers, or one that was registered for the configuration (`AutoModel.register`)."""
+    mappings = (auto for key, auto in vars(modeling_auto).items() if key.endswith("_MAPPING"))
+    registered = (found for mapping in mappings if (found := mapping.get(type(config), None)))
+    for kind in (getattr(transformers, name, None), *registered):
+        if isinstance(kind, type) and issubclass(kind, PreTrainedModel) and kind.__name__ == name:
+            return kind
+    raise InputError(
+        f"config.json names no known class under 'architectures': {name}; register your own with "
+        "AutoModel.register"
+    )
+
+
 def _with_heads_of(
-    kind: type[PreTrainedModel], config: PretrainedConfig
+    kind: type[PreTrainedModel], config: PretrainedConfig, family: Family | str | None
 ) -> tuple[type[PreTrainedModel], dict[str, Tensor]]:
     """A class of models that have the recorded heads when they are made, and their indices by path.
 
     The indices are buffers that are not saved, which `from_pretrained` would leave empty.
     """
-    cuts, copies = recorded_cuts(config), recorded_copies(config)
-    components, keys = recorded_components(config), recorded_keys(config)
+    records = {key: records_of_heads(part) for key, part in parts_of(config).items()}
     indices: dict[str, Tensor] = {}
 
     def begin(model: PreTrainedModel, config: PretrainedConfig, *given: Any, **named: Any) -> None:
         kind.__init__(model, config, *given, **named)
-        _put_copies(model, copies)
-        put_components(model, components)
-        cut_sites(model, {site: set(heads) for site, heads in cuts.items()}, None, keys)
+        parts = parts_of(model.config)
+        for key, heads in records.items():
+            if any(heads):
+                models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
+                part = next(part for part in models if part.config is parts[key])
+                _put_heads(part, family_of(part, None if key else family), heads)
         # Of a model without memory only these have numbers.
         indices.update((path, index) for path, index in model.named_buffers() if not index.is_meta)
 
@@ -243,25 +264,33 @@ def _with_heads_of(
 
 
 def _uncut(config: PretrainedConfig) -> PretrainedConfig:
-    """The configuration without its records of heads."""
+    """The configuration without its records of heads, and without those of its parts."""
     plain = copy.deepcopy(config)
-    for name in _RECORDS:
-        if hasattr(plain, name):
-            setattr(plain, name, {})
+    for part in parts_of(plain).values():
+        for name in _RECORDS:
+            if hasattr(part, name):
+                setattr(part, name, {})
     return plain
 
 
-def _put_copies(model: PreTrainedModel, copies: Mapping[int, Mapping[int, int]]) -> None:
+def _put_heads(model: PreTrainedModel, family: Family, records: tuple[dict[int, Any], ...]) -> None:
+    """Give an uncut model the recorded heads (`records_of_heads`); their weights are to be loaded."""
+    cuts, copies, keys, components = records
+    _put_copies(model, family, copies)
+    put_components(model, family, components)
+    cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
+
+
+def _put_copies(model: PreTrainedModel, family: Family, copies: Mapping[int, Mapping[int, int]]) -> None:
     """Give an uncut model the recorded copies; their weights are to be loaded."""
     if not copies:
         return
-    family = family_of(model)
-    found, size = attentions(model, family), head_dim(model)
+    found = attentions(model, family)
     for site, sources in copies.items():
         heads = found[site].remaining
         numbers = sorted({*heads, *sources})
         shared = keys_with_copies(keys_of_heads(found[site].module, len(heads)), heads, numbers, sources)
-        select_heads(family, found[site], [sources.get(number, number) for number in numbers], size, shared)
+        select_heads(family, found[site], [sources.get(number, number) for number in numbers], shared)
     model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
 
 

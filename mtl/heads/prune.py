@@ -19,10 +19,7 @@ from mtl.heads.families import (
     Attention,
     attentions,
     cloned_heads,
-    family_of,
-    head_dim,
     head_numbers,
-    heads_per_site,
     pruned_heads,
     record_keys,
 )
@@ -40,6 +37,7 @@ def prune_heads(
     scale: Float[Tensor, "site head"] | None = None,
     *,
     keep_shape: bool = False,
+    family: Family | str | None = None,
 ) -> None:
     """Cut heads out of the model in place: their query, key and value rows and their output columns.
 
@@ -59,6 +57,7 @@ def prune_heads(
         scale: multiplied into the output columns of the remaining heads.
         keep_shape: only set the heads' output columns to zero. The model computes the same as the cut one and
             is as large as before. `AutoModel` and other tools can load what `save_pretrained` writes.
+        family: the model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Raises:
         InputError: a family without separable heads, a layer or head that does not exist, a scale of
@@ -78,32 +77,33 @@ def prune_heads(
         >>> model.config.pruned_heads
         {0: [1, 3], 1: [0]}
     """
-    model = changeable(model, "prune_heads")
+    model, family = changeable(model, "prune_heads", family)
     wanted = {layer: set(numbers) for layer, numbers in heads_by_layer(heads).items()}
     scale = None if scale is None else scale_of(scale, "scale", model.dtype)
     yes_or_no(keep_shape, "keep_shape")
-    family = family_of(model)
     found = attentions(model, family)
-    layers, per_layer = len(found), head_numbers(model)
+    layers, per_layer = len(found), head_numbers(found)
     sites = [attention.site for attention in found]
-    require_heads(wanted, sites, [range(per_layer)] * layers, "cut")
+    copied = per_layer if cloned_heads(model) else 0
+    require_heads(wanted, sites, [range(max(attention.heads, copied)) for attention in found], "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {counted(layers, 'layer')} of "
             f"{counted(per_layer, 'head')}"
         )
     if not keep_shape:
-        require_prunable(model)
+        require_prunable(model, family)
         _require_replaceable(model, found, wanted)
     require_plain(model, family, found, "closed" if keep_shape else "cut out")
     if keep_shape:
         _close(model, found, wanted, scale)
     else:
-        cut_sites(model, wanted, scale)
+        cut_sites(model, family, wanted, scale)
 
 
 def cut_sites(
     model: PreTrainedModel,
+    family: Family,
     heads: Mapping[int, set[int]],
     scale: Float[Tensor, "site head"] | None = None,
     keys: Mapping[int, Sequence[int]] | None = None,
@@ -112,34 +112,32 @@ def cut_sites(
 
     `keys` gives for some sites which keys and values the heads that stay are to have (`select_heads`).
     """
-    family, size = family_of(model), head_dim(model)
     found, keys = attentions(model, family), keys or {}
-    original = set(range(heads_per_site(model)))
     gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
     copies, shared = cloned_heads(model), {}
     for layer, attention in enumerate(found):
         remaining = attention.remaining
         if scale is not None:
-            factor = scale[layer, list(remaining)].repeat_interleave(size)
+            factor = scale[layer, list(remaining)].repeat_interleave(attention.size)
             scale_inputs(attention.output, factor)
         cut = heads.get(layer, set()) & set(remaining)
         if not remaining or not (cut or layer in keys):
             continue
         stays = [position for position, head in enumerate(remaining) if head not in cut]
         if stays:
-            shared[layer] = select_heads(family, attention, stays, size, keys.get(layer))
+            shared[layer] = select_heads(family, attention, stays, keys.get(layer))
         else:
             _leave_none(model, family, attention)
             shared[layer] = ()
         # A copy that is cut leaves no record: the model is as if it had never been copied.
         copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
-        if cut & original:
-            gone[layer] = gone.get(layer, set()) | (cut & original)
+        if original := cut & set(range(attention.heads)):
+            gone[layer] = gone.get(layer, set()) | original
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
     if cloned_heads(model):
         model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
-    record_keys(model, shared)
+    record_keys(model, family, shared)
 
 
 def _close(
@@ -149,7 +147,7 @@ def _close(
     scale: Float[Tensor, "site head"] | None,
 ) -> None:
     """Multiply the heads' output columns by the scale, and those of the given heads by zero."""
-    factors = torch.ones(len(found), head_numbers(model)) if scale is None else scale.detach().clone()
+    factors = torch.ones(len(found), head_numbers(found)) if scale is None else scale.detach().clone()
     for layer, numbers in heads.items():
         factors[layer, sorted(numbers)] = 0
     sites: dict[nn.Module, int] = {}
@@ -161,14 +159,13 @@ def _close(
                 "same heads in all layers that share one"
             )
     for output, layer in sites.items():
-        factor = factors[layer, list(found[layer].remaining)].repeat_interleave(head_dim(model))
+        factor = factors[layer, list(found[layer].remaining)].repeat_interleave(found[layer].size)
         scale_inputs(output, factor)
 
 
-def require_prunable(model: PreTrainedModel, verb: str = "cut out") -> None:
+def require_prunable(model: PreTrainedModel, family: Family, verb: str = "cut out") -> None:
     """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
     reason_of = no_copies_because if verb == "copied" else no_cut_because
-    family = family_of(model)
     reason = reason_of(family, vars(model.config))
     if not reason:
         outputs = [attention.output for attention in attentions(model, family) if attention.remaining]

@@ -23,13 +23,13 @@ class QueryKey(NamedTuple):
     keys: Float[Tensor, "head input size"]
 
 
-def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
-    """The matrices of the remaining heads, of which there must be one; `size` is a head's dimensions.
+def query_key(family: Family, attention: Attention) -> QueryKey:
+    """The matrices of the remaining heads, of which there must be one.
 
     Heads that share keys get the same key matrix. Heads of a collaborative attention get its components,
     weighted by the mixing vector in the queries. Norms and rotations after the projections are not included.
     """
-    module, heads = attention.module, len(attention.remaining)
+    module, heads, size = attention.module, len(attention.remaining), attention.size
     if isinstance(module, CollaborativeAttention):
         queries, keys = module.shared()
         return QueryKey(queries * module.mixing[:, None], keys.expand(heads, -1, -1))
@@ -52,15 +52,15 @@ def query_key(family: Family, attention: Attention, size: int) -> QueryKey:
     return QueryKey(queries.transpose(1, 2), keys[shared].transpose(1, 2))
 
 
-def query_bias(family: Family, attention: Attention, size: int) -> Float[Tensor, "head size"]:
+def query_bias(family: Family, attention: Attention) -> Float[Tensor, "head size"]:
     """The bias of each head's queries, zeros if there is none; only for projections that are not fused."""
     projection = attention.module.get_submodule(family.query)
     assert isinstance(projection, nn.Linear)
     assert not family.fused
     if projection.bias is None:
-        return projection.weight.new_zeros(len(attention.remaining), size)
+        return projection.weight.new_zeros(len(attention.remaining), attention.size)
     bias: Tensor = projection.bias
-    return bias.unflatten(0, (-1, size))
+    return bias.unflatten(0, (-1, attention.size))
 
 
 def query_key_parameters(model: PreTrainedModel) -> int:

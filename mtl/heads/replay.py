@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.heads.blocks import Block
-from mtl.heads.families import Attention, attentions
+from mtl.heads.families import Attention, attentions, require_read
 from mtl.heads.family_table import Family
 from mtl.heads.projections import without_hooks
 
@@ -136,6 +136,8 @@ class LayerReplay:
         }
         with Block().hooks(before, after):
             yield
+        if self._outputs and not self._heads:
+            require_read(self._attentions, ())
 
     @contextmanager
     def start_at(self, site: int, copies: int = 1) -> Iterator[None]:

@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention
+from mtl.heads.families import Attention, has_module
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
 from mtl.heads.projections import in_features, input_dim, note_shape
@@ -36,7 +36,6 @@ def head_parts(
     family: Family,
     attention: Attention,
     positions: Tensor,
-    size: int,
     present: int,
     keys: Tensor | None = None,
 ) -> Iterator[HeadPart]:
@@ -49,12 +48,11 @@ def head_parts(
         attention: the attention, with at least one head.
         positions: indices from 0 to `present` - 1, in the order in which the heads' blocks are wanted; a
             head may be repeated.
-        size: a head's dimensions.
         present: the number of heads that the attention has now.
         keys: indices of the keys and values that are wanted, among those that the attention has; `None`:
             those of the positions.
     """
-    module = attention.module
+    module, size = attention.module, attention.size
     columns = _rows(positions, size)
     shared = torch.tensor(keys_of_heads(module, present), device=positions.device)
     pairs = int(shared.max()) + 1
@@ -87,13 +85,17 @@ def head_parts(
             yield from _of_projection(part, columns)
         elif isinstance(part, nn.Parameter):
             yield HeadPart(module, name, part, 0, columns)
+    for path in family.bias_by_head:
+        owner, _, name = path.rpartition(".")
+        if has_module(attention.layer, owner):
+            holder = attention.layer.get_submodule(owner)
+            yield HeadPart(holder, name, holder.get_parameter(name), 1, positions)
 
 
 def select_heads(
     family: Family,
     attention: Attention,
     index: Sequence[int],
-    size: int,
     keys: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """Give the attention exactly the heads at `index` (at least one), counted among those that it has.
@@ -105,21 +107,20 @@ def select_heads(
         family: the row of the table.
         attention: the attention, with at least one head.
         index: the heads, in their new order.
-        size: a head's dimensions.
         keys: for each head of `index` the number of the key and value that it is to have, from 0 without
             gaps; heads with the same number share it. Each is that of its first head now.
 
     Returns:
         For each head the number of its key and value.
     """
-    module, output = attention.module, attention.output
+    module, output, size = attention.module, attention.output, attention.size
     present = in_features(output) // size
     before = keys_of_heads(module, present)
     shared = numbered(before[head] for head in index) if keys is None else tuple(keys)
     first = [before[index[shared.index(pair)]] for pair in range(max(shared) + 1)]
     # Made on the CPU even where the model has no memory yet (`load_model`).
     positions, chosen = (torch.tensor(list(places), device="cpu") for places in (index, first))
-    for part in list(head_parts(family, attention, positions, size, present, chosen)):
+    for part in list(head_parts(family, attention, positions, present, chosen)):
         rows = part.rows.to(part.parameter.device)
         weights = part.parameter.detach().index_select(part.dim, rows)
         setattr(part.module, part.name, nn.Parameter(weights, requires_grad=part.parameter.requires_grad))

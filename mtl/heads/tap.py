@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import device_of, require_weights, scale_of, transformer_of, whole_number
 from mtl.heads.blocks import Block
-from mtl.heads.families import attentions, family_of, head_dim, head_numbers
+from mtl.heads.families import attentions, family_of, head_numbers, require_read
 from mtl.heads.family_table import Family
 from mtl.probes.head_names import layer_name
 from mtl.probes.sites import Site
@@ -48,12 +48,19 @@ class HeadTap:
         self.model = model.base_model
         self.sites: tuple[Site, ...] = tuple(attention.site for attention in found)
         """The kind of attention and the layer of each row of heads."""
-        self.heads, self.head_dim = head_numbers(model), head_dim(model)
+        self.heads = head_numbers(found)
+        """Head numbers of a site: those of the site with most."""
+        self.sizes = tuple(attention.size for attention in found)
+        """Per site the numbers in a head's output."""
+        self.whole = tuple(attention.heads for attention in found)
+        """Per site the number of heads in the uncut model."""
         self.remaining = [attention.remaining for attention in found]
         """Per site the numbers of the heads that are there, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
+        self._unproven = {attention.module: attention for attention in found}
+        """The attentions of which no pass has shown yet that they call their output projection."""
         for index, attention in enumerate(found):
             if self._layer.get(attention.output, attention.layer) is not attention.layer:
                 name = layer_name(attention.site, self.sites)
@@ -96,7 +103,7 @@ class HeadTap:
                     )
                 factor = factor.repeat_interleave(neighbours, 0)
             # One factor per feature of a head: an axis of its own for the heads doubles the time.
-            factor = factor.repeat_interleave(self.head_dim, -1)
+            factor = factor.repeat_interleave(self.sizes[site], -1)
             if scale.dim() == 3:
                 factor = factor[:, None]
             scaled = outputs * factor.to(outputs)
@@ -117,12 +124,12 @@ class HeadTap:
 
         def collect(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
-            shape = (*outputs.shape[:-1], self.heads, self.head_dim)
+            shape = (*outputs.shape[:-1], self.heads, self.sizes[site])
             if len(heads) == self.heads:
                 observed = outputs.view(shape)
             else:
                 observed = outputs.new_zeros(shape)
-                observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.head_dim))
+                observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.sizes[site]))
             collected.passes[site].append(observed)
             return (observed if len(heads) == self.heads else observed[..., list(heads), :]).flatten(-2)
 
@@ -175,11 +182,18 @@ class HeadTap:
         def count(layer: nn.Module, inputs: tuple[object, ...], named: object) -> None:
             calls[layer] = calls.get(layer, -1) + 1
 
+        ran: dict[nn.Module, None] = {}
+        read: set[nn.Module] = set()
+
+        def run(module: nn.Module, inputs: tuple[object, ...], named: object) -> None:
+            ran[module] = None
+
         def before(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> Any:
+            read.add(module)
             # Where sites share a module, the n-th call of its layer in a forward pass is its n-th site.
             served = self._served[module]
             site = served[calls[self._layer[module]]] if len(served) > 1 else served[0]
-            if inputs[0].shape[-1] != len(self.remaining[site]) * self.head_dim:
+            if inputs[0].shape[-1] != len(self.remaining[site]) * self.sizes[site]:
                 raise InputError(
                     f"{layer_name(self.sites[site], self.sites)} had "
                     f"{counted(len(self.remaining[site]), 'head')} when the model was tapped, and "
@@ -191,9 +205,18 @@ class HeadTap:
 
         # Calls of the layer are counted, since `LayerReplay` skips calls of the module.
         shared = {self._layer[module] for module, served in self._served.items() if len(served) > 1}
-        hooks = {self.model: restart, **dict.fromkeys(shared, count), **dict.fromkeys(self._served, before)}
+        unproven = dict(self._unproven)
+        hooks = {
+            **dict.fromkeys(unproven, run),
+            self.model: restart,
+            **dict.fromkeys(shared, count),
+            **dict.fromkeys(self._served, before),
+        }
         with Block().hooks(hooks):
             yield
+        require_read((unproven[module] for module in ran), read)
+        for module in ran:
+            self._unproven.pop(module, None)
 
 
 class HeadOutputs:
@@ -228,14 +251,17 @@ class HeadOutputs:
         return self.passes[site][0]
 
 
-def tapped(model: nn.Module, function: str) -> tuple[PreTrainedModel, HeadTap]:
-    """The `transformers` model that a module is or holds, and a tap on it, for a function that measures.
+def tapped(
+    model: nn.Module, function: str, family: Family | str | None
+) -> tuple[PreTrainedModel, Family, HeadTap]:
+    """The `transformers` model that a module is or holds, its row (or the given one), and a tap on it.
 
     Raises `InputError` as `transformer_of` does, and for a model without numbers.
     """
     transformer = transformer_of(model, function)
     require_weights(transformer, function)
-    return transformer, HeadTap(transformer, family_of(transformer))
+    row = family_of(transformer, family)
+    return transformer, row, HeadTap(transformer, row)
 
 
 @contextmanager
@@ -244,6 +270,7 @@ def head_scale(
     scale: Float[Tensor, "site head"] | Float[Tensor, "row site head"],
     *,
     neighbours: int = 1,
+    family: Family | str | None = None,
 ) -> Iterator[None]:
     """Multiply each head's output by its scale inside the block: 0 ablates a head, 1 does not change it.
 
@@ -255,13 +282,14 @@ def head_scale(
         scale: one scale for all rows or one per row of the batch, as a tensor, an array or lists;
             differentiable.
         neighbours: the number of beams, if a beam search runs with a scale per row.
+        family: the model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Raises:
         InputError: the model is no such model, the scale has a wrong shape, or a pass has another number of
             rows than there are scales.
     """
     transformer = transformer_of(model, "head_scale")
-    tap = HeadTap(transformer, family_of(transformer))
+    tap = HeadTap(transformer, family_of(transformer, family))
     scales = scale_of(scale, "scale", transformer.dtype).to(device_of(transformer))
     with tap.scale(scales, neighbours=whole_number(neighbours, "neighbours", 1)):
         yield

@@ -45,9 +45,11 @@ def load(
     advice = f"; use 'minilm', a folder with {files}, or a name on the hub"
     with quiet(), load_errors(f"the encoder {name!r}", advice):
         config = AutoConfig.from_pretrained(where, revision=revision)
+        family = FAMILIES.get(config.model_type)
+        if family is not None:
+            require_words(family, config)
+            group_size(config, repr(name), family.stacks[0])
         tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
-        if config.model_type in FAMILIES:
-            group_size(config, repr(name))
         loaded = load_model(
             where, class_for(config, MODEL_MAPPING), config, dtype=dtype, revision=revision,
             attn_implementation=implementation(attention, config), **without_pooler(config),
@@ -58,6 +60,15 @@ def load(
             "was it changed?"
         )
     return loaded.model, tokenizer
+
+
+def require_words(family: Family, config: PretrainedConfig) -> None:
+    """Raise `InputError` for a family of models that read images or sound."""
+    if not family.encodes_words:
+        raise InputError(
+            f"models of type {config.model_type!r} do not give vectors of words: mtl.head_importance, "
+            "mtl.ablate_heads, mtl.head_scale and mtl.prune_heads take them as they are, in Python"
+        )
 
 
 def tokenizer_note(name: str) -> str | None:

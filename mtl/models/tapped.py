@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import ModelOutput
 
+from mtl.errors import InputError
 from mtl.files import write_json
 from mtl.heads.families import records_of_heads
 from mtl.heads.family_table import Family
@@ -42,6 +43,7 @@ class TappedModel(nn.Module, ABC):
         super().__init__()
         self.transformer, self.family = transformer, family
         self._tap, self._heads = HeadTap(transformer, family), records_of_heads(transformer.config)
+        _require_even(self._tap)
 
     @property
     def tap(self) -> HeadTap:
@@ -64,7 +66,7 @@ class TappedModel(nn.Module, ABC):
     @property
     def head_dim(self) -> int:
         """Numbers in a head's output."""
-        return self.tap.head_dim
+        return self.tap.sizes[0]
 
     def last_layer(self) -> nn.Module:
         """The last layer: the parameters nearest to the vectors of words, or to a translation's scores."""
@@ -72,6 +74,17 @@ class TappedModel(nn.Module, ABC):
         layers = self.transformer.base_model.get_submodule(path)
         assert isinstance(layers, nn.ModuleList)
         return layers[-1]
+
+
+def _require_even(tap: HeadTap) -> None:
+    """Raise `InputError` for stacks of different numbers of heads, of which gates and masks know one."""
+    by_kind = {site.attention: heads for site, heads in zip(tap.sites, tap.whole, strict=True)}
+    if len(set(by_kind.values())) > 1:
+        listed = ", ".join(f"{kind} {number}" for kind, number in by_kind.items())
+        raise InputError(
+            f"the model has another number of heads per kind of attention ({listed}), and gates and masks "
+            "have one for all: use a model with as many heads in all of them"
+        )
 
 
 class SharedEncoder(TappedModel):

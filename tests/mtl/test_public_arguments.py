@@ -8,7 +8,7 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,8 @@ from transformers import BatchEncoding
 
 import mtl
 from mtl import (
+    Family,
+    Stack,
     ablate_heads,
     clone_heads,
     collaborate,
@@ -34,6 +36,7 @@ from mtl import (
 )
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.heads.family_table import BERT
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
@@ -91,6 +94,31 @@ HEADS: tuple[Any, ...] = (
     {0: [1], 2: [9]}, {0: [1], "0": [2]}, {0: torch.tensor([1.0])}, {0: np.array([[1, 2]])}, {0: {1: 2}},
     {0: torch.tensor([True, False])}, {"1 ": [0]}, {"-1": [0]},
 )  # fmt: skip
+OUTPUT = ("encoder.layer.{}.attention.self", "^.output.dense")
+FAMILY: tuple[Any, ...] = (
+    3, b"bert", "nofamily", {}, Family, Stack,
+    *(partial(Family, stacks) for stacks in ((), 3, BERT.stacks * 2, list(BERT.stacks))),
+    *(partial(Family, (Stack(*stack),)) for stack in (
+        ("self", "encoder.layer", "o"), ("self", "nowhere.{}", "o"), ("a b", *OUTPUT), ("", *OUTPUT),
+        ("self", OUTPUT[0], "^.output.LayerNorm"), ("self", OUTPUT[0], "^.output.none"),
+        ("self", *OUTPUT, "depth"), ("self", *OUTPUT, "num_hidden_layers", "depth"),
+        ("self", *OUTPUT, "num_hidden_layers", "num_attention_heads", "hidden_size", "vision_config"),
+        ("self", "encoder.layer.{}.intermediate", "^.output.dense"),
+    )),
+    *(partial(replace, BERT, **change) for change in (
+        {"fused": "rows"}, {"query": 3}, {"causal": "no"}, {"layer_groups": True}, {"head_counts": "heads"},
+        {"position_bias": None},
+    )),
+)  # fmt: skip
+"""Wrong for BERT wherever its heads are found."""
+TO_CUT: tuple[Any, ...] = tuple(
+    partial(replace, BERT, **change)
+    for change in (
+        {"query": "q_proj"}, {"fused": "blocks"}, {"fused": "heads"}, {"norms_by_head": ("value",)},
+        {"other_head_rows": ("dropout", "key"), "query": "none"}, {"bias_by_head": ("output.dense.weight",)},
+    )
+)  # fmt: skip
+"""Wrong for BERT where heads are cut or copied."""
 COUNT = (0, -1, 1.5, True, None, "2", [1])
 SEED = (-1, 1.5, None, True, "a", 2**70)
 CALLS = itertools.count()
@@ -101,10 +129,12 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "scale": (torch.ones(3), torch.ones(4, 5), NAN, "half", {}, [[1.0] * 4],
         torch.ones(SHAPE, dtype=torch.complex64), *NO_PLAIN),
         "keep_shape": (1, 0, None, "no"),
+        "family": (*FAMILY, *TO_CUT),
     },
     "clone_heads": {
         "heads": HEADS, "copies": COUNT, "divide": (1, None, "no"), "seed": SEED,
         "noise": (-1, 1.5, 1e40, torch.nan, "a", None, True),
+        "family": (*FAMILY, *TO_CUT),
     },
     "transplant_heads": {
         "heads": (
@@ -113,10 +143,11 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             {0: {1: 2, 2: 3}}, {0: {1: 2}, 1: {1: 2, 2: 3}}, {0: {1: None}},
         ),
         "divide": (1, None), "noise": (-1, torch.inf, 2, "a"), "seed": SEED,
+        "family": (*FAMILY, *TO_CUT),
     },
     "collaborate": {
         "dim": (*COUNT, 33), "starts": COUNT, "steps": (-1, 1.5, True, None), "seed": SEED,
-        "advance": (None, 3),
+        "advance": (None, 3), "family": (*FAMILY, *TO_CUT),
     },
     "head_scale": {
         "scale": (
@@ -125,7 +156,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             [[1.0] * 6] * 4, {0: [1]}, torch.ones(SHAPE, dtype=torch.complex64), [["a"] * 4] * 3, [[1.0],
             [1.0, 2.0]],
         ),
-        "neighbours": COUNT,
+        "neighbours": COUNT, "family": FAMILY,
     },
     "head_importance": {
         "batches": (None, 3, "ab", [], IDS, {"input_ids": IDS}, BatchEncoding({"input_ids": IDS})),
@@ -136,6 +167,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             b: m(b).last_hidden_state,
         ),
         "per": ("sentence", None, 3), "normalise": (1, None, "yes"), "steps": (-1, 1.5, True, None, "2"),
+        "family": FAMILY,
     },
     "ablate_heads": {
         "batches": (None, 3, "ab", [], IDS, {"input_ids": IDS}, BatchEncoding({"input_ids": IDS})),
@@ -145,11 +177,11 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             lambda m, b: rows(m, b) + torch.rand(4), lambda m, b: rows(m, b) + next(CALLS),
             lambda m, b: [rows(m, b), 1.0], lambda m, b: [rows(m, b)[0], rows(m, b)[:2]],
         ),
-        "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": SEED,
+        "kind": ("heads", None, 1, "chosen"), "copies": COUNT, "draws": COUNT, "seed": SEED, "family": FAMILY,
     },
     "load_pruned": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", ["a"]),
-        "dtype": ("int8", None, torch.int8, 32), "revision": ("main",),
+        "dtype": ("int8", None, torch.int8, 32), "revision": ("main",), "family": FAMILY[:4],
         **{key: (None, {}, True) for key in (
             "config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping"
         )},

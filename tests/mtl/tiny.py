@@ -114,13 +114,14 @@ PADDING_FIRST = (
     "xlm-roberta-xl",
     "xmod",
 )
-NAMES = tuple(name for name, family in FAMILIES.items() if len(family.stacks) == 1)
+OF_WORDS = {name: family for name, family in FAMILIES.items() if family.encodes_words}
+NAMES = tuple(name for name, family in OF_WORDS.items() if len(family.stacks) == 1)
 """Encoders and decoder-only models."""
-TRANSLATORS = tuple(name for name, family in FAMILIES.items() if len(family.stacks) > 1)
+TRANSLATORS = tuple(name for name, family in OF_WORDS.items() if len(family.stacks) > 1)
 """Encoder-decoder models."""
 MIXTURES = ("dots1", "mixtral", "qwen2_moe", "qwen3_moe")
 """Families whose layers choose experts for every position: a small change may choose others."""
-CAUSAL = tuple(name for name, family in FAMILIES.items() if family.causal)
+CAUSAL = tuple(name for name, family in OF_WORDS.items() if family.causal)
 SAME_ROW = (
     "bert-generation", "dots1", "ernie", "gemma3_text", "gte", "jina_embeddings_v3", "layoutlm",
     "megatron-bert", "mistral", "mixtral", "nomic_bert", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",

@@ -30,7 +30,7 @@ from mtl.heads.arguments import (
     seed_of,
     whole_number,
 )
-from mtl.heads.families import family_of
+from mtl.heads.family_table import Family
 from mtl.heads.replay import LayerReplay, OtherPassError
 from mtl.heads.tap import HeadTap, tapped
 from mtl.models.modes import in_evaluation_mode
@@ -46,6 +46,7 @@ def ablate_heads(
     copies: int = 1,
     draws: int = DRAWS,
     seed: int = 0,
+    family: Family | str | None = None,
 ) -> pl.DataFrame:
     """How much the mean score of a `transformers` model loses without a head.
 
@@ -65,6 +66,7 @@ def ablate_heads(
             its values, it is called with one copy at a time.
         draws: Resamples for intervals and p (`score_losses`).
         seed: Random seed for the resamples.
+        family: The model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Returns:
         One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q; the loss and
@@ -75,11 +77,11 @@ def ablate_heads(
             between equal calls, there are no batches, the model is not in the table or has no weights, or
             another argument is wrong.
     """
-    transformer, tap = tapped(model, "ablate_heads")
+    transformer, row, tap = tapped(model, "ablate_heads", family)
     function_of(score, "score")
     chosen = ablations(one_of(kind, "kind", KINDS), tap.remaining)
     draws, seed = whole_number(draws, "draws", 1), seed_of(seed)
-    scores = _Scores(model, tap, LayerReplay(transformer, family_of(transformer)), score)
+    scores = _Scores(model, tap, LayerReplay(transformer, row), score)
     copies = whole_number(copies, "copies", 1)
     with torch.no_grad(), in_evaluation_mode(model):
         parts = [
@@ -121,9 +123,13 @@ class _Scores:
         if not self._replaying:
             self._require_repeatable(batch, unchanged)
         self._copying: bool | None = None if copies > 1 else False
-        variants = [unchanged]
-        for [_], group in groupby(chosen, key=lambda ablation: ablation.sites):
+        variants, kind = [unchanged], ""
+        for [site], group in groupby(chosen, key=lambda ablation: ablation.sites):
             together = list(group)
+            if self._copying and self.tap.sites[site].attention != kind:
+                # Copies may be apart in one kind and meet in another: an image meets the captions of all.
+                self._copying = None
+            kind = self.tap.sites[site].attention
             for share in np.array_split(np.arange(len(together)), -(-len(together) // copies)):
                 variants += self._share(batch, [together[index] for index in share], len(unchanged))
         return torch.stack(variants).numpy()

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import require_finite
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention, attentions, family_of, head_dim
+from mtl.heads.families import Attention, attentions, family_of
 from mtl.heads.query_key import QueryKey, query_key
 from mtl.probes.tables.energy_table import ENERGY, MIXING
 
@@ -31,14 +31,14 @@ def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
     the sum of the heads' products. Where heads share components, W_Q and W_K are the shared ones; for a
     single head W_Q is weighted by its mixing vector.
     """
-    family, size = family_of(model), head_dim(model)
+    family = family_of(model)
     parts = [pl.DataFrame(schema=ENERGY)]
     found = attentions(model, family)
     require_finite(found, "energy")
     for attention in found:
         if not attention.remaining:
             continue
-        queries, keys = query_key(family, attention, size)
+        queries, keys = query_key(family, attention)
         factors = QueryKey(queries.double(), keys.double())
         for head, matrix, values in _singular_values(factors, attention):
             captured = captured_variance(values)

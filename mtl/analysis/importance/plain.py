@@ -21,8 +21,10 @@ from mtl.heads.arguments import (
     whole_number,
     yes_or_no,
 )
-from mtl.heads.tap import HeadOutputs, tapped
+from mtl.heads.family_table import Family
+from mtl.heads.tap import HeadOutputs, HeadTap, tapped
 from mtl.models.modes import frozen, in_evaluation_mode
+from mtl.probes.sites import KEYS
 
 
 def head_importance(
@@ -33,6 +35,7 @@ def head_importance(
     per: Per = "example",
     normalise: bool = False,
     steps: int = 0,
+    family: Family | str | None = None,
 ) -> pl.DataFrame:
     """What each head of a `transformers` model is worth, by gradients of a loss.
 
@@ -49,6 +52,7 @@ def head_importance(
         per: Where absolute values are taken: `example` (the paper) or `token` (its code for BERT).
         normalise: Divide a layer's importances by their Euclidean norm.
         steps: Steps of integrated gradients; 0: none.
+        family: The model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Returns:
         One row per measure and head, with the columns of heads.parquet; values are in units of the loss,
@@ -58,7 +62,7 @@ def head_importance(
         InputError: the loss is not a differentiable vector with a finite entry per row, there are no batches,
             the model is not in the table or has no gradients (quantised), or another argument is wrong.
     """
-    transformer, tap = tapped(model, "head_importance")
+    transformer, _, tap = tapped(model, "head_importance", family)
     require_gradients(transformer, "head_importance")
     function_of(loss, "loss")
     one_of(per, "per", PER)
@@ -73,12 +77,14 @@ def head_importance(
         if losses.requires_grad:
             return losses, outputs
         # A loss on embeddings has no path to any head, and so is right to have no gradient.
-        embeddings = transformer.get_input_embeddings().weight
-        embeddings.requires_grad_(True)
+        parameters = list(transformer.parameters())
+        for parameter in parameters:
+            parameter.requires_grad_(True)
         try:
             again = vector(loss(model, batch), batch, "loss")
         finally:
-            embeddings.requires_grad_(False)
+            for parameter in parameters:
+                parameter.requires_grad_(False)
         if not again.requires_grad:
             raise InputError(
                 "the loss is not differentiable: it must return one value for each row (reduction='none') "
@@ -102,4 +108,15 @@ def head_importance(
                 measured.add_integrated(gradient / gate, weight)
     if not measured.examples:
         raise InputError("importance needs at least one batch with rows")
-    return measured.table(normalise=normalise)
+    return _without_absent(measured.table(normalise=normalise), tap)
+
+
+def _without_absent(table: pl.DataFrame, tap: HeadTap) -> pl.DataFrame:
+    """The table without the numbers that kinds of attention with fewer heads than others lack."""
+    absent = [
+        (*site, head)
+        for site, heads, there in zip(tap.sites, tap.whole, tap.remaining, strict=True)
+        for head in set(range(heads, max(tap.whole))).difference(there)
+    ]
+    lacking = pl.DataFrame(absent, {key: table.schema[key] for key in KEYS}, orient="row")
+    return table.join(lacking, on=KEYS, how="anti") if absent else table

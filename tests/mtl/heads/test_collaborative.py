@@ -141,9 +141,9 @@ def test_parameters_are_those_of_the_formula() -> None:
 
 def test_query_biases_become_content_biases() -> None:
     model = tiny.model("bert")
-    family, size = family_of(model), tiny.HEAD_DIM
+    family = family_of(model)
     before = [
-        (query_key(family, attention, size).keys, query_bias(family, attention, size))
+        (query_key(family, attention).keys, query_bias(family, attention))
         for attention in attentions(model, family)
     ]
     collaborate(model, FULL)

@@ -42,11 +42,11 @@ def test_layers_of_albert_share_a_module_by_groups() -> None:
     [("stablelm", "qk_layernorm", "norms of its own"), ("deberta", "talking_head", "talking heads mix")],
 )
 def test_some_models_of_a_family_are_refused_by_their_configuration(name: str, key: str, reason: str) -> None:
-    model = tiny.model(name)
-    require_prunable(model)
+    model, family = tiny.model(name), FAMILIES[name]
+    require_prunable(model, family)
     setattr(model.config, key, True)
     with pytest.raises(InputError, match=reason):
-        require_prunable(model)
+        require_prunable(model, family)
 
 
 def test_a_model_with_a_head_is_found_by_its_base() -> None:
@@ -68,7 +68,7 @@ def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> Non
 
 def test_a_row_that_does_not_fit_is_an_input_error() -> None:
     model = tiny.model("bert")
-    with pytest.raises(InputError, match="does not fit row 'bert'"):
+    with pytest.raises(InputError, match="does not fit its row of the table of families \\('bert'"):
         attentions(model, Family((Stack("self", "encoder.layer.{}.attention.other", "^.output.dense"),)))
     with pytest.raises(InputError, match="no linear layer"):
         attentions(model, Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.LayerNorm"),)))

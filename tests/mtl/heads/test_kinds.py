@@ -19,6 +19,7 @@ from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, head_scale
+from mtl.models.tapped import TappedModel
 from mtl.probes.sites import Site
 from tests.mtl import tiny
 
@@ -214,7 +215,13 @@ def test_ablation_is_closing_each_head(name: str) -> None:
     np.testing.assert_allclose(table["loss"].to_numpy(), expected, rtol=0, atol=1e-10)
 
 
-def test_another_number_of_heads_in_the_decoder_is_refused() -> None:
+def test_another_number_of_heads_in_the_decoder() -> None:
+    """Heads that a kind lacks are in no table, and cannot be cut; runs have one number for all kinds."""
     model = tiny.translator("bart", decoder_attention_heads=2)
+    given = tiny.parallel_batch()
+    assert head_importance(model, [given], losses).filter(measure="taylor").height == 2 * 4 + 4 * 2
+    assert ablate_heads(model, [given], losses, draws=5).height == 2 * 4 + 4 * 2
+    with pytest.raises(InputError, match="cross L1H2 cannot be cut: the heads of cross L1 are 0, 1"):
+        prune_heads(model, {5: [2]})
     with pytest.raises(InputError, match="encoder 4, decoder 2, cross 2"):
-        HeadTap(model, family_of(model))
+        TappedModel(model, family_of(model))
