@@ -15,6 +15,7 @@ from torch.masked import MaskedTensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.blocks import is_held
 from mtl.heads.families import Attention, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
@@ -81,6 +82,10 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
             f".{path} ({type(transformer).__name__})"
         )
     _refuse_prefixes(model, function)
+    if any(map(is_held, model.modules())):
+        raise InputError(
+            f"{function}: the model is being scaled, observed or measured: call it outside of that block"
+        )
     require_ordinary_tensors(transformer, function)
     for path in sorted(_offloaded(transformer)):
         raise InputError(

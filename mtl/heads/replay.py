@@ -174,9 +174,8 @@ class LayerReplay:
                 return shared() if done == start + 1 else compute(*inputs, **named)
 
             replaced[attention.module] = heads
-        block = Block()
         # Modules are not replaced, since models read their attributes and hook them.
-        with block.hooks({self.model: begin}, {self.model: end}), block.forwards(replaced):
+        with Block().hooks({self.model: begin}, {self.model: end}, replaced):
             yield
 
     def _input_rows(self) -> int:
