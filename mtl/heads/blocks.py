@@ -1,6 +1,6 @@
 """What a `with` block does to a model is seen by its own context alone, not by other threads.
 
-A model is shared by all threads. What a block sets (functions around a module's call, evaluation mode,
+A model is shared by all threads. What a block sets (functions around a module's `forward`, evaluation mode,
 parameters without gradients) acts only where the block was entered: in the same thread, in coroutines and
 threads that run in a copy of its context (`asyncio.to_thread`), and where torch computes a pass of the block
 again (gradient checkpoints). Copies of the model that are made inside the block belong to it, too; those that
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from types import MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -41,7 +41,7 @@ class OnModule:
     before: Act | None = None
     """Called as (module, inputs, named inputs); may return both anew."""
     around: Act | None = None
-    """Called as (compute, *inputs, **named) instead of `compute`, the call of the module itself."""
+    """Called as (compute, *inputs, **named) instead of `compute`, the module's `forward`."""
     after: Act | None = None
     """Called as (module, inputs, output); may return another output."""
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Block:
     ) -> Iterator[None]:
         """Inside, enter the block with functions by module, as in `OnModule`.
 
-        Other people's hooks are inside of them. `after` has an output of `None` if the module failed. Warns
+        Other people's hooks are outside of them. `after` has an output of `None` if the module failed. Warns
         at the end if all passes meanwhile were other threads'.
         """
         before, after, around = before or {}, after or {}, around or {}
@@ -194,6 +194,12 @@ def _set_attribute(module: nn.Module, name: str, value: Any) -> None:
     kept[name] = value
 
 
+def own_forward(module: nn.Module) -> Act:
+    """The module's `forward` as it is outside of all blocks."""
+    own: Act | None = vars(module).get("forward")
+    return MethodType(_own_class(module).forward, module) if own is None else own
+
+
 class _Held:
     """Stands before the class of a module while blocks hold it. Other threads see no more than its own class.
 
@@ -201,7 +207,9 @@ class _Held:
     """
 
     def __call__(self: Any, *inputs: Any, **named: Any) -> Any:
-        return _run(self, MethodType(_own_class(self).__call__, self), inputs, named)
+        call = MethodType(_own_class(self).__call__, self)
+        # One that somebody set on the module hides that of the class (`_held`).
+        return _run(self, call, inputs, named) if "forward" in vars(self) else call(*inputs, **named)
 
     @property
     def training(self: Any) -> bool:
@@ -251,8 +259,12 @@ class _Held:
 
 @cache
 def _held(kind: Any) -> Any:
+    @wraps(kind.forward)
+    def forward(self: Any, *inputs: Any, **named: Any) -> Any:
+        return _run(self, MethodType(kind.forward, self), inputs, named)
+
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind)(kind.__name__, (_Held, kind), names)
+    return type(kind)(kind.__name__, (_Held, kind), {**names, "forward": forward})
 
 
 def _copied(module: Any, copied: Callable[[Any], Any], memo: dict[int, Any]) -> Any:

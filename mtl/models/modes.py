@@ -41,7 +41,9 @@ def frozen(model: nn.Module) -> Iterator[None]:
     learning = [
         module
         for module in model.modules()
-        if any(part is not None and part.requires_grad for part in vars(module).get("_parameters", {}).values())
+        if any(
+            part is not None and part.requires_grad for part in vars(module).get("_parameters", {}).values()
+        )
     ]
     with block.entered(
         OnModule(module, attributes={"_parameters": block.detached(module)}) for module in learning
