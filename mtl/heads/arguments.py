@@ -84,7 +84,7 @@ def changeable(model: Any, function: str) -> PreTrainedModel:
     _refuse_prefixes(model, function)
     if any(map(is_held, model.modules())):
         raise InputError(
-            f"{function}: the model is being scaled, observed or measured: call it outside of that block"
+            f"{function}: the model is being scaled, observed or measured: change heads before that block"
         )
     require_ordinary_tensors(transformer, function)
     for path in sorted(_offloaded(transformer)):

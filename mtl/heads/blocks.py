@@ -121,7 +121,7 @@ class Block:
 
     def detached(self, module: nn.Module) -> dict[str, nn.Parameter | None]:
         """The module's own parameters, with parameters that share their numbers for those with gradients."""
-        return {name: self._without_gradient(part) for name, part in vars(module)["_parameters"].items()}
+        return {name: self._without_gradient(part) for name, part in own_parameters(module).items()}
 
     def _without_gradient(self, parameter: nn.Parameter | None) -> nn.Parameter | None:
         if parameter is None or not parameter.requires_grad:
@@ -192,6 +192,12 @@ def _attribute(module: nn.Module, name: str) -> Any:
 def _set_attribute(module: nn.Module, name: str, value: Any) -> None:
     kept = next((one.attributes for one in reversed(_ours(module)) if name in one.attributes), vars(module))
     kept[name] = value
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """The module's parameters, without those of its parts, as they are outside of all blocks."""
+    found: dict[str, nn.Parameter | None] = vars(module).get("_parameters", {})
+    return found
 
 
 def own_forward(module: nn.Module) -> Act:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from mtl.heads.arguments import whole_number
-from mtl.heads.blocks import Block, OnModule
+from mtl.heads.blocks import Block, OnModule, own_parameters
 
 _MOST_THREADS = 1024
 
@@ -41,9 +41,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
     learning = [
         module
         for module in model.modules()
-        if any(
-            part is not None and part.requires_grad for part in vars(module).get("_parameters", {}).values()
-        )
+        if any(part is not None and part.requires_grad for part in own_parameters(module).values())
     ]
     with block.entered(
         OnModule(module, attributes={"_parameters": block.detached(module)}) for module in learning
