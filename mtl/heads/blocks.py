@@ -158,7 +158,8 @@ def _hold(module: nn.Module, block: Block) -> None:
     with _LOCK:
         _HELD[module] = (*_HELD.get(module, ()), block)
         if not isinstance(module, _Held):
-            module.__class__ = _held(type(module))
+            kind: Any = type(module)
+            module.__class__ = _held(kind)
 
 
 def _release(module: nn.Module, block: Block) -> None:
