@@ -15,6 +15,7 @@ from torch.masked import MaskedTensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.blocks import is_held
 from mtl.heads.families import Attention, family_of, is_whole
 from mtl.heads.family_table import Family
 from mtl.heads.projections import is_plain
@@ -82,6 +83,10 @@ def changeable(model: Any, function: str, family: Family | str | None) -> tuple[
             f".{path} ({type(transformer).__name__})"
         )
     _refuse_prefixes(model, function)
+    if any(map(is_held, model.modules())):
+        raise InputError(
+            f"{function}: the model is being scaled, observed or measured: change heads before that block"
+        )
     require_ordinary_tensors(transformer, function)
     for path in sorted(_offloaded(transformer)):
         raise InputError(

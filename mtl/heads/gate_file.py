@@ -14,7 +14,7 @@ from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site, sites_of
 from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.gates_table import last_gates
-from mtl.tasks.in_words import first_line
+from mtl.tasks.in_words import counted, first_line
 
 SCHEMA = pl.Schema(
     {
@@ -55,10 +55,22 @@ _DEFAULTS = {
 
 
 def read_gates(path: Path) -> pl.DataFrame:
-    """The table in a gates.parquet; raises a polars or OS error if it cannot be read or lacks a column."""
+    """The table in a gates.parquet; raises a polars or OS error if it cannot be read or lacks a column.
+
+    Raises `InputError` if a value is no number, at whichever update.
+    """
     table = table_files.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
-    return table.with_columns(**absent).select(SCHEMA.names())
+    table = table.with_columns(**absent).select(SCHEMA.names())
+    number = [pl.col(name).is_finite() for name in ("gate", "log_alpha", "log_alpha_at_choice")]
+    # Gates that are not learned have no log alpha.
+    finite = [number[0].fill_null(False), *(value.fill_null(True) for value in number[1:])]
+    if unknown := table.filter(~pl.all_horizontal(finite) | pl.col("open").is_null()).height:
+        raise InputError(
+            f"{path}: cannot be used ({counted(unknown, 'gate')} with a value that is no number); "
+            "train the run again"
+        )
+    return table
 
 
 def add_gates(path: Path, rows: pl.DataFrame, *, first: bool) -> None:

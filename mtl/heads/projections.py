@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from mtl.heads.blocks import own_forward
 from mtl.heads.others_hooks import hand_on_hooks
 
 
@@ -56,8 +57,8 @@ def scale_inputs(projection: nn.Linear | Conv1D, factor: Float[Tensor, " input"]
 def without_hooks(
     projection: nn.Module, inputs: Float[Tensor, "*rows input"]
 ) -> Float[Tensor, "*rows output"]:
-    """The projection's output for `inputs`, without its hooks."""
-    outputs: Tensor = projection.forward(inputs)
+    """The projection's output for `inputs`, without its hooks and what blocks do to it."""
+    outputs: Tensor = own_forward(projection)(inputs)
     return outputs
 
 

@@ -76,6 +76,11 @@ class LayerReplay:
         return bool(self._heads)
 
     @property
+    def calls(self) -> int:
+        """How many times a site's heads were called in what was recorded."""
+        return len(self._heads)
+
+    @property
     def repeatable(self) -> bool:
         """Whether what was recorded is one pass through the whole model, without a cache of earlier ones."""
         return (
@@ -144,7 +149,7 @@ class LayerReplay:
         """Inside the block, nothing below the output projection of `site` is computed again.
 
         The pass inside the block takes the rows of the recorded pass, repeated `copies` times. Raises
-        `OtherPassError` there if it has other inputs, or is not the only one.
+        `OtherPassError` there if it has other inputs, or is not the only one; and at the end without a pass.
         """
         start, done, running, passes = self._layer_of_site[site], 0, False, 0
         attention = self._attentions[site]
@@ -176,10 +181,11 @@ class LayerReplay:
                 return shared() if done == start + 1 else compute(*inputs, **named)
 
             replaced[attention.module] = heads
-        block = Block()
         # Modules are not replaced, since models read their attributes and hook them.
-        with block.hooks({self.model: begin}, {self.model: end}), block.forwards(replaced):
+        with Block().hooks({self.model: begin}, {self.model: end}, replaced):
             yield
+        if not passes:
+            raise OtherPassError
 
     def _input_rows(self) -> int:
         """The length of the first tensor that was given to the recorded pass."""

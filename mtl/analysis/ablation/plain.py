@@ -140,8 +140,15 @@ class _Scores:
         return vector(self.score(self.model, given), batch, "score").detach().double().cpu()
 
     def _require_repeatable(self, batch: Any, unchanged: Float[Tensor, " row"]) -> None:
-        """Raise `InputError` if the score of the batch is another one when it is computed again."""
-        again = self._vector(batch)
+        """Raise `InputError` if the score is another one, or less is computed, when it is called again."""
+        calls = self.replay.calls
+        with self.replay.record():
+            again = self._vector(batch)
+        if self.replay.calls != calls:
+            raise InputError(
+                f"two calls of the score with one batch call {calls} and {self.replay.calls} times the heads "
+                "of a layer: a score must compute all that it needs in every call, and keep nothing"
+            )
         if _equal([again], [unchanged]):
             return
         means = " and ".join(f"{score.mean().item():g}" for score in (unchanged, again))

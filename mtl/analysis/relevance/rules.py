@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from mtl.analysis.relevance.backward import AddedConstant, LayerNorm, Proportional, Share
 from mtl.analysis.relevance.function_call import Call
 from mtl.errors import InputError
+from mtl.heads.blocks import Block
 
 Rules = Literal["paper", "attnlrp"]
 """The rule for softmax. `paper`: attention weights are constants (Voita et al. 2019); `attnlrp`: relevance
@@ -223,23 +224,23 @@ def single_activations(model: nn.Module) -> Iterator[None]:
     """
     pending: list[Tensor] = []
 
-    def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def before(module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Any]) -> Any:
         pending.append(inputs[0])
-        return (inputs[0].detach(), *inputs[1:])
+        return (inputs[0].detach(), *inputs[1:]), named
 
-    def after(module: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
+    def after(module: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor | None) -> Tensor | None:
         vectors = pending.pop()
+        if outputs is None:
+            return None
         return Proportional.apply(vectors, outputs) if vectors.requires_grad else outputs
 
-    handles = []
-    for module in model.modules():
-        if type(module).__module__ == "transformers.activations" and not module(torch.zeros(1)).any():
-            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
-    try:
+    single = [
+        module
+        for module in model.modules()
+        if type(module).__module__ == "transformers.activations" and not module(torch.zeros(1)).any()
+    ]
+    with Block().hooks(dict.fromkeys(single, before), dict.fromkeys(single, after)):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def relevance_by_rule(sources: Sequence[Source], output: Float[Tensor, ""]) -> dict[str, float]:

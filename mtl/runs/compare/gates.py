@@ -10,12 +10,12 @@ import polars as pl
 from mtl.config.instances import kinds_in
 from mtl.errors import InputError
 from mtl.heads.gate_file import LEARNED, read_gates
-from mtl.probes.tables.gates_table import last_gates, name_draws
+from mtl.probes.tables.gates_table import name_draws
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.left_out import chosen_of, nothing_left
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
-from mtl.tasks.in_words import counted, first_line
+from mtl.tasks.in_words import first_line
 
 
 class NoMasks(InputError):
@@ -66,20 +66,12 @@ def _draw(run: Run) -> pl.Expr:
 
 
 def _read(path: Path) -> pl.DataFrame:
-    """The table of a gates.parquet; raises `InputError` if it is damaged or a last gate is no number."""
+    """The table of a gates.parquet; raises `InputError` if it is damaged."""
     try:
-        table = read_gates(path)
-        last = last_gates(table)
-        unknown = last.filter(~pl.col("gate").is_finite().fill_null(False) | pl.col("open").is_null()).height
+        return read_gates(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = first_line(error)
         raise InputError(f"{path}: cannot be read ({reason}); train the run again") from error
-    if unknown:
-        raise InputError(
-            f"{path}: cannot be used ({counted(unknown, 'gate is', 'gates are')} not numbers); "
-            f"train the run again"
-        )
-    return table
 
 
 def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import polars as pl
 import pytest
 import torch
 from polars.testing import assert_frame_equal
 
 from mtl.errors import InputError
-from mtl.heads.gate_file import CLOSING_POINT, LEARNED, add_gates, read_gates
+from mtl.heads.gate_file import CLOSING_POINT, LEARNED, add_gates, last_log_alphas, read_gates
 from mtl.heads.gate_table import gate_rows, gate_summary, gate_table
 from mtl.heads.gates import HeadGates
 from mtl.models.apply_masks import gates_from_file
@@ -102,3 +104,18 @@ def test_gates_of_earlier_evaluations_are_not_lost_in_silence(tmp_path):
     path.write_text("damaged")
     with pytest.raises(InputError, match="cannot be read"):
         add_gates(path, rows, first=False)
+
+
+@pytest.mark.parametrize("update", [5, 10])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("column", ["gate", "log_alpha", "log_alpha_at_choice"])
+def test_a_value_that_is_no_number_is_named_at_any_update(tmp_path, column, bad, update):
+    table = gate_table(
+        [row for at in (5, 10) for row in gate_rows(HeadGates(2, 3, init_std=1.0), ("pos",), at, SITES)]
+    )
+    here = (pl.col("step") == update) & (pl.col("layer") == 1) & (pl.col("head") == 2)
+    broken = table.with_columns(pl.when(here).then(bad).otherwise(column).cast(pl.Float32).alias(column))
+    broken.write_parquet(tmp_path / "gates.parquet")
+    for read in (read_gates, last_log_alphas):
+        with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \(1 gate with a value"):
+            read(tmp_path / "gates.parquet")

@@ -102,12 +102,11 @@ def test_each_thread_gets_what_it_gets_alone(name: str) -> None:
 
     works = [plain, lambda: scaled(1), lambda: scaled(2), observed, observed_eager, ablated, important]
     alone = [work() for work in works]
-    hooks = sum(len(module._forward_pre_hooks) for module in model.modules())
+    kinds = [type(module) for module in model.modules()]
     for found, expected in zip(at_once(works), alone, strict=True):
         assert all(same(one, expected) for one in found)
-    assert sum(len(module._forward_pre_hooks) for module in model.modules()) == hooks == 0
+    assert [type(module) for module in model.modules()] == kinds
     assert model.config._attn_implementation == "sdpa"
-    assert not any("forward" in module.__dict__ for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
@@ -201,12 +200,91 @@ def test_copies_that_another_thread_makes_of_a_model_that_is_measured_are_as_it_
     head_importance(model, [tiny.batch()[0]], loss)
     for other in made:
         assert _switches(other) == before
-        assert not any("__getstate__" in vars(module) for module in other.modules())
     assert _switches(copy.deepcopy(model)) == _switches(model)
-    assert not any("__getstate__" in vars(module) for module in model.modules())
     if way != "a part":
         assert made[0].cls.predictions.decoder.weight is made[0].bert.embeddings.word_embeddings.weight
         assert made[0].state_dict().keys() == model.state_dict().keys()
+
+
+class _Slow:
+    """A hook that takes long to copy: until what happens meanwhile has happened."""
+
+    def __init__(self) -> None:
+        self.copied, self.done = threading.Event(), threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., Any]:
+        self.copied.set()
+        assert self.done.wait(60)
+        return print
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copy.copy, (self.__deepcopy__({}),)
+
+
+BLOCKS: dict[str, Callable[[Any], Any]] = {
+    "scaled": lambda model: head_scale(model, scale(1)),
+    "eager": eager_attention,
+    "evaluated": in_evaluation_mode,
+    "frozen": frozen,
+    "recorded": lambda model: LayerReplay(model, family_of(model)).record(),
+}
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("change", ["begins", "ends", "begins and ends"])
+def test_a_block_may_begin_and_end_while_another_thread_copies_the_model(way: Any, change: str) -> None:
+    model = tiny.model("bert", attn_implementation="sdpa").train()
+    before, plain = _switches(model), states(copy.deepcopy(model).eval())
+    slow = _Slow()
+    # Copied inside the dictionaries of the hooks, of the projection and of all that it is in.
+    handles = [
+        model.encoder.layer[0].attention.output.dense.register_forward_pre_hook(slow),
+        model.encoder.layer[0].register_forward_hook(slow),
+    ]
+    blocks = [block(model) for block in BLOCKS.values()]
+    if change == "ends":
+        for block in blocks:
+            block.__enter__()
+    with ThreadPoolExecutor(1) as pool:
+        copying = pool.submit(way, model)
+        assert slow.copied.wait(60)
+        if change != "ends":
+            for block in blocks:
+                block.__enter__()
+        if change != "begins":
+            for block in reversed(blocks):
+                block.__exit__(None, None, None)
+        slow.done.set()
+        made = copying.result()
+    if change == "begins":
+        for block in reversed(blocks):
+            block.__exit__(None, None, None)
+    made = made if way is copy.deepcopy else pickle.loads(made)
+    for handle in handles:
+        handle.remove()
+    for part in made.modules():
+        part._forward_pre_hooks.clear()
+        part._forward_hooks.clear()
+    assert _switches(made) == _switches(model) == before
+    assert same(states(made.eval()), plain)
+    assert [type(part) for part in made.modules()] == [type(part) for part in model.modules()]
+
+
+def test_another_thread_trains_a_model_that_is_measured() -> None:
+    model = tiny.model("bert").train()
+    with in_evaluation_mode(model), frozen(model):
+
+        def trained() -> list[bool]:
+            model(tiny.batch()[0]).last_hidden_state.tanh().sum().backward()
+            return [module.training for module in model.modules()]
+
+        assert all(in_a_thread(trained))
+        assert not any(module.training for module in model.modules())
+        assert not states(model)[0].requires_grad
+    assert all(part.grad is not None for name, part in model.named_parameters() if "pooler" not in name)
 
 
 def _switches(model: Any) -> tuple[list[bool], list[tuple[bool, str]]]:
@@ -282,13 +360,17 @@ def test_a_checkpoint_that_is_computed_again_is_scaled(reentrant: bool) -> None:
 
 
 def test_replicas_of_data_parallel_are_refused() -> None:
-    """As `nn.DataParallel` runs them on several devices: copies of the modules, in threads."""
-    model = tiny.model("bert")
-    replica = _replicated(model)
-    with head_scale(model, scale(1)), ThreadPoolExecutor(1) as pool:
-        found = pool.submit(states, replica)
+    """As `nn.DataParallel` makes them for several devices, which it runs in threads."""
+    model = tiny.model("bert").train()
+    with head_scale(model, scale(1)):
         with pytest.raises(InputError, match="DataParallel"):
-            found.result()
+            _replicated(model)
+        plain = in_a_thread(lambda: _replicated(model))
+    with in_evaluation_mode(model):
+        evaluated = _replicated(model)
+    assert not any(module.training for module in evaluated.modules())
+    assert same(states(plain.eval()), states(model.eval()))
+    assert same(states(evaluated), states(model))
 
 
 def _replicated(module):

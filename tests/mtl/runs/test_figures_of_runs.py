@@ -398,7 +398,7 @@ def test_a_damaged_table_of_gates_is_named(tmp_path, name) -> None:
     with pytest.raises(InputError, match=r"gates\.parquet: cannot be read \(.*gate.*\); train"):
         figure(name, [run], tmp_path / "x.svg")
     gates.with_columns(gate=pl.lit(float("nan"), dtype=pl.Float32)).write_parquet(path)
-    with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \(12 gates are not numbers\)"):
+    with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \([0-9]+ gates with a value"):
         figure(name, [run], tmp_path / "x.svg")
 
 

@@ -325,13 +325,28 @@ def test_what_runs_no_heads_here_is_refused(score: Score) -> None:
             measure(model_of("bert"), [batch()], score)
 
 
+@pytest.mark.parametrize("part", [one_pass, two_passes, windows])
+@pytest.mark.parametrize("rest", [0, 1])
+def test_a_score_that_keeps_what_it_computed_is_refused(part: Score, rest: int) -> None:
+    """Otherwise it is the same under every ablation, and all heads are worth nothing."""
+    kept: list[Tensor] = []
+
+    def score(model, b):
+        if not kept:
+            kept.append(part(model, b).detach())
+        return kept[0] + value(model, b["ids"]) if rest else kept[0]
+
+    with pytest.raises(InputError, match=r"two calls of the score .* keep nothing"):
+        ablate_heads(model_of("bert"), [batch()], score, draws=1)
+
+
 def test_a_score_that_cuts_heads_is_refused() -> None:
     def score(model, b):
         made = copy.deepcopy(model)
         prune_heads(made, {0: [1]})
         return value(made, b["ids"])
 
-    with pytest.raises(InputError, match="cut or copy heads before"):
+    with pytest.raises(InputError, match="change heads before that block"):
         ablate_heads(model_of("bert"), [batch()], score)
 
 

@@ -368,9 +368,9 @@ def damaged_gates(folder, change):
         ),
         (
             lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
-            "gates.parquet: cannot be used (12 gates are not numbers)",
+            "gates.parquet: cannot be used (24 gates with a value",
         ),
-        slow(lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "12 gates are not"),
+        slow(lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "24 gates with"),
         slow(
             lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"
         ),
