@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.conll2003 import OtherColumn, counts
+from mtl.corpora.formats.conll2003 import OtherColumn, are_numbers
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError
 from mtl.tasks.binarise import CHAIN
@@ -57,9 +57,9 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
 
     They are numbers of words, come with something before them, are masked, or are the tags.
     """
-    if any(len(sentence) > 1 for sentence in sentences) and all(counts(words.words) for words in sentences):
+    if are_numbers([sentence.words for sentence in sentences]):
         raise InputError(
-            f"{path}: the words of every sentence are numbers one after the other, such as "
+            f"{path}: the words of most sentences are numbers one after the other, such as "
             f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
         )
     prefix = _same_prefix(sentences)

@@ -115,7 +115,10 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
 
 
-@pytest.mark.parametrize("spelled", ["{1}", "{1}.", "{1:03}", "{0}-{1}", "({0}:{1})"[1:], "{1}.0", "{0}.{1}"])
+@pytest.mark.parametrize(
+    "spelled",
+    ["{1}", "{1}.", "{1:03}", "{0}-{1}", "{0}:{1})", "{1}.0", "{0}.{1}", "#{1}", "w{1}", "[{1}]", "{1}-{1}9"],
+)
 @pytest.mark.parametrize("start", [0, 1, 7])
 @pytest.mark.parametrize("step", [1, 3])
 def test_words_that_number_themselves_are_refused(start: int, step: int, spelled: str) -> None:
@@ -124,7 +127,10 @@ def test_words_that_number_themselves_are_refused(start: int, step: int, spelled
     ]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", numbered)
-    refuse_source("x", [*numbered, Sentence(("3", "apples"))])
+    odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2a"))]
+    with pytest.raises(InputError, match="is the first column the words' number"):
+        refuse_source("x", [*numbered, *odd])
+    refuse_source("x", [*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
     refuse_source("x", [Sentence(("1",)), Sentence(("7",))])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.convert import convert
-from mtl.corpora.formats.conllu import ATTACHED
+from mtl.corpora.formats.conllu import ATTACHED, NO_WORD
 from mtl.corpora.formats.table import FORMATS, described, format_of
 from mtl.corpora.readers import read
 from mtl.errors import InputError
@@ -188,12 +188,12 @@ NUMBERED = {
 def test_a_blank_line_that_is_missing_is_seen_by_the_words_numbers(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     first, second = (
-        "".join(NUMBERED[name].format(n=n, word=w) for n, w in enumerate(ws)) for ws in ("ab", "cd")
+        "".join(NUMBERED[name].format(n=n, word=w) for n, w in enumerate(ws, 1)) for ws in ("ab", "cd")
     )
     path.write_text(f"{first}\n{second}")
     assert [sentence.words for sentence in read(path, name)] == [("a", "b"), ("c", "d")]
     path.write_text(first + second)
-    with pytest.raises(InputError, match=r"a\.txt:3: word number 0 after 1; put a blank line"):
+    with pytest.raises(InputError, match=r"a\.txt:3: word number '?1'? .*; put a blank line"):
         read(path, name)
 
 
@@ -227,6 +227,14 @@ def test_entities_of_misc(tmp_path: Path) -> None:
     assert read(path, "conllu")[0].entities is None
     with pytest.raises(InputError, match=r"a\.conllu:1: 'person' is no"):
         read(path, "conllu:entities=NER")
+    write(["NER=B-X", "SpaceAfter=No | NER=I-X"])
+    assert read(path, "conllu")[0].entities == (Span(0, 2, "X"),)
+    for misc, number in (("_", 2), ("NER=B-X", 2), ("NER=O", 2)):  # of what is no word: counted
+        write([misc])
+        others = "1-1\t" + "\t".join("_" * 8) + "\tNER=B-X\n", "1.1\t" + "\t".join("_" * 8) + "\tNER=B-X\n"
+        path.write_text(path.read_text().join(others))
+        (sentence,) = read(path, "conllu")
+        assert sentence.notes.count(NO_WORD) == number
     write(["NE=S-X", "NE=O"])
     assert read(path, "conllu:entities=NE")[0].entities == (Span(0, 1, "X"),)
     with pytest.raises(InputError, match="no word has 'Entity'"):
