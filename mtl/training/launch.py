@@ -52,10 +52,12 @@ class Ranks(DDPStrategy):
         """Meet the other processes; raises `InputError` if some do not come."""
         processes = self.cluster_environment
         assert isinstance(processes, Processes)
-        if processes.place.started_by != "torchrun":  # whose agent has brought them together
-            self.set_world_ranks()
-            where = f"{processes.main_address}:{processes.main_port}"
-            try:
+        self.set_world_ranks()
+        where = f"{processes.main_address}:{processes.main_port}"
+        try:
+            if processes.place.started_by == "torchrun":  # whose agent may hold the store
+                store, _, _ = next(torch.distributed.rendezvous("env://", timeout=PATIENCE))
+            else:
                 store = torch.distributed.TCPStore(
                     processes.main_address,
                     processes.main_port,
@@ -63,20 +65,20 @@ class Ranks(DDPStrategy):
                     is_master=self.global_rank == 0,
                     timeout=PATIENCE,
                 )
-            except torch.distributed.DistError as error:
-                raise InputError(
-                    f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
-                    f"the {counted(processes.world_size(), 'process', 'processes')} of this run, "
-                    f"and not all came: see what the "
-                    "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
-                ) from error
-            torch.distributed.init_process_group(
-                self._get_process_group_backend(),
-                store=store,
-                rank=self.global_rank,
-                world_size=processes.world_size(),
-                device_id=self.root_device if self.root_device.type != "cpu" else None,
-            )
+        except torch.distributed.DistError as error:
+            raise InputError(
+                f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
+                f"the {counted(processes.world_size(), 'process', 'processes')} of this run, "
+                f"and not all came: see what the "
+                "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
+            ) from error
+        torch.distributed.init_process_group(
+            self._get_process_group_backend(),
+            store=store,
+            rank=self.global_rank,
+            world_size=processes.world_size(),
+            device_id=self.root_device if self.root_device.type != "cpu" else None,
+        )
         super().setup_distributed()
 
 

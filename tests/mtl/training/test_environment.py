@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,10 @@ from mtl.workers.launch import is_launcher_variable
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0",
     "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "1",
+}  # fmt: skip
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517",
 }  # fmt: skip
 POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 TRAINS = [
@@ -52,6 +57,8 @@ REFUSED_WITH_TWO = [
     (SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "2"}, "SLURM_LOCALID is '2'"),
     (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
+    (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is missing, and torchrun"),
+    (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT is 'x', and torchrun"),
     ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME is 'nope0'"),
 ]
 
@@ -179,9 +186,20 @@ def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_
 
 
 @pytest.mark.slow
-def test_a_process_that_does_not_come_is_not_waited_for_long(words, tmp_path):
-    """The second of srun's two processes is missing."""
-    environment = SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1"}
+@pytest.mark.parametrize(
+    "environment",
+    [
+        SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1"},
+        TORCHRUN,
+        TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"},  # its agent is gone
+    ],
+    ids=["srun", "torchrun", "torchrun's agent"],
+)
+def test_a_process_that_does_not_come_is_not_waited_for_long(environment, words, tmp_path):
+    """The second of a launcher's two processes is missing."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment = environment | {"MASTER_PORT": str(free.getsockname()[1])}
     code = (
         "import sys, datetime, mtl.training.ranks as ranks; ranks.PATIENCE = datetime.timedelta(seconds=3)\n"
         "from mtl.commands.main import main; sys.exit(main())"
