@@ -235,15 +235,15 @@ def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
 def are_numbers(sentences: Iterable[Sequence[str]]) -> bool:
     """Whether most sentences of several words are nothing but numbers one after the other.
 
-    They count as `1`, `3-1`, `w1`, `[1]` or `0:3`; multiword ranges and empty nodes may stand among them.
+    They count as `1`, `3-1`, `#1`, `[1]` or `0:3`; multiword ranges and empty nodes may stand among them.
     """
     longer = [words for words in sentences if len(words) > 1]
     return 2 * sum(map(_counts, longer)) > len(longer)
 
 
 def _counts(words: Sequence[str]) -> bool:
-    """Whether words differ in their digits only, which make larger and larger numbers."""
-    return any(
+    """Whether words are digits among the same marks, which make larger and larger numbers."""
+    return not any(map(str.isalpha, "".join(words))) and any(
         len({_DIGITS.sub("0", word) for word in some}) == 1 and _grow(some)
         for some in (words, [word for word in words if not _NO_WORD.fullmatch(word)])
     )

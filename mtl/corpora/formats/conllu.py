@@ -41,6 +41,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
+_TAGGED = re.compile(r"([^|=]+)=[BISEUL]-[^|]")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
@@ -267,15 +268,32 @@ def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[
     ]
     scheme = detect([of_sentence for of_sentence in filled if of_sentence is not None])
     layers = []
-    for words, of_sentence in zip(sentences, filled, strict=True):
+    unread = _unread(sentences) if key is None and not found else [()] * len(sentences)
+    for words, of_sentence, of_others in zip(sentences, filled, unread, strict=True):
         others = _entity_tags(words, [*words.ranges, *words.empty_nodes.values()], key or "NER")
-        notes = (NO_WORD,) * sum(tag not in (None, "O") for tag in others)
+        notes = (*of_others, *((NO_WORD,) * sum(tag not in (None, "O") for tag in others)))
         try:
             spans = None if of_sentence is None else entities(of_sentence, scheme)
             layers.append(_Entities(spans, notes))
         except TagError as error:
             raise malformed(path, words.rows[error.word].line, str(error)) from error
     return layers
+
+
+def _unread(sentences: Sequence[_Words]) -> list[tuple[str, ...]]:
+    """Per sentence a note for each tag of an entity in another column, or under another key of MISC."""
+    keys = {name for words in sentences for name in words.names} - {*_STANDARD}
+    for words in sentences:
+        for misc in words.column("MISC") or ():
+            keys.update(match[1].strip(" ") for match in _TAGGED.finditer(misc))
+    notes: list[tuple[str, ...]] = [()] * len(sentences)
+    for key in sorted(keys):
+        tags = [_entity_tags(words, words.rows, key) for words in sentences]
+        if all(tag is None or is_tag(tag) for of_sentence in tags for tag in of_sentence):
+            note = f"tag of an entity under '{key}', which is not read: entities={key} reads it"
+            for place, of_sentence in enumerate(tags):
+                notes[place] += (note,) * sum(tag not in (None, "O") for tag in of_sentence)
+    return notes
 
 
 def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | None]:

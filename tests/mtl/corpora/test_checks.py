@@ -117,7 +117,7 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
 
 @pytest.mark.parametrize(
     "spelled",
-    ["{1}", "{1}.", "{1:03}", "{0}-{1}", "{0}:{1})", "{1}.0", "{0}.{1}", "#{1}", "w{1}", "[{1}]", "{1}-{1}9"],
+    ["{1}", "{1}.", "{1:03}", "{0}-{1}", "{0}:{1})", "{1}.0", "{0}.{1}", "#{1}", "[{1}]", "{1}-{1}9"],
 )
 @pytest.mark.parametrize("start", [0, 1, 7])
 @pytest.mark.parametrize("step", [1, 3])
@@ -127,11 +127,11 @@ def test_words_that_number_themselves_are_refused(start: int, step: int, spelled
     ]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", numbered)
-    odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2a"))]
+    odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2nd"))]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", [*numbered, *odd])
     refuse_source("x", [*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
-    refuse_source("x", [Sentence(("1",)), Sentence(("7",))])
+    refuse_source("x", [Sentence(("1",)), Sentence(("7",)), Sentence(("w1", "w2"))])
 
 
 def test_words_that_all_name_their_language_are_refused() -> None:

@@ -200,6 +200,29 @@ def test_a_process_that_does_not_come_is_not_waited_for_long(environment, words,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         environment = environment | {"MASTER_PORT": str(free.getsockname()[1])}
+    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in refused_on_two(words, environment, tmp_path)
+
+
+@pytest.mark.slow
+def test_why_processes_cannot_meet_is_said(words, tmp_path):
+    """The port is taken, or the two have no device to meet over."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        environment = TORCHRUN | {"MASTER_PORT": str(taken.getsockname()[1])}
+        errors = refused_on_two(words, environment, tmp_path)
+    assert f"cannot meet the 2 processes of this run at 127.0.0.1:{environment['MASTER_PORT']}: " in errors
+    assert "already in use" in errors
+    two = [*words, "--runs=runs", "--name=two", "--trainer.devices=2"]
+    process = started(two, {"GLOO_DEVICE_TRANSPORT": "x"}, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 2, errors
+    assert "unsupported gloo device (see MASTER_ADDR" in errors
+    assert "Traceback" not in errors
+
+
+def refused_on_two(words: list[str], environment: dict[str, str], folder: Path) -> str:
+    """What a run on two devices prints that is refused, with less patience."""
     code = (
         "import sys, datetime, mtl.training.ranks as ranks; ranks.PATIENCE = datetime.timedelta(seconds=3)\n"
         "from mtl.commands.main import main; sys.exit(main())"
@@ -207,7 +230,7 @@ def test_a_process_that_does_not_come_is_not_waited_for_long(environment, words,
     done = subprocess.run(
         [sys.executable, "-c", code, *words, "--runs=runs", "--name=run", "--trainer.devices=2"],
         env=clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment,
-        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in done.stderr
+    return done.stderr

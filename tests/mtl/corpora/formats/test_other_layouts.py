@@ -237,6 +237,18 @@ def test_entities_of_misc(tmp_path: Path) -> None:
         assert sentence.notes.count(NO_WORD) == number
     write(["NE=S-X", "NE=O"])
     assert read(path, "conllu:entities=NE")[0].entities == (Span(0, 1, "X"),)
+    (bare,) = read(path, "conllu")
+    assert bare.notes == ("tag of an entity under 'NE', which is not read: entities=NE reads it",)
+    write(["NE=S-X|Ref=A-1", "NE=O|Type=B-52s", "NE=other"])
+    assert read(path, "conllu")[0].notes == (
+        "tag of an entity under 'Type', which is not read: entities=Type reads it",
+    )
+    path.write_text("# global.columns = ID FORM MWE NE\n1\tAnn\t1:VID\tB-X\n2\tLee\t*\tI-X\n3\tleft\t*\t_\n")
+    assert (
+        read(path, "conllu")[0].notes
+        == ("tag of an entity under 'NE', which is not read: entities=NE reads it",) * 2
+    )
+    write(["NE=S-X"])
     with pytest.raises(InputError, match="no word has 'Entity'"):
         read(path, "conllu:entities=Entity")
 
