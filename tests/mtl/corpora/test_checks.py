@@ -19,6 +19,7 @@ from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from mtl.tasks.task import Labels
+from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 ALL = {name: kind() for name, kind in TASKS.items()}
@@ -42,6 +43,15 @@ LOOKS = {
     "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
     "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
     "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
+    "_copied_translations": Look(
+        {
+            "train": [
+                Sentence(WORDS, labels=(Label("translate", text),), id="copy")
+                for text in (" We  ate", "Wir aßen")
+            ]
+        },
+        {"translate": Translate()},
+    ),
     "_labels_left_blank": Look(
         {"train": [FULL], "dev": [replace(OTHER, arcs=Arcs((2, 0), ("_", "root")))]}, ALL
     ),
@@ -55,6 +65,7 @@ LINES = {
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
+    "_copied_translations": "train: 1 of 2 translations are their source (the first, copy)",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",

@@ -177,6 +177,16 @@ def test_what_is_wrong_is_named_and_not_the_scheme(text: str, what: str, tmp_pat
         read(path, "conll2003")
 
 
+@pytest.mark.parametrize("header", ["FORM\tUPOS", "token tag", "Word\tlemma\tLabel"])
+def test_a_header_is_no_row_of_labels(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"{header}\n{header.lower()}\n\n{header}\n")
+    with pytest.raises(
+        InputError, match=r"a\.conll:1: '(\w+)' and '(\w+)' name the columns: take the header out"
+    ):
+        read(path, "columns")
+
+
 NUMBERED = {
     "uner": "{n}\t{word}\tO\t-\tx\n",
     "conll2003:word=2,entity=3": "{n} {word} O\n",
