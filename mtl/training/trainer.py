@@ -64,6 +64,8 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # Lightning passes it on to torch, which has another name for it from 2.13 on.
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated.*")
             # One process in a job of SLURM is what was asked for.
             warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
             yield

@@ -182,6 +182,7 @@ def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_
     _, errors = process.communicate(timeout=250)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+    assert "Warning" not in errors.replace("Warning: find_unused_parameters", "")  # torch's own, in C++
     assert Run.open(tmp_path / "runs" / "run").status()["state"] == "interrupted"
 
 
