@@ -114,6 +114,13 @@ def test_or_it_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.distributed, "get_debug_level", lambda: torch.distributed.DebugLevel.DETAIL)
+    assert main([*words, f"--runs={tmp_path / 'runs'}", "--name=run", "--trainer.devices=2"]) == 2
+    assert capsys.readouterr().err.startswith("mtl: TORCH_DISTRIBUTED_DEBUG=DETAIL: with it torch ends in")
+    assert not list(tmp_path.iterdir())
+
+
 def clean_environment() -> dict[str, str]:
     left = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return left | {"OMP_NUM_THREADS": "1"}
