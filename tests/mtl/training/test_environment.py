@@ -164,6 +164,30 @@ def test_what_a_process_reads_at_its_start_changes_nothing(environment, words, u
     assert same(undisturbed, tmp_path / "Läufe" / "fünf")
 
 
+HOSTILE_ON_TWO = [
+    TRAINS[0] | TRAINS[5] | {
+        "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "x", "MTL_STARTED_BY": "1",
+        "PYTHONWARNINGS": "error", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "x", "SLURM_NODELIST": "no[1-",
+        "GLOO_SOCKET_IFNAME": "lo",
+    },
+    HOSTILE_AT_START[0] | HOSTILE_AT_START[1] | TRAINS[7] | {
+        "CUDA_VISIBLE_DEVICES": "7", "MKL_THREADING_LAYER": "x", "KMP_AFFINITY": "x", "HF_ENDPOINT": "x",
+        "TOKENIZERS_PARALLELISM": "x", "TRANSFORMERS_VERBOSITY": "x", "WANDB_MODE": "x", "TZ": "x",
+        "PATH": "",
+    },
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_without(words, tmp_path):
+    for number, environment in enumerate([{}, *HOSTILE_ON_TWO]):
+        more = [f"--runs={tmp_path}", f"--name={number}", "--trainer.devices=2"]
+        process = started([*words, *more], environment, tmp_path)
+        _, errors = process.communicate(timeout=280)
+        assert process.returncode == 0, errors
+        assert same(tmp_path / "0", tmp_path / str(number))
+
+
 @pytest.mark.slow
 def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
     long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--seed=3"]
