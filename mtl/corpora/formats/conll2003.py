@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.columns import (
     MARKER,
+    METADATA,
     Block,
     Line,
     Row,
@@ -38,7 +39,6 @@ class OtherColumn(str):
 
 
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
-_METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")
 _NUMBER = re.compile(r"[0-9]+")
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -149,7 +149,7 @@ class _Layout(NamedTuple):
             return True
         if not width and not (len(fields) >= self.needed and is_tag(fields[self.entity])):
             return True  # all lines of the file begin with '#': only a tag says that one is a row
-        if tabs or not _METADATA.match(line.text):
+        if tabs or not METADATA.match(line.text):
             return False
         if len(fields) >= self.needed and (is_tag(fields[self.entity])):
             what = "a comment or a row? it could be either; separate the columns by tabs"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mtl.corpora.formats.columns import (
     MARKER,
+    METADATA,
     Line,
     Syntax,
     checked,
@@ -64,4 +65,6 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
 
 
 def _is_comment(line: Line, fields: list[str], tabs: bool, width: int) -> bool:
-    return line.text.startswith("# ") and len(fields) != width
+    if width or len(fields) < len(ROLES):
+        return line.text.startswith("# ") and len(fields) != width
+    return not tabs and METADATA.match(line.text) is not None  # all lines of the file begin with '#'

@@ -178,14 +178,24 @@ HOSTILE_ON_TWO = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def undisturbed_two(words, tmp_path_factory) -> Path:
+    """The folder of a run of two processes without any of that."""
+    folder = tmp_path_factory.mktemp("two")
+    process = started([*words, f"--runs={folder}", "--name=run", "--trainer.devices=2"], {}, folder)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    return folder / "run"
+
+
 @pytest.mark.slow
-def test_two_processes_train_as_without(words, tmp_path):
-    for number, environment in enumerate([{}, *HOSTILE_ON_TWO]):
-        more = [f"--runs={tmp_path}", f"--name={number}", "--trainer.devices=2"]
-        process = started([*words, *more], environment, tmp_path)
-        _, errors = process.communicate(timeout=280)
-        assert process.returncode == 0, errors
-        assert same(tmp_path / "0", tmp_path / str(number))
+@pytest.mark.parametrize("environment", HOSTILE_ON_TWO, ids=["launchers", "threads and homes"])
+def test_two_processes_train_as_without(environment, words, undisturbed_two, tmp_path):
+    two = [*words, f"--runs={tmp_path}", "--name=run", "--trainer.devices=2"]
+    process = started(two, environment, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert same(undisturbed_two, tmp_path / "run")
 
 
 @pytest.mark.slow

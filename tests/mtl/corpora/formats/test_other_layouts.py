@@ -187,6 +187,16 @@ def test_a_header_is_no_row_of_labels(header: str, tmp_path: Path) -> None:
         read(path, "columns")
 
 
+@pytest.mark.parametrize("gap", ["\t", " "])
+def test_rows_of_labels_may_all_begin_with_the_sign_of_comments(gap: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"# sent_id = s\n#{gap}NN\n#a=b{gap}X\n")
+    (sentence,) = read(path, "columns")
+    assert (sentence.id, sentence.words, sentence.tags) == ("s", ("#", "#a=b"), ("NN", "X"))
+    path.write_text("# id 7\tNN\n#a=b\tX\n")
+    assert read(path, "columns")[0].words == ("# id 7", "#a=b")
+
+
 NUMBERED = {
     "uner": "{n}\t{word}\tO\t-\tx\n",
     "conll2003:word=2,entity=3": "{n} {word} O\n",
