@@ -90,6 +90,7 @@ def predict(
                 writer.write(record._replace(sentence=sentence))
             sys.stdout.flush()
             progress.count(lines, records)
+    writer.end()
     return progress.end()
 
 
@@ -142,7 +143,7 @@ class _Writer:
     def __init__(self, output: Output) -> None:
         self.output = output
         self.pending: list[str] = []
-        """Comments on lines without words, which CoNLL-U has before the next sentence."""
+        """Comments on lines without words, which CoNLL-U has before the next sentence, or at its end."""
 
     def write(self, record: Record) -> None:
         sentence, skipped = record
@@ -159,6 +160,11 @@ class _Writer:
             print(picture(sentence))
         elif skipped != EMPTY:
             print(f"line {sentence.id} is skipped: {skipped}\n")
+
+    def end(self) -> None:
+        """Print what waits for a sentence that does not come."""
+        if self.pending:
+            print("".join(self.pending))
 
 
 class _Progress:

@@ -9,13 +9,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.conll2003 import OtherColumn, counts
+from mtl.corpora.formats.conll2003 import OtherColumn, are_numbers
+from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError
 from mtl.tasks.binarise import CHAIN
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
+from mtl.tasks.translate import Translate
 
 Splits = Mapping[str, Sequence[Sentence]]
 
@@ -57,9 +59,9 @@ def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
 
     They are numbers of words, come with something before them, are masked, or are the tags.
     """
-    if any(len(sentence) > 1 for sentence in sentences) and all(counts(words.words) for words in sentences):
+    if are_numbers([sentence.words for sentence in sentences]):
         raise InputError(
-            f"{path}: the words of every sentence are numbers one after the other, such as "
+            f"{path}: the words of most sentences are numbers one after the other, such as "
             f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
         )
     prefix = _same_prefix(sentences)
@@ -178,6 +180,15 @@ def _masked_words(look: Look) -> Iterator[str]:
             yield f"{split}: {number:,} of {counted(words, 'word')} are '{word}', as where text was taken out"
 
 
+def _copied_translations(look: Look) -> Iterator[str]:
+    for name in look.tasks.keys() & {Translate.name}:
+        for split, sentences in look.splits.items():
+            copies = [s for s in sentences if s.words and s.words == source_words(str(s.layer(name) or ""))]
+            if copies:
+                of = f"{len(copies):,} of {counted(len(sentences), 'translation')}"
+                yield f"{split}: {of} are their source (the first, {_place(copies[0])})"
+
+
 def _labels_left_blank(look: Look) -> Iterator[str]:
     """Words whose label says in most formats that there is none."""
     for split, sentences in look.splits.items():
@@ -265,6 +276,7 @@ CHECKS = (
     Check(_reader_notes),
     Check(_empty_layer),
     Check(_masked_words),
+    Check(_copied_translations),
     Check(_labels_left_blank),
     Check(_one_label),
     Check(_split_in_split),

@@ -43,6 +43,8 @@ def load(
     where = str(embedded_minilm()) if name == "minilm" else name
     files = "config.json, model.safetensors and tokenizer files"
     advice = f"; use 'minilm', a folder with {files}, or a name on the hub"
+    if (Path(where).is_absolute() or where.count("/") > 1) and not Path(where).exists():
+        raise InputError(f"{where}: no such folder{advice}")
     with quiet(), load_errors(f"the encoder {name!r}", advice):
         config = AutoConfig.from_pretrained(where, revision=revision)
         family = FAMILIES.get(config.model_type)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtl.config.keys import hint_of
 from mtl.config.parse import placed
+from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
 from mtl.sweep.file import Sweep
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
+_COMBINATIONS = 1000
 _SHAPING = ("tasks", "pruning", "gates.scope")
 """Keys that decide which metrics a run logs."""
 
@@ -32,6 +34,9 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
         hint_of(TrainConfig, placed(TrainConfig, parameter.key))  # refuses an unknown key
     configs = example_configs(sweep, base)
+    for line in (line for config in configs for line in out_of_range(config)):
+        raise InputError(f"parameters: {line}")
+    _check_combinations(sweep, base)
     _check_stopping(sweep, base)
     for values in _shapes(sweep):
         config = trial_config(base, values)
@@ -41,6 +46,21 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
         from mtl.training.check_inputs import check_inputs
 
         check_inputs(configs, inputs)
+
+
+def _check_combinations(sweep: Sweep, base: Mapping[str, Any]) -> None:
+    """Raise `InputError` if no combination of the values, of the first thousand, can be trained."""
+    examples = {parameter.key: parameter.examples for parameter in sweep.parameters if parameter.examples}
+    refused = None
+    for values in itertools.islice(itertools.product(*examples.values()), _COMBINATIONS):
+        try:
+            check_settings(trial_config(base, dict(zip(examples, values, strict=True))))
+        except InputError as error:
+            refused = refused or error
+        else:
+            return
+    if refused is not None:
+        raise InputError(f"parameters: no trial can be trained: {refused}")
 
 
 def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:

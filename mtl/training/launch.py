@@ -21,7 +21,7 @@ from pytorch_lightning.strategies.launchers.subprocess_script import _Subprocess
 from mtl.errors import InputError, RunError
 from mtl.files import write_json
 from mtl.runs.folder.run import Run
-from mtl.tasks.in_words import counted
+from mtl.tasks.in_words import counted, first_line
 from mtl.training.ranks import PATIENCE, Processes
 
 _LOOK = 0.2
@@ -52,32 +52,42 @@ class Ranks(DDPStrategy):
         """Meet the other processes; raises `InputError` if some do not come."""
         processes = self.cluster_environment
         assert isinstance(processes, Processes)
-        if processes.place.started_by != "torchrun":  # whose agent has brought them together
-            self.set_world_ranks()
+        self.set_world_ranks()
+        try:
+            self._meet(processes)
+        except RuntimeError as error:
+            here = f"process {self.global_rank}"
             where = f"{processes.main_address}:{processes.main_port}"
-            try:
-                store = torch.distributed.TCPStore(
-                    processes.main_address,
-                    processes.main_port,
-                    processes.world_size(),
-                    is_master=self.global_rank == 0,
-                    timeout=PATIENCE,
-                )
-            except torch.distributed.DistError as error:
+            of = f"the {counted(processes.world_size(), 'process', 'processes')} of this run"
+            if "timed out" not in str(error).lower():
                 raise InputError(
-                    f"process {self.global_rank} waited {PATIENCE.total_seconds():g} seconds at {where} for "
-                    f"the {counted(processes.world_size(), 'process', 'processes')} of this run, "
-                    f"and not all came: see what the "
-                    "others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
+                    f"{here} cannot meet {of} at {where}: {first_line(error)} (see MASTER_ADDR, MASTER_PORT "
+                    "and the variables of gloo or NCCL)"
                 ) from error
-            torch.distributed.init_process_group(
-                self._get_process_group_backend(),
-                store=store,
-                rank=self.global_rank,
-                world_size=processes.world_size(),
-                device_id=self.root_device if self.root_device.type != "cpu" else None,
-            )
+            raise InputError(
+                f"{here} waited {PATIENCE.total_seconds():g} seconds at {where} for {of}, and not all came: "
+                "see what the others printed, or train with trainer.devices=1 and trainer.num_nodes=1"
+            ) from error
         super().setup_distributed()
+
+    def _meet(self, processes: Processes) -> None:
+        if processes.place.started_by == "torchrun":  # whose agent may hold the store
+            store, _, _ = next(torch.distributed.rendezvous("env://", timeout=PATIENCE))
+        else:
+            store = torch.distributed.TCPStore(
+                processes.main_address,
+                processes.main_port,
+                processes.world_size(),
+                is_master=self.global_rank == 0,
+                timeout=PATIENCE,
+            )
+        torch.distributed.init_process_group(
+            self._get_process_group_backend(),
+            store=store,
+            rank=self.global_rank,
+            world_size=processes.world_size(),
+            device_id=self.root_device if self.root_device.type != "cpu" else None,
+        )
 
 
 class RanksLauncher(_SubprocessScriptLauncher):

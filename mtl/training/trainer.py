@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 
 from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
 from mtl.models.device import device_of, training_precision
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
@@ -21,12 +22,20 @@ from mtl.training.ranks import processes_of
 
 
 def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Lightning trainer with these callbacks; raises `InputError` for a GPU that is not there."""
+    """A Lightning trainer with these callbacks.
+
+    Raises `InputError` for a GPU that is not there, and for what torch cannot train with.
+    """
     precision = config.trainer.precision
     on_gpu = device_of(config.trainer.accelerator, "trainer.accelerator").type == "cuda"
     if precision == "auto":
         precision = training_precision(on_gpu)
     several = config.trainer.devices * config.trainer.num_nodes > 1
+    if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
+        raise InputError(
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL: with it torch ends in a segmentation fault where several "
+            "processes train on the CPU: use INFO, or unset it"
+        )
     with quiet_lightning():
         return pl.Trainer(
             accelerator="gpu" if on_gpu else "cpu",
@@ -64,6 +73,8 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # Lightning passes it on to torch, which has another name for it from 2.13 on.
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated.*")
             # One process in a job of SLURM is what was asked for.
             warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
             yield

@@ -92,6 +92,13 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         (started,) = _numbers(environment, "torchrun", WORLD_SIZE=None)
         _require(started, "torchrun", devices, machines)
         limits = {"LOCAL_RANK": devices, "GROUP_RANK": machines, "RANK": wanted}
+        if wanted > 1:
+            limits["MASTER_PORT"] = 1 << 16
+            if not environment.get("MASTER_ADDR"):
+                raise InputError(
+                    "MASTER_ADDR is missing, and torchrun sets it to where the processes meet: start the run "
+                    "with torchrun or srun, or without variables that another one left"
+                )
         return Place("torchrun", *_numbers(environment, "torchrun", **limits)[:2])
     if wanted == 1:
         return Place()

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,10 +61,11 @@ def lease(path: Path) -> Iterator[bool]:
 
     The holder gives a sign of life every `BEAT` seconds. One that was stopped for longer than `SILENCE` and
     finds its lease taken over ends at once with exit code `LOST`: it must not write where another works.
+    Folders that are made for the lease alone go with it.
     """
     me = Holder.me()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not _take(path, me):
+    made = [folder for folder in path.absolute().parents if not folder.exists()]
+    if not _take_in_folder(path, me):
         yield False
         return
     for right in _rights(path):  # of those who took it over before, and were killed
@@ -79,6 +80,9 @@ def lease(path: Path) -> Iterator[bool]:
         beating.join()
         if _parsed(_content(path)) == me:
             path.unlink(missing_ok=True)
+        with suppress(OSError):  # of a folder that holds something
+            for folder in made:
+                folder.rmdir()
 
 
 @contextmanager
@@ -160,6 +164,17 @@ def _right(of: Path, path: Path, left: bytes) -> Path:
     """The lease on the right to replace what a dead holder `left` at `path`, to get the lease `of`."""
     dead = hashlib.sha256(path.name.encode() + left).hexdigest()[:16]
     return of.with_name(f".{short_name(of.name)}.{dead}.right")
+
+
+def _take_in_folder(path: Path, me: Holder) -> bool:
+    """Take a lease, and make its folder, which another process may just have removed with its own lease."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return _take(path, me)
+        except FileNotFoundError:
+            if path.parent.is_dir():
+                raise
 
 
 def _take(path: Path, me: Holder, of: Path | None = None) -> bool:

@@ -16,6 +16,8 @@ from mtl.tasks.sentence import Sentence
 
 MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
 """What stands between documents of CoNLL-2003, and is no word."""
+METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
+"""What a comment may say that is no row of a table, whatever its columns: `# KEY = VALUE`, `# id X`."""
 _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(
     r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"

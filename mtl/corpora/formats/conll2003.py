@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.columns import (
     MARKER,
+    METADATA,
     Block,
     Line,
     Row,
@@ -37,14 +39,9 @@ class OtherColumn(str):
 
 
 _COMMENT = re.compile(r"#([ \t]|$)|#[^ \t]+ = ")
-_METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
-_COUNTED = (
-    re.compile(r"([0-9]+[-._:])?([0-9]{1,9})([.):]?)"),
-    re.compile(r"()([0-9]{1,9})(\.0)"),
-)
-"""A number, perhaps behind that of its sentence, or as a table of numbers writes it."""
 _LABELLED = re.compile(r"[BIESLUM]-(.+)")
 _NUMBER = re.compile(r"[0-9]+")
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 """The numbers of multiword ranges and of empty nodes, as in CoNLL-U."""
 _CHUNKS = frozenset(
@@ -54,7 +51,11 @@ _CHUNKS = frozenset(
 
 
 def read_conll2003(
-    path: Path, scheme: Scheme | None = None, columns: Mapping[str, int] | None = None, lenient: bool = False
+    path: Path,
+    scheme: Scheme | None = None,
+    columns: Mapping[str, int] | None = None,
+    lenient: bool = False,
+    numbered: bool = False,
 ) -> list[Sentence]:
     """Sentences with entities; the tagging scheme is detected over the whole file unless declared.
 
@@ -68,16 +69,20 @@ def read_conll2003(
             and of its part-of-speech `tag` (not read: CoNLL-2003's was made by a tagger). With a column for
             `entity`, rows that tabs separate may have any number of further columns.
         lenient: Take tags that break the scheme as `conlleval` does, with a note for each.
+        numbered: The first column numbers the words of each sentence from 1.
 
     Raises:
-        InputError: with the line, for a row without these columns and for a tag that breaks its scheme.
+        InputError: with the line, for a row without these columns, for a tag that breaks its scheme, and for
+            a word's number that is missing or not the next one.
     """
     layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
     layout.check(blocks)
     refuse_shared(path, blocks, layout.columns)
     if layout.columns["word"] > 1:
-        blocks = _words_alone(blocks)
+        blocks = _words_alone(blocks, numbered)
+        if numbered:
+            _refuse_gaps(path, blocks)
         refuse_restarts(path, blocks, 0)
     if not columns:
         _refuse_numbers(path, blocks)
@@ -144,7 +149,7 @@ class _Layout(NamedTuple):
             return True
         if not width and not (len(fields) >= self.needed and is_tag(fields[self.entity])):
             return True  # all lines of the file begin with '#': only a tag says that one is a row
-        if tabs or not _METADATA.match(line.text):
+        if tabs or not METADATA.match(line.text):
             return False
         if len(fields) >= self.needed and (is_tag(fields[self.entity])):
             what = "a comment or a row? it could be either; separate the columns by tabs"
@@ -170,15 +175,26 @@ class _Layout(NamedTuple):
                 raise malformed(self.path, row.line, what)
 
 
-def _words_alone(blocks: Sequence[Block]) -> list[Block]:
+def _words_alone(blocks: Sequence[Block], numbered: bool) -> list[Block]:
     """Sentences without multiword ranges and empty nodes, where the first column numbers their words."""
     found = []
     for block in blocks:
         rows = [row for row in block.rows if not _NO_WORD.fullmatch(row.fields[0])]
-        if not rows or not all(_NUMBER.fullmatch(row.fields[0]) for row in rows):
+        if not rows or not (numbered or all(_NUMBER.fullmatch(row.fields[0]) for row in rows)):
             return [*blocks]
         found.append(block._replace(rows=rows))
     return found
+
+
+def _refuse_gaps(path: Path, blocks: Sequence[Block]) -> None:
+    """Raise `InputError` for the first word whose number is not the one that follows."""
+    for block in blocks:
+        for number, row in enumerate(block.rows, start=1):
+            found = row.fields[0]
+            if found != str(number):
+                how = "put a blank line between sentences" if found == "1" else "is a row missing?"
+                what = f"word number '{found}' where {number} is expected; {how}"
+                raise malformed(path, row.line, f"{what} (other numbers: conll2003:word=2,entity=3)")
 
 
 def _tags_elsewhere(blocks: Sequence[Block], layout: _Layout, row: Row) -> str:
@@ -208,7 +224,7 @@ def _named(word: int, entity: int) -> str:
 
 def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
     """Raise `InputError` where the first column, which should hold words, numbers them."""
-    if any(len(block.rows) > 1 for block in blocks) and all(counts(block.column(0)) for block in blocks):
+    if are_numbers([block.column(0) for block in blocks]):
         what = (
             f"the first column, where words should be, numbers them: {_named(2, 3)} (or format uner, which "
             "has them so)"
@@ -216,20 +232,26 @@ def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
         raise malformed(path, blocks[0].rows[0].line, what)
 
 
-def counts(words: Sequence[str]) -> bool:
-    """Whether words are whole numbers, each larger than the one before; also as `1.`, `1.0` or `3-1`."""
-    return any(_counts(words, pattern) for pattern in _COUNTED)
+def are_numbers(sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether most sentences of several words are nothing but numbers one after the other.
+
+    They count as `1`, `3-1`, `#1`, `[1]` or `0:3`; multiword ranges and empty nodes may stand among them.
+    """
+    longer = [words for words in sentences if len(words) > 1]
+    return 2 * sum(map(_counts, longer)) > len(longer)
 
 
-def _counts(words: Sequence[str], pattern: re.Pattern[str]) -> bool:
-    numbers: list[int] = []
-    around = set()
-    for word in words:
-        if (part := pattern.fullmatch(word)) is None or (numbers and int(part[2]) <= numbers[-1]):
-            return False
-        numbers.append(int(part[2]))
-        around.add((part[1], part[3]))
-    return len(around) == 1
+def _counts(words: Sequence[str]) -> bool:
+    """Whether words are digits among the same marks, which make larger and larger numbers."""
+    return not any(map(str.isalpha, "".join(words))) and any(
+        len({_DIGITS.sub("0", word) for word in some}) == 1 and _grow(some)
+        for some in (words, [word for word in words if not _NO_WORD.fullmatch(word)])
+    )
+
+
+def _grow(words: Sequence[str]) -> bool:
+    numbers = [[*map(int, _DIGITS.findall(word))] for word in words]
+    return all(first < second for first, second in pairwise(numbers)) and numbers != [[]]
 
 
 def _other_columns(blocks: Sequence[Block]) -> list[str]:

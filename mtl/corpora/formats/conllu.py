@@ -41,10 +41,12 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
+_TAGGED = re.compile(r"([^|=]+)=[BISEUL]-[^|]")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
 NO_HEAD = "sentence whose arcs are left out, since some of its words have no head ('_')"
+NO_WORD = "tag of an entity at a multiword range or an empty node, which is left out"
 NO_ENTITIES = "NER in MISC that is no tag of entities, so that none of the file are read"
 
 
@@ -118,6 +120,7 @@ class _Words:
         self.path, self.comments, self.names = path, block.comments, names
         self.rows: list[Row] = []
         self.empty_nodes: dict[str, Row] = {}
+        self.ranges: list[Row] = []
         last = 0  # the word that the latest range ends with
         self.empty = (0, 0)  # the word before the latest empty node, and the node's number
         for row in block.rows:
@@ -155,6 +158,7 @@ class _Words:
         if first != here + 1 or end < first or first <= last:
             what = f"the multiword range '{index[0]}' where one from {max(here, last) + 1} on is expected"
             raise malformed(self.path, row.line, what)
+        self.ranges.append(row)
         return end
 
     @property
@@ -248,7 +252,7 @@ def _deps(words: _Words) -> Graph | None:
 
 def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[_Entities]:
     """The entities of each sentence of a file."""
-    tags = [_entity_tags(words, key or "NER") for words in sentences]
+    tags = [_entity_tags(words, words.rows, key or "NER") for words in sentences]
     found = {tag for of_sentence in tags for tag in of_sentence if tag is not None}
     if key is None and not all(is_tag(tag) for tag in found):
         return [
@@ -264,21 +268,44 @@ def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[
     ]
     scheme = detect([of_sentence for of_sentence in filled if of_sentence is not None])
     layers = []
-    for words, of_sentence in zip(sentences, filled, strict=True):
+    unread = _unread(sentences) if key is None and not found else [()] * len(sentences)
+    for words, of_sentence, of_others in zip(sentences, filled, unread, strict=True):
+        others = _entity_tags(words, [*words.ranges, *words.empty_nodes.values()], key or "NER")
+        notes = (*of_others, *((NO_WORD,) * sum(tag not in (None, "O") for tag in others)))
         try:
-            layers.append(_Entities(None if of_sentence is None else entities(of_sentence, scheme)))
+            spans = None if of_sentence is None else entities(of_sentence, scheme)
+            layers.append(_Entities(spans, notes))
         except TagError as error:
             raise malformed(path, words.rows[error.word].line, str(error)) from error
     return layers
 
 
-def _entity_tags(words: _Words, key: str) -> list[str | None]:
-    """Per word the tag in a column of this name, or under this key of MISC; `None` where there is none."""
-    if (column := words.column(key)) is not None:
-        return [None if value == "_" else value for value in column]
+def _unread(sentences: Sequence[_Words]) -> list[tuple[str, ...]]:
+    """Per sentence a note for each tag of an entity in another column, or under another key of MISC."""
+    keys = {name for words in sentences for name in words.names} - {*_STANDARD}
+    for words in sentences:
+        for misc in words.column("MISC") or ():
+            keys.update(match[1].strip(" ") for match in _TAGGED.finditer(misc))
+    notes: list[tuple[str, ...]] = [()] * len(sentences)
+    for key in sorted(keys):
+        tags = [_entity_tags(words, words.rows, key) for words in sentences]
+        if all(tag is None or is_tag(tag) for of_sentence in tags for tag in of_sentence):
+            note = f"tag of an entity under '{key}', which is not read: entities={key} reads it"
+            for place, of_sentence in enumerate(tags):
+                notes[place] += (note,) * sum(tag not in (None, "O") for tag in of_sentence)
+    return notes
+
+
+def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | None]:
+    """Per row the tag in a column of this name, or under this key of MISC; `None` where there is none."""
+    if key in words.names:
+        cells = [row.fields[words.names.index(key)] for row in rows]
+        return [None if value == "_" else value for value in cells]
+    if "MISC" not in words.names:
+        return [None] * len(rows)
     tags: list[str | None] = []
-    for row, misc in zip(words.rows, words.column("MISC") or [""] * len(words.rows), strict=True):
-        values = misc_values(misc, key)
+    for row in rows:
+        values = misc_values(row.fields[words.names.index("MISC")], key)
         if len(values) > 1 and all(map(is_tag, values)):
             raise malformed(words.path, row.line, f"MISC has '{key}' {len(values)} times; write it once")
         tags.append(min(values, key=is_tag, default=None))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mtl.corpora.formats.columns import (
     MARKER,
+    METADATA,
     Line,
     Syntax,
     checked,
@@ -20,6 +21,11 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
+_HEADER = (
+    frozenset(["word", "words", "token", "tokens", "form", "forms", "text"]),
+    frozenset(["label", "labels", "tag", "tags", "pos", "upos", "xpos", "ner", "chunk", "lemma"]),
+)
+"""What the first line of a table names the columns of words and of labels."""
 
 
 def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> list[Sentence]:
@@ -28,7 +34,7 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
     `columns` says, counted from 1, where the `word` is (1 if not named) and where its `label` (the last). A
     line that begins with `# ` and has not the rows' number of columns is a comment, and stands before the
     first row of its sentence. Lines of the marker `-DOCSTART-` are no words and end a sentence. Raises
-    `InputError`, with the line, for a row without these columns.
+    `InputError`, with the line, for a row without these columns, and for a first row that names them.
     """
     at = {"word": 1, "label": 0, **(columns or {})}
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, _is_comment)))
@@ -38,6 +44,10 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
             what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
             raise malformed(path, row.line, what)
     refuse_shared(path, blocks, at)
+    for row in blocks[0].rows[:1] if blocks else ():
+        word, label = (row.fields[at[role] - 1] for role in ROLES)
+        if word.lower() in _HEADER[0] and label.lower() in _HEADER[1]:
+            raise malformed(path, row.line, f"'{word}' and '{label}' name the columns: take the header out")
     if at["word"] > 1:
         refuse_restarts(path, blocks, 0)
     return [
@@ -55,4 +65,6 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
 
 
 def _is_comment(line: Line, fields: list[str], tabs: bool, width: int) -> bool:
-    return line.text.startswith("# ") and len(fields) != width
+    if width or len(fields) < len(ROLES):
+        return line.text.startswith("# ") and len(fields) != width
+    return not tabs and METADATA.match(line.text) is not None  # all lines of the file begin with '#'

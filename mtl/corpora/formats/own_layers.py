@@ -101,7 +101,7 @@ def misc_values(misc: str, key: str) -> list[str]:
     return [
         _ESCAPED.sub(lambda match: "|" if match[1] == "p" else "\\", value)
         for name, equals, value in items
-        if equals and name == key
+        if equals and name.strip(" ") == key
     ]
 
 

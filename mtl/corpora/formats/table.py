@@ -70,7 +70,9 @@ FORMATS = {
     "conll2003-iobes": _conll2003(scheme="IOBES"),
     "conll2003-lenient": _conll2003(lenient=True),
     "uner": Format(
-        partial(read_conll2003, scheme="IOB2", columns={"word": 2, "entity": 3}), ("*.iob2",), ("entities",)
+        partial(read_conll2003, scheme="IOB2", columns={"word": 2, "entity": 3}, numbered=True),
+        ("*.iob2",),
+        ("entities",),
     ),
     "columns": Format(read_label_columns, _COLUMNS, ("tags",), LABEL_ROLES),
     "brackets": Format(read_brackets, _BRACKETS, ("tags", "tree")),

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -196,6 +197,18 @@ def test_a_corpus_in_place_of_text_gets_a_hint(line, form, runs, monkeypatch, ca
     assert main(["predict", str(runs["text"]), "--output=json"]) == 0
     hint = f"mtl: standard input looks like {form}: every line is annotated as text\n"
     assert capsys.readouterr().err == ("" if form is None else hint)
+
+
+@pytest.mark.parametrize("lines", [["", "We ate .", ""], ["", "K\xe4se"], ["We ate .", "K\xe4se", "", ""]])
+def test_every_line_of_the_input_is_in_conllu_also_the_last_ones(lines, runs, tmp_path, monkeypatch, capsys):
+    given(monkeypatch, "\n".join([*lines, ""]).encode("latin-1"))
+    main(["predict", str(runs["tokens"]), "--input=tokens", "--output=conllu"])
+    written = capsys.readouterr().out
+    numbers = re.findall(r"# (?:sent_id =|line) ([0-9]+)", written)
+    assert numbers == [str(number) for number in range(1, len(lines) + 1)]
+    path = tmp_path / "out.conllu"
+    path.write_text(written)
+    assert [sentence.words for sentence in read_conllu(path)] == [("We", "ate", ".")] * ("We ate ." in lines)
 
 
 def test_text_that_is_not_english_gets_a_hint(runs, monkeypatch, capsys) -> None:

@@ -19,6 +19,7 @@ from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
 from mtl.tasks.task import Labels
+from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 ALL = {name: kind() for name, kind in TASKS.items()}
@@ -42,6 +43,15 @@ LOOKS = {
     "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
     "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
     "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
+    "_copied_translations": Look(
+        {
+            "train": [
+                Sentence(WORDS, labels=(Label("translate", text),), id="copy")
+                for text in (" We  ate", "Wir aßen")
+            ]
+        },
+        {"translate": Translate()},
+    ),
     "_labels_left_blank": Look(
         {"train": [FULL], "dev": [replace(OTHER, arcs=Arcs((2, 0), ("_", "root")))]}, ALL
     ),
@@ -55,6 +65,7 @@ LINES = {
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
+    "_copied_translations": "train: 1 of 2 translations are their source (the first, copy)",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
@@ -115,7 +126,10 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
 
 
-@pytest.mark.parametrize("spelled", ["{1}", "{1}.", "{1:03}", "{0}-{1}", "({0}:{1})"[1:], "{1}.0", "{0}.{1}"])
+@pytest.mark.parametrize(
+    "spelled",
+    ["{1}", "{1}.", "{1:03}", "{0}-{1}", "{0}:{1})", "{1}.0", "{0}.{1}", "#{1}", "[{1}]", "{1}-{1}9"],
+)
 @pytest.mark.parametrize("start", [0, 1, 7])
 @pytest.mark.parametrize("step", [1, 3])
 def test_words_that_number_themselves_are_refused(start: int, step: int, spelled: str) -> None:
@@ -124,8 +138,11 @@ def test_words_that_number_themselves_are_refused(start: int, step: int, spelled
     ]
     with pytest.raises(InputError, match="is the first column the words' number"):
         refuse_source("x", numbered)
-    refuse_source("x", [*numbered, Sentence(("3", "apples"))])
-    refuse_source("x", [Sentence(("1",)), Sentence(("7",))])
+    odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2nd"))]
+    with pytest.raises(InputError, match="is the first column the words' number"):
+        refuse_source("x", [*numbered, *odd])
+    refuse_source("x", [*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
+    refuse_source("x", [Sentence(("1",)), Sentence(("7",)), Sentence(("w1", "w2"))])
 
 
 def test_words_that_all_name_their_language_are_refused() -> None:

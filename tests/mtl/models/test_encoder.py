@@ -194,8 +194,12 @@ def test_positions_do_not_run_out_in_a_full_window(name: str) -> None:
 
 
 def test_a_missing_encoder_is_one_line(tmp_path: Path) -> None:
-    for name in (str(tmp_path), str(tmp_path / "nowhere")):
-        with pytest.raises(InputError, match="cannot load the encoder") as raised:
+    for name, what in (
+        (str(tmp_path), "cannot load the encoder"),
+        (str(tmp_path / "nowhere"), "nowhere: no such folder; use "),
+        ("no/where/here", "^no/where/here: no such folder; use "),
+    ):
+        with pytest.raises(InputError, match=what) as raised:
             Encoder.from_pretrained(name)
         assert "\n" not in str(raised.value)
     with pytest.raises(InputError, match=r"encoder\.json is missing"):

@@ -163,6 +163,16 @@ def test_figures_of_runs_are_known():
             {**parameters(tasks=[["pos"]]), "command": ["mtl", "train", "configs/joint.yaml", "${args}"]},
             "balancer.weights names ner",
         ),
+        (
+            parameters(balancer__name=["pcgrad", "gradnorm"], batch__mode=["separate"]),
+            "no trial can be trained: balancer pcgrad compares",
+        ),
+        # Numbers that no trial may have, the ends of ranges among them.
+        (parameters(batch__sentences=[8, 0]), "parameters: batch.sentences=0: use a number from 1"),
+        (
+            {"method": "random", "parameters": {"optimizer.encoder_lr": {"min": 1e-5, "max": 2.0}}},
+            "parameters: optimizer.encoder_lr=2.0: use a number from 0 to 1",
+        ),
         (parameters(seed=[1, None]), "seed cannot be null"),
         (parameters(optimizer=[{"clip": None}]), "optimizer.clip cannot be null"),
         (parameters(dep=[3]), "dep holds other keys"),

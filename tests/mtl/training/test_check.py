@@ -141,3 +141,13 @@ def test_a_balancer_of_a_library_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'mtl-heads\[torchjd\]'"):
         check_settings(config)
+
+
+@pytest.mark.parametrize(
+    "word", ["--corpus.path=none", "--batch.max_words=1", "--pruning=fixed --gates.masks=none.parquet"]
+)
+def test_a_run_that_is_refused_leaves_no_folder(word, toy, tiny_encoder, tmp_path, capsys):
+    words = [f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "--tasks=pos", *word.split()]
+    assert main(["train", *words, f"--runs={tmp_path / 'runs' / 'in'}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,10 @@ from mtl.workers.launch import is_launcher_variable
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0",
     "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NNODES": "1", "SLURM_STEP_NUM_TASKS": "1",
+}  # fmt: skip
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517",
 }  # fmt: skip
 POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 TRAINS = [
@@ -52,6 +57,8 @@ REFUSED_WITH_TWO = [
     (SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "2"}, "SLURM_LOCALID is '2'"),
     (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
+    (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is missing, and torchrun"),
+    (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT is 'x', and torchrun"),
     ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME is 'nope0'"),
 ]
 
@@ -107,6 +114,13 @@ def test_or_it_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.distributed, "get_debug_level", lambda: torch.distributed.DebugLevel.DETAIL)
+    assert main([*words, f"--runs={tmp_path / 'runs'}", "--name=run", "--trainer.devices=2"]) == 2
+    assert capsys.readouterr().err.startswith("mtl: TORCH_DISTRIBUTED_DEBUG=DETAIL: with it torch ends in")
+    assert not list(tmp_path.iterdir())
+
+
 def clean_environment() -> dict[str, str]:
     left = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return left | {"OMP_NUM_THREADS": "1"}
@@ -150,6 +164,40 @@ def test_what_a_process_reads_at_its_start_changes_nothing(environment, words, u
     assert same(undisturbed, tmp_path / "Läufe" / "fünf")
 
 
+HOSTILE_ON_TWO = [
+    TRAINS[0] | TRAINS[5] | {
+        "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "x", "MTL_STARTED_BY": "1",
+        "PYTHONWARNINGS": "error", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "x", "SLURM_NODELIST": "no[1-",
+        "GLOO_SOCKET_IFNAME": "lo",
+    },
+    HOSTILE_AT_START[0] | HOSTILE_AT_START[1] | TRAINS[7] | {
+        "CUDA_VISIBLE_DEVICES": "7", "MKL_THREADING_LAYER": "x", "KMP_AFFINITY": "x", "HF_ENDPOINT": "x",
+        "TOKENIZERS_PARALLELISM": "x", "TRANSFORMERS_VERBOSITY": "x", "WANDB_MODE": "x", "TZ": "x",
+        "PATH": "",
+    },
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed_two(words, tmp_path_factory) -> Path:
+    """The folder of a run of two processes without any of that."""
+    folder = tmp_path_factory.mktemp("two")
+    process = started([*words, f"--runs={folder}", "--name=run", "--trainer.devices=2"], {}, folder)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    return folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", HOSTILE_ON_TWO, ids=["launchers", "threads and homes"])
+def test_two_processes_train_as_without(environment, words, undisturbed_two, tmp_path):
+    two = [*words, f"--runs={tmp_path}", "--name=run", "--trainer.devices=2"]
+    process = started(two, environment, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    assert same(undisturbed_two, tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
     long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--seed=3"]
@@ -175,13 +223,48 @@ def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_
     _, errors = process.communicate(timeout=250)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
+    assert "Warning" not in errors.replace("Warning: find_unused_parameters", "")  # torch's own, in C++
     assert Run.open(tmp_path / "runs" / "run").status()["state"] == "interrupted"
 
 
 @pytest.mark.slow
-def test_a_process_that_does_not_come_is_not_waited_for_long(words, tmp_path):
-    """The second of srun's two processes is missing."""
-    environment = SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1"}
+@pytest.mark.parametrize(
+    "environment",
+    [
+        SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "2", "MASTER_ADDR": "127.0.0.1"},
+        TORCHRUN,
+        TORCHRUN | {"TORCHELASTIC_USE_AGENT_STORE": "True"},  # its agent is gone
+    ],
+    ids=["srun", "torchrun", "torchrun's agent"],
+)
+def test_a_process_that_does_not_come_is_not_waited_for_long(environment, words, tmp_path):
+    """The second of a launcher's two processes is missing."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environment = environment | {"MASTER_PORT": str(free.getsockname()[1])}
+    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in refused_on_two(words, environment, tmp_path)
+
+
+@pytest.mark.slow
+def test_why_processes_cannot_meet_is_said(words, tmp_path):
+    """The port is taken, or the two have no device to meet over."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        environment = TORCHRUN | {"MASTER_PORT": str(taken.getsockname()[1])}
+        errors = refused_on_two(words, environment, tmp_path)
+    assert f"cannot meet the 2 processes of this run at 127.0.0.1:{environment['MASTER_PORT']}: " in errors
+    assert "already in use" in errors
+    two = [*words, "--runs=runs", "--name=two", "--trainer.devices=2"]
+    process = started(two, {"GLOO_DEVICE_TRANSPORT": "x"}, tmp_path)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 2, errors
+    assert "unsupported gloo device (see MASTER_ADDR" in errors
+    assert "Traceback" not in errors
+
+
+def refused_on_two(words: list[str], environment: dict[str, str], folder: Path) -> str:
+    """What a run on two devices prints that is refused, with less patience."""
     code = (
         "import sys, datetime, mtl.training.ranks as ranks; ranks.PATIENCE = datetime.timedelta(seconds=3)\n"
         "from mtl.commands.main import main; sys.exit(main())"
@@ -189,7 +272,7 @@ def test_a_process_that_does_not_come_is_not_waited_for_long(words, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, *words, "--runs=runs", "--name=run", "--trainer.devices=2"],
         env=clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment,
-        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in done.stderr
+    return done.stderr

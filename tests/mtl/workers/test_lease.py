@@ -50,9 +50,33 @@ def winners(runners: list[subprocess.Popen[str]]) -> int:
 
 
 def test_of_many_processes_one_gets_the_lease(tmp_path):
-    place = tmp_path / "jobs" / "a.lease"
+    place = tmp_path / "jobs" / "in" / "a.lease"
     assert winners(race(place, 6)) == 1
-    assert not list(place.parent.iterdir())
+    assert not list(tmp_path.iterdir())  # folders were made for it alone
+
+
+def test_a_folder_that_something_else_is_in_stays(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for place in (tmp_path / "mine" / "a.lease", tmp_path / "a" / "b" / "a.lease"):
+        with lease(place) as mine:
+            assert mine
+            (place.parent.parent / "file").touch()
+    assert {path.name for path in tmp_path.rglob("*")} == {"mine", "file", "a"}
+
+
+def test_a_folder_that_goes_with_another_lease_is_made_again(tmp_path, monkeypatch):
+    place, take, went = tmp_path / "jobs" / "a.lease", module._take, []
+
+    def late(path, me, of=None):
+        if not went:
+            path.parent.rmdir()
+            went.append(path)
+        return take(path, me, of)
+
+    monkeypatch.setattr(module, "_take", late)
+    with lease(place) as mine:
+        assert mine
+    assert went
 
 
 @pytest.mark.slow

@@ -401,9 +401,10 @@ def outcome(name: str, rng: random.Random, folder: Path) -> tuple[int, bool]:
         message = str(error)
         named = re.match(rf"{re.escape(str(folder))}/a\.\w+:\d+: ", message)
         masked = re.match(rf"{re.escape(str(place))}: [\d,]+ of [\d,]+ words? are '", message)
-        numbers = re.match(rf"{re.escape(str(place))}: the words of every sentence are numbers", message)
+        numbers = re.match(rf"{re.escape(str(place))}: (the words of most|every) sentences? ", message)
         empty = not case.expected and "no sentence in it" in message  # of nothing but markers
-        assert named or masked or numbers or empty, (message, case.expected)
+        zeros = ": UTF-16: convert it" in message and "\0" in text  # a third of a file's bytes or more
+        assert named or masked or numbers or empty or zeros, (message, case.expected)
         assert "\n" not in message
         return len(case.expected), False
     assert len(sentences) == len(case.expected), (text, sentences)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.convert import convert
-from mtl.corpora.formats.conllu import ATTACHED
+from mtl.corpora.formats.conllu import ATTACHED, NO_WORD
 from mtl.corpora.formats.table import FORMATS, described, format_of
 from mtl.corpora.readers import read
 from mtl.errors import InputError
@@ -177,6 +177,26 @@ def test_what_is_wrong_is_named_and_not_the_scheme(text: str, what: str, tmp_pat
         read(path, "conll2003")
 
 
+@pytest.mark.parametrize("header", ["FORM\tUPOS", "token tag", "Word\tlemma\tLabel"])
+def test_a_header_is_no_row_of_labels(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"{header}\n{header.lower()}\n\n{header}\n")
+    with pytest.raises(
+        InputError, match=r"a\.conll:1: '(\w+)' and '(\w+)' name the columns: take the header out"
+    ):
+        read(path, "columns")
+
+
+@pytest.mark.parametrize("gap", ["\t", " "])
+def test_rows_of_labels_may_all_begin_with_the_sign_of_comments(gap: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text(f"# sent_id = s\n#{gap}NN\n#a=b{gap}X\n")
+    (sentence,) = read(path, "columns")
+    assert (sentence.id, sentence.words, sentence.tags) == ("s", ("#", "#a=b"), ("NN", "X"))
+    path.write_text("# id 7\tNN\n#a=b\tX\n")
+    assert read(path, "columns")[0].words == ("# id 7", "#a=b")
+
+
 NUMBERED = {
     "uner": "{n}\t{word}\tO\t-\tx\n",
     "conll2003:word=2,entity=3": "{n} {word} O\n",
@@ -188,12 +208,12 @@ NUMBERED = {
 def test_a_blank_line_that_is_missing_is_seen_by_the_words_numbers(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     first, second = (
-        "".join(NUMBERED[name].format(n=n, word=w) for n, w in enumerate(ws)) for ws in ("ab", "cd")
+        "".join(NUMBERED[name].format(n=n, word=w) for n, w in enumerate(ws, 1)) for ws in ("ab", "cd")
     )
     path.write_text(f"{first}\n{second}")
     assert [sentence.words for sentence in read(path, name)] == [("a", "b"), ("c", "d")]
     path.write_text(first + second)
-    with pytest.raises(InputError, match=r"a\.txt:3: word number 0 after 1; put a blank line"):
+    with pytest.raises(InputError, match=r"a\.txt:3: word number '?1'? .*; put a blank line"):
         read(path, name)
 
 
@@ -227,8 +247,28 @@ def test_entities_of_misc(tmp_path: Path) -> None:
     assert read(path, "conllu")[0].entities is None
     with pytest.raises(InputError, match=r"a\.conllu:1: 'person' is no"):
         read(path, "conllu:entities=NER")
+    write(["NER=B-X", "SpaceAfter=No | NER=I-X"])
+    assert read(path, "conllu")[0].entities == (Span(0, 2, "X"),)
+    for misc, number in (("_", 2), ("NER=B-X", 2), ("NER=O", 2)):  # of what is no word: counted
+        write([misc])
+        others = "1-1\t" + "\t".join("_" * 8) + "\tNER=B-X\n", "1.1\t" + "\t".join("_" * 8) + "\tNER=B-X\n"
+        path.write_text(path.read_text().join(others))
+        (sentence,) = read(path, "conllu")
+        assert sentence.notes.count(NO_WORD) == number
     write(["NE=S-X", "NE=O"])
     assert read(path, "conllu:entities=NE")[0].entities == (Span(0, 1, "X"),)
+    (bare,) = read(path, "conllu")
+    assert bare.notes == ("tag of an entity under 'NE', which is not read: entities=NE reads it",)
+    write(["NE=S-X|Ref=A-1", "NE=O|Type=B-52s", "NE=other"])
+    assert read(path, "conllu")[0].notes == (
+        "tag of an entity under 'Type', which is not read: entities=Type reads it",
+    )
+    path.write_text("# global.columns = ID FORM MWE NE\n1\tAnn\t1:VID\tB-X\n2\tLee\t*\tI-X\n3\tleft\t*\t_\n")
+    assert (
+        read(path, "conllu")[0].notes
+        == ("tag of an entity under 'NE', which is not read: entities=NE reads it",) * 2
+    )
+    write(["NE=S-X"])
     with pytest.raises(InputError, match="no word has 'Entity'"):
         read(path, "conllu:entities=Entity")
 
