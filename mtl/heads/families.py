@@ -15,6 +15,7 @@ from mtl.errors import InputError
 from mtl.heads.family_table import FAMILIES, UNFIT, Family, Stack
 from mtl.heads.projections import out_features, width_read_by
 from mtl.heads.shared_keys import keys_of_heads
+from mtl.probes.head_names import layer_name
 from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 
@@ -248,7 +249,7 @@ def require_read(ran: Iterable[Attention], read: Container[nn.Module]) -> None:
     for attention in ran:
         if attention.output not in read:
             raise InputError(
-                f"{type(attention.module).__name__} of layer {attention.site.layer} does not call the output "
+                f"{type(attention.module).__name__} of {layer_name(attention.site)} does not call the output "
                 "projection of its row: its row of the table of families (or the one given as family) names "
                 "another module, or a function reads the weights, which has the heads to itself"
             )

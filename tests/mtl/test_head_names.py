@@ -30,7 +30,7 @@ from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, re
 from mtl.probes.measures.groups import GROUPS
 from mtl.probes.report.head_data import heads_data
 from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import KINDS, Site
+from mtl.probes.sites import Site
 from mtl.probes.tables import heads_table, table_files
 from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
 from mtl.probes.tables.energy_table import MATRICES
@@ -40,7 +40,7 @@ LAYERS, HEADS = 3, 4
 PLANTED = (2, 1)
 """The layer and head that stand out in every output."""
 SITES = tuple(Site("self", layer) for layer in range(LAYERS))
-THREE = tuple(Site(kind, layer) for kind in KINDS[1:] for layer in range(LAYERS))
+THREE = tuple(Site(kind, layer) for kind in ("encoder", "decoder", "cross") for layer in range(LAYERS))
 OLD = re.compile(r"L\d+ H\d+|[Ll]ayer \d+,? (\(\w+\), )?head \d+|head \d+ of layer \d+")
 """How heads were named before."""
 GATE = np.zeros((LAYERS, HEADS))

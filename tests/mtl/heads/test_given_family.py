@@ -187,7 +187,7 @@ def test_a_row_of_the_table_is_given_by_its_name() -> None:
 
 @pytest.mark.parametrize("function", [ablate_heads, head_importance])
 def test_a_projection_that_is_not_called_is_an_error_and_no_scale_without_effect(function: Any) -> None:
-    with pytest.raises(InputError, match="Mix of layer 0 does not call the output projection"):
+    with pytest.raises(InputError, match="Mix of L0 does not call the output projection"):
         function(own(called=False), [SPOTS], score, family=ROW)
 
 
@@ -201,7 +201,7 @@ def test_families_that_no_row_describes_are_refused_with_the_reason() -> None:
     assert not set(UNFIT) & set(FAMILIES)
     row = FAMILIES["wav2vec2"]
     with (
-        pytest.raises(InputError, match="WavLMAttention of layer 0 does not call"),
+        pytest.raises(InputError, match="WavLMAttention of L0 does not call"),
         head_scale(wavlm, torch.ones(2, 4), family=row),
     ):
         wavlm(torch.randn(1, 200))
