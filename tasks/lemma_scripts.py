@@ -72,11 +72,6 @@ def shortest_form(edits: str) -> int:
     return read.before + 1 + read.after
 
 
-def lemma_of(form: str, scripts: Iterable[str]) -> str:
-    """What the first of the scripts that applies to a form makes of it; without any it is the form."""
-    return next((lemma for edits in scripts if (lemma := made(edits, form)) is not None), form)
-
-
 def scripts_of(words: Sequence[str], lemmas: Sequence[str] | None) -> list[str | None]:
     """Per word the script that makes its lemma; `None`: it has none. Empty where there are no lemmas."""
     if lemmas is None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mtl.tasks.lemma_scripts import SAME, lemma_of, made, scripts_of
+from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, split_labels
+from mtl.tasks.lemma_scripts import SAME, made, scripts_of
 from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import LEMMAS, Sentence
 from mtl.tasks.task import Labels, Task
@@ -40,11 +41,24 @@ class Lemmas(Task):
         return {"lemmas": len(sentence)}
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        found: Counter[str | None] = Counter()
+        found: Counter[str] = Counter()
+        lexicon: dict[str, dict[str, str]] = {}
         for sentence in sentences:
-            found.update(scripts_of(sentence.words, sentence.layer(self.layer)))
-        frequent = {edits for edits, count in found.items() if edits and count >= self.min_count}
-        return Labels(sorted(frequent | {SAME}))
+            lemmas = sentence.layer(self.layer)
+            if lemmas is None:
+                continue
+            for form, lemma, edits in zip(
+                sentence.words, lemmas, scripts_of(sentence.words, lemmas), strict=True
+            ):
+                if edits is not None:
+                    found[edits] += 1
+                    lexicon.setdefault(form, {})[lemma] = edits
+        frequent = {SAME} | {edits for edits, count in found.items() if count >= self.min_count}
+        learned = {
+            form: [lemma for lemma, edits in of_form.items() if edits in frequent]
+            for form, of_form in lexicon.items()
+        }
+        return LemmaLabels(Labels(sorted(frequent)), learned).joined()
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.classifier import label_targets
@@ -69,18 +83,24 @@ class Lemmas(Task):
 
         return LemmaAccuracy(self.layer)
 
-    def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
+    def offered(
+        self, sentence: Sentence, items: tuple[Item, ...], k: int, labels: Labels
+    ) -> tuple[Item, ...]:
         """The lemmas that scripts make of the forms, with the share of these scripts' probability.
 
-        Scripts that do not apply to a form are left out; those that make the same lemma are added up.
+        Scripts that do not apply to a form are left out, and for a form that training has those of other
+        lemmas; scripts that make the same lemma are added up.
         """
         from mtl.tasks.decoders.alternatives import Alternative
 
-        made_of = []
+        made_of, lexicon = [], split_labels(labels).lexicon
         for word, item in zip(sentence.words, items, strict=True):
+            offers = [(made(str(edits), word), chance) for edits, chance in item.best]
+            known = lexicon.get(word, ())
+            if any(lemma in known for lemma, _ in offers[:RANKED]):
+                offers = [offer for offer in offers if offer[0] in known]
             lemmas: dict[str, float] = {}
-            for edits, chance in item.best:
-                lemma = made(str(edits), word)
+            for lemma, chance in offers:
                 if lemma is not None:
                     lemmas[lemma] = lemmas.get(lemma, 0.0) + chance
             whole = sum(lemmas.values())
@@ -89,5 +109,5 @@ class Lemmas(Task):
             made_of.append(item._replace(best=best))
         return tuple(made_of)
 
-    def annotate(self, sentence: Sentence, annotation: tuple[tuple[str, ...], ...]) -> Sentence:
-        return sentence.with_layers({self.layer: tuple(map(lemma_of, sentence.words, annotation))})
+    def annotate(self, sentence: Sentence, annotation: RankedScripts) -> Sentence:
+        return sentence.with_layers({self.layer: annotation.lemmas(sentence.words)})

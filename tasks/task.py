@@ -162,7 +162,9 @@ class Task(ABC):
         predicts them."""
         return 0
 
-    def offered(self, sentence: Sentence, items: tuple[Item, ...], k: int) -> tuple[Item, ...]:
+    def offered(
+        self, sentence: Sentence, items: tuple[Item, ...], k: int, labels: Labels
+    ) -> tuple[Item, ...]:
         """What a sentence could have been annotated with, from `Decoder.alternatives`."""
         return items
 

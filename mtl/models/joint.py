@@ -400,7 +400,9 @@ class JointModel(nn.Module):
                     annotated[index] = task.annotate(annotated[index], annotation)
                 for position, of_sentence in zip(rows, decoded[name].items or (), strict=False):
                     index = indices[position]
-                    items[index][name] = task.offered(sentences[index], of_sentence, k or 0)
+                    items[index][name] = task.offered(
+                        sentences[index], of_sentence, k or 0, self.labels[name]
+                    )
         return [Probable(*pair) for pair in zip(annotated, items, strict=True)]
 
     def _in_order_of_need(self) -> list[tuple[str, Task]]:

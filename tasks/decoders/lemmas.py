@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.classifier import WordClassifier
+from mtl.tasks.lemma_lexicon import RANKED, RankedScripts, split_labels
 from mtl.tasks.lemma_scripts import shortest_form
 from mtl.tasks.task import Labels
 
@@ -18,27 +19,35 @@ from mtl.tasks.task import Labels
 class LemmaDecoder(WordClassifier):
     """A script for every word.
 
-    The decoder does not know the forms, and a script applies only to forms that are long enough. Therefore
-    an annotation has a few scripts per word, by their scores.
+    The decoder does not know the forms, a script applies only to forms that are long enough, and a form that
+    training has gets one of its lemmas. Therefore an annotation has a few scripts per word, by their scores,
+    and the lexicon.
     """
 
     fits: Tensor
 
     def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
-        super().__init__(hidden, labels, dropout)
-        shortest = torch.tensor([shortest_form(name) for name in labels.names])
+        scripts, self.lexicon = split_labels(labels)
+        super().__init__(hidden, scripts, dropout)
+        shortest = torch.tensor([shortest_form(name) for name in scripts.names])
         lengths = shortest.unique().flip(0)
         self.register_buffer("fits", shortest <= lengths[:, None], persistent=False)
         """Which scripts apply, for each length of forms from which on more of them do; the longest first."""
 
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[tuple[Any, ...]]:
-        """Per word the best script of all, then the best of those for shorter forms, and so on."""
-        best = torch.stack([scores.masked_fill(~fits, -torch.inf).argmax(2) for fits in self.fits], 2)
+    ) -> list[RankedScripts]:
+        """Per word the best scripts of all, then the best of those for shorter forms, and so on."""
+        best = scores.topk(min(RANKED, len(self.labels)), 2).indices
+        if len(self.fits) > 1:
+            fitting = [scores.masked_fill(~fits, -torch.inf).argmax(2) for fits in self.fits[1:]]
+            best = torch.cat([best, torch.stack(fitting, 2)], 2)
         lengths, names = mask.sum(1).tolist(), self.labels.names
         return [
-            tuple([tuple([names[index] for index in dict.fromkeys(word)]) for word in words[:length]])
+            RankedScripts(
+                tuple([tuple([names[index] for index in dict.fromkeys(word)]) for word in words[:length]]),
+                self.lexicon,
+            )
             for words, length in zip(best.tolist(), lengths, strict=True)
         ]
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from mtl.tasks.lemma_scripts import UNSPECIFIED, lemma_of
+from mtl.tasks.lemma_lexicon import RankedScripts
+from mtl.tasks.lemma_scripts import UNSPECIFIED
 from mtl.tasks.metrics.accuracy import Accuracy
 from mtl.tasks.sentence import Sentence
 
 
 class LemmaAccuracy(Accuracy):
-    """Share of words with the right lemma; predictions are scripts by their scores, per word.
+    """Share of words with the right lemma; predictions are `RankedScripts`.
 
     Where the gold is `_`, any lemma is right, as for the evaluator of Universal Dependencies.
     """
@@ -24,8 +25,8 @@ class LemmaAccuracy(Accuracy):
     ) -> Int[np.ndarray, "sentence count"]:
         return super().sentence_counts(list(map(self._lemmas, predicted, gold)), gold)
 
-    def _lemmas(self, scripts: Sequence[Sequence[str]], gold: Sentence) -> tuple[str, ...]:
-        lemmas = tuple(map(lemma_of, gold.words, scripts))
+    def _lemmas(self, scripts: RankedScripts, gold: Sentence) -> tuple[str, ...]:
+        lemmas = scripts.lemmas(gold.words)
         true = gold.layer(self.layer) or lemmas
         return tuple(
             UNSPECIFIED if of_gold == UNSPECIFIED else lemma

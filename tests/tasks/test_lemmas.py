@@ -11,7 +11,8 @@ import torch
 from mtl.probes.measures.items import BY_KIND, Item
 from mtl.tasks.catalogue import KINDS, named_in
 from mtl.tasks.instance import instance
-from mtl.tasks.lemma_scripts import SAME, lemma_of, made, script, shortest_form
+from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, lemma_of, split_labels
+from mtl.tasks.lemma_scripts import SAME, made, script, shortest_form
 from mtl.tasks.lemmas import Lemmas
 from mtl.tasks.sentence import Layer, Sentence, Span
 from mtl.tasks.task import UNKNOWN, Labels
@@ -84,10 +85,13 @@ def _common(left: str, right: str) -> int:
 
 
 def test_rare_scripts_are_no_labels_and_a_word_without_lemma_has_no_target() -> None:
-    assert Lemmas().labels(SENTENCES).names == ("L0;¦", "L0;¦---+y", "U0,L1;¦")
+    def scripts(task: Lemmas, *sentences: Sentence) -> tuple[str, ...]:
+        return split_labels(task.labels(sentences)).scripts.names
+
+    assert scripts(Lemmas(), *SENTENCES) == ("L0;¦", "L0;¦---+y", "U0,L1;¦")
     labels = Lemmas(min_count=1).labels([*SENTENCES, Sentence(("x",))])
-    assert labels.names == ("=be", "L0;¦", "L0;¦---+y", "U0,L1;¦")
-    assert Lemmas(min_count=9).labels(SENTENCES).names == (SAME,)
+    assert split_labels(labels).scripts.names == ("=be", "L0;¦", "L0;¦---+y", "U0,L1;¦")
+    assert scripts(Lemmas(min_count=9), *SENTENCES) == (SAME,)
     batch = Lemmas().collate([Lemmas().targets(s, Lemmas().labels(SENTENCES)) for s in SENTENCES], 4)
     assert batch.labels.tolist() == [[0, 1, UNKNOWN, 0], [2, 1, 1, UNKNOWN], [UNKNOWN, 0, 2, UNKNOWN]]
     with pytest.raises(ValueError, match="no lemmas"):
@@ -102,12 +106,56 @@ def test_of_the_scripts_the_best_that_applies_is_taken() -> None:
     words = [tuple("".join(rng.choices("abc", k=rng.randint(1, 7))) for _ in range(50)) for _ in range(2)]
     scores = torch.randn(2, 50, len(names))
     decoded = decoder.decode(scores, torch.ones(2, 50, dtype=torch.bool))
-    for row, (forms, scripts) in enumerate(zip(words, decoded, strict=True)):
+    for row, (forms, found) in enumerate(zip(words, decoded, strict=True)):
+        expected = []
         for place, form in enumerate(forms):
             ranked = [names[index] for index in scores[row, place].argsort(descending=True)]
-            expected = next(lemma for edits in ranked if (lemma := made(edits, form)) is not None)
-            assert lemma_of(form, scripts[place]) == expected
+            expected.append(next(lemma for edits in ranked if (lemma := made(edits, form)) is not None))
+        assert found.lemmas(forms) == tuple(expected)
     assert lemma_of("go", ["L0;¦---+y"]) == "go"
+
+
+def test_a_form_that_training_has_gets_one_of_its_lemmas() -> None:
+    rng = random.Random(2)
+    torch.manual_seed(0)
+    names = (
+        "L0;¦",
+        "L0;¦-",
+        "L0;¦--",
+        "L0;¦---",
+        "L0;¦+e",
+        "L0;¦-+e",
+        "L0;¦--+e",
+        "L0;¦+a",
+        "L0;¦+b",
+        "L0;¦+c",
+    )
+    forms = tuple("".join(rng.choices("abc", k=rng.randint(4, 7))) for _ in range(60))
+    lexicon = {
+        form: sorted({str(made(edits, form)) for edits in rng.sample(names, 2)}) for form in forms[::2]
+    }
+    labels = LemmaLabels(Labels(names), lexicon).joined()
+    assert split_labels(labels).lexicon == lexicon
+    task = Lemmas()
+    decoder = task.decoder(4, labels)
+    scores, mask = torch.randn(1, 60, len(names)), torch.ones(1, 60, dtype=torch.bool)
+    [found] = decoder.decode(scores, mask)
+    expected = []
+    for place, form in enumerate(forms):
+        ranked = [str(made(names[index], form)) for index in scores[0, place].argsort(descending=True)]
+        known = [lemma for lemma in ranked[:RANKED] if lemma in lexicon.get(form, ())]
+        expected.append((known or ranked)[0])
+    sentence = task.annotate(Sentence(forms), found)
+    assert (
+        sentence.layer("lemmas")
+        == tuple(expected)
+        != task.annotate(Sentence(forms), task.decoder(4, Labels(names)).decode(scores, mask)[0]).layer(
+            "lemmas"
+        )
+    )
+    [items] = decoder.alternatives(scores, mask, [found], 1)
+    offered = task.offered(Sentence(forms), items, 1, labels)
+    assert [item.best[0].value for item in offered] == expected
 
 
 def test_learns_decodes_and_scores_its_own_training_data() -> None:
@@ -131,15 +179,19 @@ def test_learns_decodes_and_scores_its_own_training_data() -> None:
     assert annotated.layer("lemmas") == SENTENCES[0].layer("lemmas")
 
 
+def ranked(*scripts: tuple[str, ...]) -> RankedScripts:
+    return RankedScripts(scripts, {})
+
+
 def test_accuracy_is_that_of_lemmas_and_any_is_right_where_there_is_none() -> None:
     """`be` by another script is right, too."""
     metric = Lemmas().metric()
-    guess = ((SAME,), ("=study",), (SAME,), ("L0;-----¦", "=long"))
+    guess = ranked((SAME,), ("=study",), (SAME,), ("L0;-----¦", "=long"))
     assert metric.sentence_counts([guess], SENTENCES[:1]).tolist() == [[3, 4]]
-    assert metric.sentence_counts([((SAME,),) * 3], SENTENCES[2:]).tolist() == [[2, 3]]
-    assert metric.sentence_counts([((SAME,),)], [Sentence(("x",))]).tolist() == [[0, 0]]
+    assert metric.sentence_counts([ranked(*[(SAME,)] * 3)], SENTENCES[2:]).tolist() == [[2, 3]]
+    assert metric.sentence_counts([ranked((SAME,))], [Sentence(("x",))]).tolist() == [[0, 0]]
     underscore = sentence("_ a", "_ b")
-    assert metric.sentence_counts([((SAME,),) * 2], [underscore]).tolist() == [[1, 2]]
+    assert metric.sentence_counts([ranked((SAME,), (SAME,))], [underscore]).tolist() == [[1, 2]]
 
 
 def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() -> None:
@@ -152,7 +204,7 @@ def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() ->
     task = instance("roots", KINDS["lemmas"], "roots")()
     named = SENTENCES[1].with_layers({"roots": SENTENCES[1].layer("lemmas"), "lemmas": None})
     assert task.labels([named]).names == Lemmas().labels([SENTENCES[1]]).names
-    assert task.annotate(Sentence(("Flies",)), (("L0;¦---+y",),)).layer("roots") == ("fly",)
+    assert task.annotate(Sentence(("Flies",)), ranked(("L0;¦---+y",))).layer("roots") == ("fly",)
 
 
 def test_what_is_offered_are_lemmas_that_scripts_make_of_the_form() -> None:
@@ -163,7 +215,7 @@ def test_what_is_offered_are_lemmas_that_scripts_make_of_the_form() -> None:
     items = decoder.alternatives(scores, MASK[1:2, :3], decoder.decode(scores, MASK[1:2, :3]), 1)[0]
     said = Sentence(("Studies", "as", "x"))
     for word, item, chances in zip(
-        said.words, Lemmas().offered(said, items, 9), scores[0].softmax(1), strict=True
+        said.words, Lemmas().offered(said, items, 9, labels), scores[0].softmax(1), strict=True
     ):
         expected: dict[str, float] = {}
         for edits, chance in zip(labels.names, chances.tolist(), strict=True):
@@ -174,5 +226,5 @@ def test_what_is_offered_are_lemmas_that_scripts_make_of_the_form() -> None:
         assert [chance for _, chance in item.best] == sorted(
             (chance for _, chance in item.best), reverse=True
         )
-    assert "y" not in dict(Lemmas().offered(said, items, 9)[2].best)
-    assert [len(item.best) for item in Lemmas().offered(said, items, 2)] == [2, 2, 2]
+    assert "y" not in dict(Lemmas().offered(said, items, 9, labels)[2].best)
+    assert [len(item.best) for item in Lemmas().offered(said, items, 2, labels)] == [2, 2, 2]

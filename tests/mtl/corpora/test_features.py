@@ -17,6 +17,7 @@ from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.load import load_split
 from mtl.errors import InputError
+from mtl.tasks.lemma_lexicon import split_labels
 from mtl.tasks.sentence import Layer, Sentence, Span, feature_of, in_order
 
 TEXT = (
@@ -105,7 +106,7 @@ def test_lemmas_are_read_as_lemmas_or_as_any_label(file: str, tmp_path: Path) ->
     config = configured(tmp_path, {"lemmas": {"kind": "lemmas", "files": files}})
     [read] = loaded(config)
     assert read.layer("lemmas") == ("ich", "er", "!")
-    assert config.task("lemmas").labels([read]).names == ("L0;¦",)
+    assert split_labels(config.task("lemmas").labels([read])).scripts.names == ("L0;¦",)
     (tmp_path / "a.txt").write_text("Ich ich\nihn er\n")
     files = {"train": str(tmp_path / "a.txt"), "format": "columns"}
     config = configured(

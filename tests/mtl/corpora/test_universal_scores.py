@@ -16,6 +16,7 @@ from mtl.corpora.scorer_files import export
 from mtl.tasks.catalogue import KINDS
 from mtl.tasks.dep import Dep
 from mtl.tasks.instance import instance
+from mtl.tasks.lemma_lexicon import RankedScripts
 from mtl.tasks.lemma_scripts import script
 from mtl.tasks.sentence import Arcs, Layer, Sentence
 from mtl.tasks.task import Task
@@ -71,7 +72,8 @@ def ours(task: Task, gold: Sequence[Sentence], predicted: Sequence[Sentence]) ->
         value = sentence.layer(task.layer)
         if task.kind != "lemmas":
             return value
-        return tuple((script(word, lemma),) for word, lemma in zip(sentence.words, value, strict=True))
+        scripts = ((script(word, lemma),) for word, lemma in zip(sentence.words, value, strict=True))
+        return RankedScripts(tuple(scripts), {})
 
     metric = task.metric()
     metric.update(list(map(decoded, predicted)), gold)
