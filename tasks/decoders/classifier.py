@@ -104,7 +104,7 @@ class WordClassifier(LinearDecoder):
 
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[tuple[Any, ...]]:
+    ) -> list[Any]:
         """Per sentence the label of each word."""
         lengths = mask.sum(1).tolist()
         names = self.labels.names

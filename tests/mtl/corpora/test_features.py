@@ -112,7 +112,7 @@ def test_lemmas_are_read_as_lemmas_or_as_any_label(file: str, tmp_path: Path) ->
     config = configured(
         tmp_path, {"roots": {"kind": "lemmas", "layer": "tags", "min_count": 1, "files": files}}
     )
-    assert config.task("roots").labels(loaded(config)).names == ("=er", "L0;¦")
+    assert split_labels(config.task("roots").labels(loaded(config))).scripts.names == ("=er", "L0;¦")
 
 
 @pytest.mark.parametrize(
