@@ -16,7 +16,7 @@ from mtl.probes.report.data import Setup
 from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import encoder_of
-from mtl.runs.compare.heads import SAME, HeadTable, heads_of, read_heads
+from mtl.runs.compare.heads import OF_MASKS, SAME, HeadTable, has_masks, heads_of, probed_with, read_heads
 from mtl.runs.compare.settings import Settings, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.content import Content
@@ -132,12 +132,16 @@ def probes_of(
     made = {folder: table.provenance for folder, table in known.items()}
     # Settings of probing need not agree with those of runs that were not probed.
     probed = [folder for folder, table in known.items() if table.probed]
-    alike = _most(probed, lambda folder: tuple(made[folder].get(key, "") for key in SAME))
+    alike = _most(probed, lambda folder: tuple(probed_with(made[folder], masked=False).values()))
+    masked = [folder for folder in alike if folder in runs and has_masks(Run(folder))]
+    usual = _most(masked, lambda folder: made[folder].get(OF_MASKS, ""))
     notes += [
-        f"{folder} was probed with other settings ({_differing(made, alike[0], folder)}): left out"
-        for folder in probed
-        if folder not in alike
+        f"{folder} was probed with other settings ({_differing(made, like[0], folder, keys)}): left out"
+        for group, like, keys in ((probed, alike, SAME), (masked, usual, (OF_MASKS,)))
+        for folder in group
+        if folder not in like
     ]
+    alike = [folder for folder in alike if folder not in masked or folder in usual]
     alike = [folder for folder, table in known.items() if folder in alike or not table.probed]
     rows = [{"folder": folder.name, **made[folder]} for folder in alike]
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -168,11 +172,11 @@ def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, note
             )
 
 
-def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path) -> str:
+def _differing(known: Mapping[Path, Mapping[str, str]], one: Path, other: Path, keys: Sequence[str]) -> str:
     first, second = known[one], known[other]
     return ", ".join(
         f"{key}={second.get(key, '')[:12]}, not {first.get(key, '')[:12]}"
-        for key in SAME
+        for key in keys
         if first.get(key, "") != second.get(key, "")
     )
 

@@ -14,6 +14,7 @@ from mtl.probes.tables import curve_table, heads_table
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.heads import check_settings, has_masks, probed_with
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.tasks.in_words import counted
@@ -44,24 +45,27 @@ def role_survival_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """How many heads of each role the curves keep (`surviving_roles`), with a column `run`; and notes.
 
-    Raises `InputError` if no run has both curves and probed roles.
+    Raises `InputError` if no run has both curves and probed roles, or if runs were not probed alike.
     """
     points, notes = curves_of(folders, tasks, split)
     parts, without = [], []
+    probed: dict[str, dict[str, str]] = {}
     for folder in points["run"].unique(maintain_order=True):
         path = Path(folder) / "heads.parquet"
         try:
-            heads, _ = heads_table.read(path)
+            heads, provenance = heads_table.read(path)
             orders, _ = curve_table.read(Path(folder) / "curve_heads.parquet")
         except ValueError as error:
             without.append(f"left out: {error}")
             continue
+        probed[folder] = probed_with(provenance, has_masks(Run(Path(folder))))
         rows = surviving_roles(orders, points.filter(pl.col("run") == folder), heads_with_roles(heads))
         if rows.is_empty():
             without.append(f"{folder}: no head has a known role: left out; 'mtl probe' measures roles")
         parts.append(rows.with_columns(run=pl.lit(folder)))
     if not any(part.height for part in parts):
         raise InputError("; ".join([*without, "nothing to draw"]))
+    check_settings(probed)
     return pl.concat(parts), (*notes, *without)
 
 
@@ -119,10 +123,19 @@ def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> Pr
 def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none.
 
-    Raises `InputError` if no run has times of these tasks.
+    Figures average over runs: those measured on another device than most are left out. Raises `InputError`
+    if no run has times of these tasks.
     """
     parts, notes = _tables(folders, "curve_time.parquet", tasks)
-    return pl.concat(parts), notes
+    times = pl.concat(parts)
+    devices = times.group_by("device", maintain_order=True).agg(pl.col("run").unique(maintain_order=True))
+    devices = devices.sort(pl.col("run").list.len(), descending=True, maintain_order=True)
+    usual = devices["device"][0]
+    others = tuple(
+        f"{', '.join(runs)}: measured on {device}, and most on {usual}: left out"
+        for device, runs in devices[1:].iter_rows()
+    )
+    return times.filter(device=usual), (*notes, *others)
 
 
 def _tables(

@@ -25,6 +25,8 @@ MAY_DIFFER = MASKS
 """In what runs of one regime may differ: masks, of which a note tells."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
 """Settings of probing in which compared runs must agree."""
+OF_MASKS = "masks"
+"""Whether a run's masks were applied, in which runs that have masks must agree."""
 
 
 ReadTable = Callable[[Path], tuple[pl.DataFrame, Mapping[str, str]]]
@@ -73,6 +75,16 @@ def read_heads(folder: Path, read: ReadTable = heads_table.read) -> HeadTable:
     )
 
 
+def probed_with(provenance: Mapping[str, str], masked: bool) -> dict[str, str]:
+    """The settings of probing by which runs are compared; `masked`: whether the run has masks."""
+    return {key: provenance.get(key, "") for key in (*SAME, *(OF_MASKS,) * masked)}
+
+
+def has_masks(run: Run) -> bool:
+    """Whether a run was trained with masks."""
+    return str(run.config().get("pruning", "none")) != "none" and not run.derivation()
+
+
 def heads_of(
     folders: Sequence[Path], tasks: Sequence[str] = (), *, read: Callable[[Path], HeadTable] = read_heads
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -114,7 +126,8 @@ def heads_of(
             continue
         table = read(folder)
         if table.probed:
-            settings[str(folder)] = {key: table.provenance.get(key, "") for key in SAME}
+            masked = folder in runs and has_masks(runs[folder])
+            settings[str(folder)] = probed_with(table.provenance, masked)
         if table.lost:
             notes.append(f"{path}: {counted(table.lost, 'value')} not finite: left out")
         regime, seed = "static", 0
@@ -135,7 +148,7 @@ def heads_of(
     if not parts:
         raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
-    _check_settings(settings)
+    check_settings(settings)
     heads = pl.concat(parts)
     return heads, (*notes, *_missing_runs(heads))
 
@@ -144,14 +157,16 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.yaml").exists()
 
 
-def _check_settings(settings: dict[str, dict[str, str]]) -> None:
-    first = next(iter(settings), "")
+def check_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise `InputError` if runs (the keys) were not probed alike (`probed_with`)."""
+    known: dict[str, str] = {}
     for run, values in settings.items():
-        for key in SAME:
-            if values[key] != settings[first][key]:
+        for key, value in values.items():
+            first = known.setdefault(key, run)
+            if value != settings[first][key]:
                 raise InputError(
                     f"probes that cannot be compared: {first} has {key}={settings[first][key]}, {run} "
-                    f"{key}={values[key]}; probe both alike"
+                    f"{key}={value}; probe both alike"
                 )
 
 

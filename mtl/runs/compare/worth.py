@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -13,8 +13,9 @@ from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import check_encoders, encoder_of
-from mtl.runs.compare.heads import ReadTable
+from mtl.runs.compare.heads import ReadTable, has_masks
 from mtl.runs.compare.left_out import nothing_left
+from mtl.runs.compare.measured_alike import MeasuredRun, measured_otherwise
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
@@ -40,6 +41,14 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     runs = {path: _run_of(path) for path in paths if not is_probed_encoder(path)}
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
     setups = setups_of([settings_of_run(run) for run in runs.values()])
+    otherwise, unlike = measured_otherwise(
+        {
+            str(path): measured_run(run, setup.name, provenance)
+            for (path, run), setup in zip(runs.items(), setups, strict=True)
+            if path.is_dir() and (provenance := provenance_of(path / "heads.parquet")) is not None
+        }
+    )
+    notes += unlike
     parts = []
     # Single-task setups first, as in the report.
     of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
@@ -49,7 +58,7 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
             notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")
             continue
         measured = [name for name in run.config()["tasks"] if not tasks or name in tasks]
-        values = worth_of_run(run, file, measured, setup.name)
+        values = worth_of_run(run, file, measured, setup.name, otherwise.get(str(path), ()))
         if values.filter(pl.col("measure").is_in(WORTH)).is_empty():
             notes.append(f"{path} has nothing on what heads are worth to {', '.join(tasks) or 'its tasks'}")
             continue
@@ -59,9 +68,27 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     return pl.concat(parts), tuple(notes)
 
 
-def worth_of_run(run: Run, file: Path, tasks: Sequence[str], setup: str) -> pl.DataFrame:
-    """The values of one table of heads, of these tasks; raises `InputError` if it cannot be read."""
-    return head_values(measured(run, file, tasks, setup))
+def worth_of_run(
+    run: Run, file: Path, tasks: Sequence[str], setup: str, but: Collection[str] = ()
+) -> pl.DataFrame:
+    """The values of one table of heads, of these tasks and all measures `but` some.
+
+    Raises `InputError` if it cannot be read.
+    """
+    return head_values(measured(run, file, tasks, setup).filter(~pl.col("measure").is_in(list(but))))
+
+
+def measured_run(run: Run, setup: str, provenance: Mapping[str, str]) -> MeasuredRun:
+    """How a run's heads were measured, by the provenance of its heads.parquet."""
+    return MeasuredRun((setup, settings_of_run(run).tasks), has_masks(run), provenance)
+
+
+def provenance_of(file: Path) -> Mapping[str, str] | None:
+    """What a table of heads records; `None` where it cannot be read, which its reader says."""
+    try:
+        return heads_table.read(file)[1] if file.is_file() else None
+    except ValueError:
+        return None
 
 
 def measured(

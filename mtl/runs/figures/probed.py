@@ -10,8 +10,10 @@ from mtl.probes.figures.label_accuracy import label_accuracy
 from mtl.probes.statistics.skill import absent_labels, label_values, skills
 from mtl.probes.tables.printed import best_heads
 from mtl.probes.tables.printed import labels as printed_labels
+from mtl.runs.compare.comparable import note_averages, with_setups
 from mtl.runs.compare.heads import heads_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
+from mtl.runs.folder.run import Run
 
 
 def labels(request: FigureRequest) -> FigureWithTables:
@@ -39,4 +41,8 @@ def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str,
         raise InputError(
             f"this figure shows one task: choose with --tasks=[{tasks[0]}] (or {', '.join(tasks[1:])})"
         )
-    return heads, notes
+    used = set(heads["run"].unique())
+    runs = [Run(path) for path in request.paths if str(path) in used and (path / "config.yaml").exists()]
+    averages: list[str] = []
+    note_averages(with_setups(runs), heads, averages)
+    return heads, (*notes, *averages)

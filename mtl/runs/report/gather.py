@@ -34,9 +34,10 @@ from mtl.runs.compare.find_runs import folders_with, runs_in
 from mtl.runs.compare.heads import HeadTable, ReadTable, read_heads
 from mtl.runs.compare.heads_kept import heads_kept_of
 from mtl.runs.compare.left_out import missing_seeds
+from mtl.runs.compare.measured_alike import measured_otherwise
 from mtl.runs.compare.scores import history_of, scores_of
 from mtl.runs.compare.trained_masks import choices_of, masks_of
-from mtl.runs.compare.worth import WORTH, measured
+from mtl.runs.compare.worth import WORTH, measured, measured_run
 from mtl.runs.evidence import evidence
 from mtl.runs.report.examples import examples_of
 from mtl.runs.report.training_facts import COLUMNS, training_facts
@@ -95,7 +96,7 @@ def gather(
     encoder, same = of_one_encoder(runs, bare, notes)
     unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}
     gates = masks_of(same, notes)
-    read, rows = _read_once(same)
+    read, rows, made_of = _read_once(same)
     heads, probes = probes_of(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
     )
@@ -119,7 +120,7 @@ def gather(
         kept=_kept(same, gates, split, score),
         runs=_provenance(folder, runs),
         probes=probes,
-        worth=_worth(same, rows, notes),
+        worth=_worth(same, rows, made_of, notes),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         pruning=pruning_of(same, split, notes),
         examples=examples_of(heads, notes),
@@ -211,13 +212,14 @@ def _scores(
 
 def _read_once(
     runs: Sequence[RunWithSetup],
-) -> tuple[Callable[[Path], HeadTable], dict[Path, pl.DataFrame]]:
-    """What is taken of the runs' heads.parquet: a function that gives it once, and the rows on worth.
+) -> tuple[Callable[[Path], HeadTable], dict[Path, pl.DataFrame], dict[Path, Mapping[str, str]]]:
+    """What is taken of the runs' heads.parquet: a function that gives it once, the rows on worth, provenance.
 
     A file that cannot be read is left out: who asks for it reads it, and is told what is wrong.
     """
     tables: dict[Path, HeadTable] = {}
     rows: dict[Path, pl.DataFrame] = {}
+    made_of: dict[Path, Mapping[str, str]] = {}
     for run in runs:
         folder = run.run.folder
         try:
@@ -225,9 +227,10 @@ def _read_once(
             whole = heads_table.in_categories(table), provenance
             tables[folder] = read_heads(folder, _known(whole))
             rows[folder] = _worth_rows(run, _known(whole))
+            made_of[folder] = provenance
         except (InputError, ValueError, OSError):
             continue
-    return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows
+    return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows, made_of
 
 
 def _known(whole: tuple[pl.DataFrame, Mapping[str, str]]) -> ReadTable:
@@ -240,10 +243,21 @@ def _worth_rows(run: RunWithSetup, read: ReadTable = heads_table.read) -> pl.Dat
 
 
 def _worth(
-    runs: Sequence[RunWithSetup], known: Mapping[Path, pl.DataFrame], notes: list[str]
+    runs: Sequence[RunWithSetup],
+    known: Mapping[Path, pl.DataFrame],
+    made_of: Mapping[Path, Mapping[str, str]],
+    notes: list[str],
 ) -> pl.DataFrame | None:
-    """What heads are worth in all runs that measured it; of several shapes only the most frequent one."""
+    """What heads are worth in the runs that measured it alike; of several shapes only the most frequent."""
     parts: dict[str, pl.DataFrame] = {}
+    otherwise, unlike = measured_otherwise(
+        {
+            str(run.run.folder): measured_run(run.run, run.setup.name, made_of[run.run.folder])
+            for run in runs
+            if run.run.folder in made_of
+        }
+    )
+    notes += unlike
     for run in runs:
         folder = run.run.folder
         if not (folder / "heads.parquet").is_file():
@@ -253,6 +267,7 @@ def _worth(
         except InputError as error:
             notes.append(str(error))
             continue
+        rows = rows.filter(~pl.col("measure").is_in(list(otherwise.get(str(folder), ()))))
         if not rows.filter(pl.col("measure").is_in(WORTH)).is_empty():
             parts[str(folder)] = rows
     if not parts:

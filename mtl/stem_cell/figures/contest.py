@@ -27,8 +27,9 @@ from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.measured_alike import measured_otherwise
 from mtl.runs.compare.trained_masks import masks_of
-from mtl.runs.compare.worth import worth_of_run
+from mtl.runs.compare.worth import measured_run, provenance_of, worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.stem_cell.pair_cosines import cosines_of
 from mtl.stem_cell.pair_runs import pairs_of
@@ -132,16 +133,23 @@ def _like_pairs(
 def _read(request: FigureRequest) -> _Contest:
     """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
     compared, pairs, claims, notes = _claims_and_pairs(request)
-    chosen = set(pairs["run"])
+    chosen = [run for run in compared if str(run.run.folder) in set(pairs["run"])]
+    otherwise, unlike = measured_otherwise(
+        {
+            str(run.run.folder): measured_run(run.run, run.setup.name, provenance)
+            for run in chosen
+            if (provenance := provenance_of(run.run.folder / "heads.parquet")) is not None
+        }
+    )
+    notes += unlike
     parts = []
-    for run in compared:
+    for run in chosen:
         file = run.run.folder / "heads.parquet"
-        if str(run.run.folder) not in chosen:
-            continue
         if not file.is_file():
             notes.append(f"{run.run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
             continue
-        parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name))
+        but = otherwise.get(str(run.run.folder), ())
+        parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name, but))
     values = pl.concat(parts) if parts else None
     if values is None or values.filter(pl.col("measure") == IMPORTANCE).is_empty():
         raise InputError("no importance of heads in these pairs: 'mtl importance RUN' measures it")
