@@ -15,10 +15,10 @@ from mtl.probes.task_order import tasks_in
 
 @styled
 def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Sequence[str] = ()) -> Figure:
-    """A panel for each task: a faint line for each run, and the mean over the seeds of a setup.
+    """A panel for each task: a faint line for each run, and the mean over the runs of a setup.
 
-    `history`: setup, task, seed, update, score, a row for each evaluation. `metrics`: the name of each task's
-    score; `among`: the other setups on the page (`looks_of`). The mean is at updates at which all seeds
+    `history`: setup, task, run, update, score, a row for each evaluation. `metrics`: the name of each task's
+    score; `among`: the other setups on the page (`looks_of`). The mean is at updates at which all runs
     of the setup were evaluated.
     """
     looks = looks_of(history["setup"].unique(maintain_order=True), among)
@@ -27,10 +27,10 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
         of_task = history.filter(pl.col("task") == task)
         for (setup,), of_setup in of_task.group_by("setup", maintain_order=True):
             look = panels.looks[str(setup)]
-            for _, of_seed in of_setup.sort("update").group_by("seed", maintain_order=True):
-                axes.plot(of_seed["update"], of_seed["score"], color=look.colour, linewidth=0.5, alpha=0.3)
-            means = of_setup.group_by("update").agg(pl.col("score").mean(), seeds=pl.col("seed").n_unique())
-            means = means.filter(pl.col("seeds") == of_setup["seed"].n_unique()).sort("update")
+            for _, of_run in of_setup.sort("update").group_by("run", maintain_order=True):
+                axes.plot(of_run["update"], of_run["score"], color=look.colour, linewidth=0.5, alpha=0.3)
+            means = of_setup.group_by("update").agg(pl.col("score").mean(), runs=pl.col("run").n_unique())
+            means = means.filter(pl.col("runs") == of_setup["run"].n_unique()).sort("update")
             axes.plot(
                 means["update"], means["score"], color=look.colour, linewidth=1.1, marker=look.shape,
                 markersize=2.8, markeredgewidth=0.5,

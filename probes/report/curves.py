@@ -15,7 +15,7 @@ from mtl.probes.report.embedded import embedded
 def learning_figure(evidence: ReportData) -> Markup | None:
     """Learning curves; `None` without at least two evaluations of some run."""
     history = evidence.history
-    if history.is_empty() or history.group_by("setup", "task", "seed").len()["len"].max() == 1:
+    if history.is_empty() or history.group_by("setup", "task", "run").len()["len"].max() == 1:
         return None
     figure = learning_curves(history, evidence.metrics, evidence.names())
     return embedded(figure, "scores on dev while training, a panel for each task")

@@ -16,8 +16,11 @@ SCORES = pl.Schema(
 
 
 HISTORY = pl.Schema(
-    {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "update": pl.Int64, "score": pl.Float64}
-)
+    {
+        "setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "update": pl.Int64,
+        "score": pl.Float64,
+    }
+)  # fmt: skip
 
 
 CHOICES = pl.Schema(
@@ -111,7 +114,7 @@ class ReportData:
     heads: pl.DataFrame | None
     """The columns of heads.parquet, regime (static, stl, pair, joint), run, seed; all of the masks' shape."""
     history: pl.DataFrame
-    """Learning curves: setup, task, seed, update, score on dev (per cent)."""
+    """Learning curves: setup, task, seed, run, update, score on dev (per cent)."""
     kept: HeadsKept | None
     """Score against open heads; `None` without masks or scores."""
     runs: pl.DataFrame
@@ -132,6 +135,8 @@ class ReportData:
     """The sweep whose trials the runs are."""
     examples: tuple[RunExamples, ...] = ()
     """Of each regime and task the first run that has examples."""
+    only_compared: frozenset[str] = frozenset()
+    """The tasks that others are only compared with: halves of tasks, and those with random labels."""
     on_words: bool = True
     """Whether some task labels words; without one heads have no labels, and nothing is lost on them."""
 

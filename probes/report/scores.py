@@ -33,7 +33,7 @@ class Row:
     setup: Setup
     cells: tuple[Cell | None, ...]
     mean: float | None
-    """Over all tasks; `None` if one is missing."""
+    """Over all tasks but those that others are only compared with; `None` if one is missing."""
 
 
 def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
@@ -51,10 +51,16 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
             else None
             for task in tasks
         )
-        means = [cell.mean for cell in cells if cell is not None]
-        if means:
-            rows.append(Row(setup, cells, float(np.mean(means)) if len(means) == len(tasks) else None))
+        if any(cell is not None for cell in cells):
+            averaged = zip(tasks, cells, strict=True)
+            means = [cell and cell.mean for task, cell in averaged if task not in evidence.only_compared]
+            rows.append(Row(setup, cells, _mean(means)))
     return tasks, tuple(rows)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -135,11 +141,16 @@ def _with_spread(cell: Cell | None) -> str | None:
 def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
     """`score_table` for papers: with differences to the baseline, and the best of each column in bold (`**`).
 
-    What is equal in two decimals is equally good. Of one setup none is the best.
+    What is equal in two decimals is equally good. Of one setup none is the best. A setup that was trained
+    otherwise than its baseline (`Setup.unlike`) has no differences: they would stand without that.
     """
     columns: dict[str, list[tuple[float | None, str | None]]] = {
-        task: [(None if cell is None else cell.mean, _with_difference(cell)) for cell in cells]
-        for task, *cells in zip(tasks, *(row.cells for row in rows), strict=True)
+        task: [
+            (None if cell is None else cell.mean, _in_print(cell, row.setup))
+            for row in rows
+            for cell in [row.cells[place]]
+        ]
+        for place, task in enumerate(tasks)
     }
     columns["mean"] = [(row.mean, None if row.mean is None else f"{row.mean:.2f}") for row in rows]
     marked = {name: _best_in_bold(values) for name, values in columns.items()}
@@ -147,8 +158,8 @@ def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame({"setup": [row.setup.name for row in rows], **marked}, schema)
 
 
-def _with_difference(cell: Cell | None) -> str | None:
-    if cell is None or cell.difference is None:
+def _in_print(cell: Cell | None, setup: Setup) -> str | None:
+    if cell is None or cell.difference is None or setup.unlike:
         return _with_spread(cell)
     return f"{_with_spread(cell)} ({signed(cell.difference, 2)})"
 

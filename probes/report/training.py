@@ -50,7 +50,7 @@ def undertrained(history: pl.DataFrame) -> pl.DataFrame:
     `history` is `ReportData.history`. The rise is from the last evaluation but one to the last, in points, as
     a mean over seeds; runs with one evaluation say nothing.
     """
-    run = ["setup", "task", "seed"]
+    run = ["setup", "task", "run"]
     last = (
         history.sort("update", maintain_order=True)
         .group_by(run, maintain_order=True)

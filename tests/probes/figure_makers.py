@@ -99,7 +99,7 @@ def _learning(tasks: tuple[str, ...]) -> Figure:
         (setup, task, seed, at, 50.0 + at / 100 + seed)
         for setup in SETUPS for task in tasks for seed in (1, 2) for at in (100, 200)
     ]  # fmt: skip
-    return learning_curves(made_table(rows, "setup", "task", "seed", "update", "score"), SCORES)
+    return learning_curves(made_table(rows, "setup", "task", "run", "update", "score"), SCORES)
 
 
 def _kept(tasks: tuple[str, ...]) -> Figure:
@@ -120,7 +120,8 @@ def _labels(tasks: tuple[str, ...]) -> Figure:
 def _heatmap(tasks: tuple[str, ...]) -> Figure:
     names = [f"a long label {number}" for number in range(6 * len(tasks))]
     value = np.random.default_rng(0).random((len(names), LAYERS, HEADS))
-    return head_label_heatmap(heads_table.rows("attention", "dep", names, value, np.full(len(names), 40)))
+    rows = heads_table.rows("attention", "dep", names, value, np.full(len(names), 40))
+    return head_label_heatmap(rows.with_columns(counted=pl.col("label") != names[0]))
 
 
 def _maps(tasks: tuple[str, ...]) -> Figure:

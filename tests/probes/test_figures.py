@@ -365,11 +365,15 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
             "label": [("rare", "often", "hapax")[each] for each in label],
             "count": np.array([5, 50, 1])[label],
             "attention": "self", "layer": head // 2, "head": head % 2, "value": values.ravel(),
+            "counted": label == 1,
         }
     )  # fmt: skip
     figure = head_label_heatmap(table, top=2)
     axes = figure.axes[0]
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["often", "rare"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["often", "rare *"]
+    starred = "accuracy, % (circle: best head; * root, or fewer than 30 items)"
+    assert starred in texts(figure)
+    assert starred not in texts(head_label_heatmap(table, top=1))
     assert "label (1 rarer ones left out)" in texts(figure)
     marked = [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
@@ -453,13 +457,13 @@ def test_heads_kept_without_settings_joins_nothing():
 def scores_over_time() -> pl.DataFrame:
     return pl.DataFrame(
         {
-            "setup": ["STL"] * 4 + ["MTL-2"], "task": ["dep"] * 5, "seed": [1, 1, 2, 2, 1],
+            "setup": ["STL"] * 4 + ["MTL-2"], "task": ["dep"] * 5, "run": ["a", "a", "b", "b", "c"],
             "update": [10, 20, 10, 20, 10], "score": [50.0, 60, 52, 66, 40],
         }
     )  # fmt: skip
 
 
-def test_learning_curves_are_runs_and_means_over_seeds():
+def test_learning_curves_are_runs_and_their_means():
     figure = learning_curves(scores_over_time(), METRICS)
     (axes,) = figure.axes
     faint = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is not None]

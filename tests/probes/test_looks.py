@@ -81,7 +81,7 @@ def colours_in_legend(figure):
 
 def histories(setups):
     rows = [(setup, task, 1, at, 50.0 + at) for setup in setups for task in ("dep", "pos") for at in (1, 2)]
-    return pl.DataFrame(rows, ["setup", "task", "seed", "update", "score"], orient="row")
+    return pl.DataFrame(rows, ["setup", "task", "run", "update", "score"], orient="row")
 
 
 @pytest.mark.parametrize("order", [SETUPS[:4], SETUPS[3::-1], SETUPS[2:4]])

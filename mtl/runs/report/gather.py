@@ -13,7 +13,7 @@ from typing import Literal
 
 import polars as pl
 
-from mtl.config.instances import kinds_in, named_scores, on_words
+from mtl.config.instances import kinds_in, named_scores, on_words, only_compared
 from mtl.errors import InputError
 from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
 from mtl.probes.report.sweep import SweepEvidence
@@ -127,6 +127,9 @@ def gather(
         choices=choices_of(same),
         notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
         sweep=sweep,
+        only_compared=frozenset(
+            name for run in runs for name, kind in kinds_in(run.config).items() if only_compared([kind])
+        ),
         on_words=not runs or any(on_words(kinds_in(run.config).values()) for run in runs),
     )
 
@@ -166,7 +169,8 @@ def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list
             notes.append(str(error))
             continue
         seed = pl.lit(int(run.config["seed"])).cast(pl.Int64)
-        parts.append(history.with_columns(seed=seed, setup=pl.lit(run.setup.name)).select(HISTORY.names()))
+        of_run = {"setup": pl.lit(run.setup.name), "run": pl.lit(str(run.run.folder))}
+        parts.append(history.with_columns(seed=seed, **of_run).select(HISTORY.names()))
     return pl.concat(parts)
 
 

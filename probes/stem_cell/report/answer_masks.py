@@ -10,7 +10,6 @@ from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.stem_cell.figures.sharing import sharing_figure
-from mtl.probes.stem_cell.statistics.contest_cells import CONTROL
 from mtl.probes.stem_cell.statistics.sharing import Wording, sharing
 from mtl.tasks.in_words import counted
 
@@ -35,16 +34,18 @@ def masks_answer(page: PageData) -> Answer:
     kept = heads_kept(masks)
     wording = Wording(f"with {kept}", "with all", "with masks and without")
     groups = {setup.name: {setup.name: setup.baseline or ""}}
-    result = sharing(data.scores.filter(pl.col("task") != CONTROL), groups, wording=wording)
+    scores = data.scores.filter(~pl.col("task").is_in(list(data.only_compared)))
+    result = sharing(scores, groups, wording=wording)
+    reason = f"{masks.forced_in_words()}{result.reason}"
     if result.table.is_empty():
-        return Answer(QUESTION, result.word, result.reason, LIMIT, command=COMMAND)
+        return Answer(QUESTION, result.word, reason, LIMIT, command=COMMAND)
     caption = (
         f"Points that tasks score less with masks of {kept} than with all, on {data.split}. Intervals "
         "take the spread of runs from all setups here. A loss to the left of the dashed line needs no remedy."
     )
     figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
     tables = {"masks-cost": result.table}
-    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], tables, command=COMMAND)
+    return Answer(QUESTION, result.word, reason, LIMIT, [(figure, caption)], tables, command=COMMAND)
 
 
 def heads_kept(masks: Masks) -> str:

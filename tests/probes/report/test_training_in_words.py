@@ -54,7 +54,7 @@ def test_runs_whose_scores_still_rise_are_undertrained() -> None:
         ("MTL-2", "dep"): ([80.0], [81.0]),  # one evaluation
     }
     rows = [
-        (setup, task, seed, 25 * place, score)
+        (setup, task, seed, f"{setup} {task} {seed}", 25 * place, score)
         for (setup, task), of_seeds in curves.items()
         for seed, scores in enumerate(of_seeds)
         for place, score in reversed(list(enumerate(scores)))
@@ -63,3 +63,16 @@ def test_runs_whose_scores_still_rise_are_undertrained() -> None:
     assert found.rows() == [("STL", "ner", 6.0)]
     assert undertrained_in_words(found) == "STL (ner +6.0)"
     assert undertrained(pl.DataFrame(schema=HISTORY)).is_empty()
+
+
+def test_draws_of_one_seed_are_runs_of_their_own() -> None:
+    """The second draw is lower throughout; neither rises."""
+    rows = [
+        ("STL", "control", 1, f"draw {draw}", update, score)
+        for update in (10, 20)
+        for draw, score in ((0, 50.0), (1, 40.0))
+    ]
+    history = pl.DataFrame(rows, schema=HISTORY, orient="row")
+    assert undertrained(history).is_empty()
+    risen = history.with_columns(pl.col("score") + pl.col("update") / 5)
+    assert undertrained(risen).rows() == [("STL", "control", 2.0)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import polars as pl
 import pytest
@@ -116,3 +118,28 @@ def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
 
 def test_without_masks_nothing_is_said_on_common_heads() -> None:
     assert common_answer(page(0.0)).word == "cannot tell"
+
+
+@pytest.mark.parametrize("name", ["control", "noise"])
+def test_what_masks_cost_is_said_of_real_labels_whatever_the_others_are_called(name) -> None:
+    given = page(5.0, masks(4))
+    random = pl.DataFrame(
+        [(setup, name, seed, "", 50.0 + seed / 10 - (9 if setup != "STL" else 0))
+         for setup in ("STL", "STL, dynamic") for seed in (1, 2, 3)],
+        SCORES, orient="row",
+    )  # fmt: skip
+    data = dataclasses.replace(
+        given.data, scores=pl.concat([given.data.scores, random]), only_compared=frozenset({name})
+    )
+    answer = masks_answer(dataclasses.replace(given, data=data))
+    assert name not in answer.reason
+    assert set(answer.tables["masks-cost"]["task"]) == {"pos", "dep", "mean"}
+    real = dataclasses.replace(data, only_compared=frozenset())
+    with_real = masks_answer(dataclasses.replace(given, data=real))
+    assert f"{name} scores 9.00 points less" in with_real.reason
+
+
+def test_what_forced_masks_cost_is_said_with_how_many_heads_were_learned() -> None:
+    assert masks_answer(page(5.0, masks(4, learned=5))).reason.startswith(
+        "claimed heads are pos 12 (5 learned), "
+    )

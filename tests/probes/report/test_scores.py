@@ -1,0 +1,51 @@
+"""The report's table of scores: what stands beside a baseline, and what is averaged."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import polars as pl
+import pytest
+
+from mtl.probes.report.data import HISTORY, SCORES, ReportData, Setup
+from mtl.probes.report.scores import printed_scores, score_rows
+
+ALONE = Setup("STL", None, single=True, trained=("pos", "dep"))
+JOINT = Setup("MTL-2", "STL", single=False, tasks=2, trained=("pos", "dep"))
+
+
+def evidence(*setups: Setup, tasks: tuple[str, ...] = ("pos", "dep"), **more: object) -> ReportData:
+    rows = [
+        (setup.name, task, seed, f"{setup.name} {task} {seed}", 90.0 + place + seed)
+        for place, setup in enumerate(setups)
+        for task in tasks
+        for seed in (1, 2)
+    ]
+    none = pl.DataFrame()
+    return ReportData(
+        "a", "minilm", setups, pl.DataFrame(rows, SCORES, orient="row"), dict.fromkeys(tasks, "f1"), "test",
+        None, None, pl.DataFrame(schema=HISTORY), None, none, none, (), **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("unlike", "cell"), [((), "**92.50 ± 0.71 (+1.00)**"), (("lr",), "**92.50 ± 0.71**")]
+)
+def test_a_difference_to_runs_that_were_trained_otherwise_is_not_printed(unlike, cell) -> None:
+    """The page names the keys beside it; a paper's table has no room for them."""
+    tasks, rows = score_rows(evidence(ALONE, dataclasses.replace(JOINT, unlike=unlike)))
+    assert rows[1].cells[0].difference == pytest.approx(1.0)
+    assert printed_scores(tasks, rows)["pos"].to_list()[1] == cell
+
+
+def test_tasks_that_are_there_for_comparison_are_in_no_mean() -> None:
+    """Whatever they are called, labels drawn at random say nothing on how well tasks are done."""
+    tasks = ("pos", "dep", "noise")
+    made = evidence(ALONE, JOINT, tasks=tasks, only_compared=frozenset({"noise"}))
+    drawn = (pl.col("task") == "noise") & (pl.col("setup") == "STL")
+    lower = made.scores.with_columns(pl.when(drawn).then(1.0).otherwise("score").alias("score"))
+    without = lower.filter(~((pl.col("task") == "noise") & (pl.col("setup") == "MTL-2")))
+    _, rows = score_rows(dataclasses.replace(made, scores=without))
+    assert [row.mean for row in rows] == [pytest.approx(91.5), pytest.approx(92.5)]
+    _, rows = score_rows(dataclasses.replace(made, scores=without.filter(pl.col("task") != "dep")))
+    assert [row.mean for row in rows] == [pytest.approx(91.5), pytest.approx(92.5)]
