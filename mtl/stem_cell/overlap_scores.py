@@ -18,6 +18,8 @@ from mtl.runs.folder.run import Run
 
 MAY_DIFFER = ("gates.masks",)
 """What is compared: masks that have more or fewer heads in common."""
+DRAWN_BY = ("pool", "by")
+"""What of the record of a draw must be alike within a pair, beside the numbers of heads of its masks."""
 SCHEMA = pl.Schema(
     {
         "pair": pl.String,
@@ -42,7 +44,8 @@ def overlap_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
-    those that were trained otherwise than most, which are left out.
+    those that were trained otherwise than most, or under masks of other sizes than most of their pair, which
+    are left out.
 
     `score` names the main score of each task (`TrainConfig.main_scores`). Other runs have no rows. Raises
     `InputError` for files that cannot be read.
@@ -57,17 +60,27 @@ def overlap_scores(
     }
     settings = {name: settings_of_run(run) for name, (run, _) in pairs.items()}
     alike, notes = comparable(settings, MAY_DIFFER)
+    scored = {}
     for name in alike:
-        run, config = pairs[name]
-        tasks = settings[name].tasks
-        scores, unscored = scores_of([run], split, score)
+        found, unscored = scores_of([pairs[name][0]], split, score)
         notes += unscored
-        if scores.is_empty():
+        if found.height:
+            scored[name] = found
+    heads_of = {name: _heads(pairs[name][0], settings[name].tasks) for name in scored}
+    drawn = {name: _draw(*pairs[name]) for name in scored}
+    kinds = {
+        name: (settings[name].tasks, {"heads": [*map(len, heads.values())]} | _kept(drawn[name], DRAWN_BY))
+        for name, heads in heads_of.items()
+    }
+    for name, scores in scored.items():
+        tasks, heads = settings[name].tasks, heads_of[name]
+        if unlike := _unlike(name, kinds):
+            notes.append(
+                f"{name} has masks of another kind than most of its pair ({', '.join(unlike)}): left out"
+            )
             continue
-        opened = last_gates(read_gates(run.folder / "gates.parquet")).filter("open").select("task", *KEYS)
-        heads = {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
         of_run = {"pair": "+".join(tasks), "overlap": len(heads[tasks[0]] & heads[tasks[1]])}
-        of_run |= {"draw": _draw(run, config), "seed": int(config["seed"])}
+        of_run |= {"draw": drawn[name].get("draw"), "seed": settings[name].seed}
         rows += [
             {**of_run, **row, "figure": score[row["task"]], "heads": len(heads[row["task"]])}
             for row in scores.iter_rows(named=True)
@@ -76,8 +89,25 @@ def overlap_scores(
     return table.sort("pair", "overlap", "draw", "task", maintain_order=True), tuple(notes)
 
 
-def _draw(run: Run, config: Mapping[str, Any]) -> int | None:
-    """The number of the draw of a run's masks; `None` if they were not drawn, or no record of it is left."""
+def _heads(run: Run, tasks: Sequence[str]) -> dict[str, set[tuple[Any, ...]]]:
+    """The heads that each task's mask has open."""
+    opened = last_gates(read_gates(run.folder / "gates.parquet")).filter("open").select("task", *KEYS)
+    return {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
+
+
+def _draw(run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run's masks were drawn; empty if they were not drawn, or no record of it is left."""
     masks = place_now(str(config["gates"]["masks"]), config, run.folder)
-    record = run.status().get("draw") or draw_of(masks) or {}
-    return record.get("draw")
+    return run.status().get("draw") or draw_of(masks) or {}
+
+
+def _kept(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: record[key] for key in keys if key in record}
+
+
+def _unlike(name: str, kinds: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]]) -> list[str]:
+    """In what the masks of a run differ from those of most runs of its pair, but for what is in common."""
+    tasks, own = kinds[name]
+    of_pair = [kind for pair, kind in kinds.values() if pair == tasks]
+    usual = max(of_pair, key=of_pair.count)
+    return [key for key in dict.fromkeys([*own, *usual]) if own.get(key) != usual.get(key)]

@@ -51,12 +51,18 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             continue
         tasks = pairs[str(run.run.folder)].tasks
         kinds = kinds_in(run.config)
+        if taken := [name for name, kind in kinds.items() if name in (CONTROL, TWIN) and not kind.drawn]:
+            notes.append(
+                f"the contest: {run.run.folder} has a task named {taken[0]}, which stands for a kind of "
+                "partner there: left out"
+            )
+            continue
         for task, other in (tasks, reversed(tasks)):
             of, partner = (_learned(name, kinds[name]) for name in (task, other))
             partner = TWIN if partner == of else partner
             if of != CONTROL:
                 rows.append((str(run.run.folder), run.setup.name, int(run.config["seed"]), task, of, partner))
-    return pl.DataFrame(rows, schema=PAIRS, orient="row")
+    return pl.DataFrame(rows, schema=PAIRS, orient="row") if rows else None
 
 
 def _learned(name: str, kind: type[Task]) -> str:

@@ -75,9 +75,8 @@ def compare_runs(
             [run for run in side if name in configs[str(run.folder)]["tasks"]]
             for side, configs in zip((first, second), sides, strict=True)
         ]
-        config = next(iter(sides[0].values()))
-        task = kind_of(name, config.get("instances"))
         used = [configs[str(run.folder)] for runs, configs in zip(chosen, sides, strict=True) for run in runs]
+        task = _kind_of_all(name, used)
         _check_scored_alike(name, task, used)
         counts = _counts(chosen, split, name)
         if counts is None:
@@ -104,6 +103,7 @@ def compare_runs(
         )  # fmt: skip
     if not rows:
         raise InputError("; ".join(notes))
+    notes += _between([*first], [*second])
     table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
         None
     )
@@ -113,6 +113,19 @@ def compare_runs(
     return RunComparison(
         table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
     )
+
+
+def _kind_of_all(name: str, configs: Sequence[Mapping[str, Any]]) -> type[Task]:
+    """The class of a task in these runs; raises `InputError` if the name stands for different tasks."""
+    kinds = [kind_of(name, config.get("instances")) for config in configs]
+    for key in ("kind", "layers"):
+        values = {str(getattr(kind, key)) for kind in kinds}
+        if len(values) > 1:
+            raise InputError(
+                f"{name}: the runs have different tasks of this name ({key} {' or '.join(sorted(values))}): "
+                "compare runs of the same, or choose other tasks with --tasks"
+            )
+    return kinds[0]
 
 
 def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[str, Any]]) -> None:
@@ -145,6 +158,17 @@ def _counts(
     if model.is_empty():
         return None
     return [np.array([table["counts"].to_list() for table in side]) for side in tables]
+
+
+def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:
+    """A note that names every key in which the two sides differ: a difference of scores is of all of them."""
+    keys = dict.fromkeys(
+        key
+        for one in {made.identity: made for made in map(settings_of_run, first)}.values()
+        for other in {made.identity: made for made in map(settings_of_run, second)}.values()
+        for key in one.differing(other)
+    )
+    return [f"the two sides differ in {', '.join(keys)}"] if keys else []
 
 
 def _check_places(runs: Sequence[Run]) -> None:

@@ -141,7 +141,7 @@ def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[Run
     """One run for each setup, tasks, seed and draw of random labels."""
     first: dict[Hashable, RunWithSetup] = {}
     for run in runs:
-        key = run.setup.name, tuple(run.config["tasks"]), run.config["seed"], run.settings.draw
+        key = run.setup.name, run.settings.tasks, run.config["seed"], run.settings.draw
         known = first.setdefault(key, run)
         if known is not run:
             notes.append(f"{run.run.folder} repeats {known.run.folder}, seed and all: left out")

@@ -11,6 +11,7 @@ import pytest
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
+from mtl.config.instances import Instance
 from mtl.config.schema import TrainConfig
 from mtl.probes.statistics.compared_runs import compare
 from mtl.runs.folder import sentence_counts
@@ -89,6 +90,38 @@ def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[s
     sentence_counts.write(run, "test", counts.with_columns(key=pl.col("key") + 1))
     assert main(["compare", "a1", "--against", "b1"]) == 2
     assert "are scored on different sentences (40 sentences and 40 of test)" in capsys.readouterr().err
+
+
+def test_what_the_sides_differ_in_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, seed, changes in (("c1", 5, {"max_epochs": 3}), ("c2", 6, {})):
+        other = Run(runs / name)
+        other.create(plain(asdict(TrainConfig(name=name, tasks=("pos",), seed=seed, **changes))))
+        sentence_counts.write(other, "test", sentence_counts.read(Run(runs / "a1"), "test"))
+    assert main(["compare", "a1", "--against", "c1", "--draws=100"]) == 0
+    assert "note: the two sides differ in max_epochs\n" in capsys.readouterr().out
+    assert main(["compare", "a1", "--against", "c2", "b1", "--draws=100"]) == 0
+    assert "the two sides differ" not in capsys.readouterr().out
+
+
+def test_one_name_for_two_tasks_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of a user's own say nothing; a side may begin with a run that does not have the task."""
+    kinds = {
+        "d1": Instance("tags", layer="tags"),
+        "d2": Instance("spans"),
+        "d3": Instance("tags", layer="tags"),
+    }
+    for name, made in kinds.items():
+        other = Run(runs / name)
+        config = TrainConfig(name=name, tasks=("own",), instances={"own": made})
+        other.create(plain(asdict(config)))
+        counts = sentence_counts.read(Run(runs / "a1"), "test").with_columns(task=pl.lit("own"))
+        sentence_counts.write(other, "test", counts)
+    assert main(["compare", "a1", "d1", "--against", "d3", "--draws=100"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "d1", "--against", "d2", "--draws=100"]) == 2
+    error = capsys.readouterr().err
+    assert "own: the runs have different tasks of this name (kind spans or tags)" in error
+    assert error.count("\n") == 1
 
 
 def test_runs_scored_by_other_rules_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

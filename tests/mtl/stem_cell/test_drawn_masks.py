@@ -27,6 +27,7 @@ from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.training.train import train
 from tests.mtl.models.test_mask_file import table
+from tests.mtl.studies import Study
 from tests.mtl.study import small
 
 LAYERS, HEADS = 3, 4
@@ -194,3 +195,20 @@ def test_scores_of_drawn_masks_stand_beside_their_overlap(world):
         f"MTL-2, fixed, masks pos+dep-overlap{shared}" for shared in (0, 2, 4)
     ]
     assert overlap_scores([Run.open(world.claims / "pos-seed11")], "test", {})[0].is_empty()
+
+
+def test_masks_of_other_sizes_are_no_dose_of_the_same(tmp_path):
+    """With fewer heads in all, scores are lower however many heads are in common."""
+    study = Study(tmp_path / "sizes")
+    gates = {"scope": "per_task", "masks": "none.parquet"}
+    for seed, kept in ((1, 4), (2, 4), (3, 6)):
+        run = study.run(["pos", "dep"], seed, pruning="fixed", gates=gates, probe=False)
+        table = pl.read_parquet(run / "gates.parquet")
+        number = pl.int_range(pl.len()).over("task", "step") + 2 * (pl.col("task") == "dep")
+        table.with_columns(open=number < kept + 2 * (pl.col("task") == "dep")).write_parquet(
+            run / "gates.parquet"
+        )
+    runs = [Run.open(path) for path in sorted((study.root / "runs").iterdir())]
+    scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
+    assert set(scores["run"]) == {str(run.folder) for run in runs[:2]}
+    assert notes == (f"{runs[2].folder} has masks of another kind than most of its pair (heads): left out",)
