@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,7 +68,10 @@ def _of_head(
     head: KeptHead, regime: str, runs: Sequence[RunExamples], sites: Sequence[Site], heads: int
 ) -> HeadExamples | None:
     by_regime = {
-        name: run for name in _REGIMES for run in runs if run.regime == name and head.task in ("", *run.tasks)
+        name: run
+        for name in _REGIMES
+        for run in reversed(runs)  # of several the first
+        if run.regime == name and head.task in ("", *run.tasks)
     }
     if regime not in by_regime:
         return None
@@ -90,10 +94,9 @@ def _of_head(
         )
         for title, place in places.items()
     )
-    asked = f" --relation={head.relation}" if head.relation else ""
-    return HeadExamples(
-        head.cell, head.relation, sentences, f"mtl show {by_regime[regime].run} {name}{asked}"
-    )
+    asked = [f"--task={head.task}", f"--relation={head.relation}"] if head.relation else []
+    command = shlex.join(["mtl", "show", by_regime[regime].run, name, *asked])
+    return HeadExamples(head.cell, head.relation, sentences, command)
 
 
 def _words(run: RunExamples) -> list[tuple[str, ...]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+
 import numpy as np
 import polars as pl
 import pytest
@@ -99,7 +102,7 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
     )
     [found] = head_examples(KeptHeads([idle, known], 2, "stl"), runs, (Site("self", 0),), HEADS, 12)
     assert (found.cell, found.relation) == (1, "nsubj")
-    assert found.command == "mtl show runs/stl L0H1 --relation=nsubj"
+    assert found.command == "mtl show runs/stl L0H1 --task=dep --relation=nsubj"
     (best, of_best), (worst, of_worst) = found.sentences
     assert (best, worst) == ("best: Ann sang <b> .", "worst: Bob ran far .")
     assert [regime for regime, _ in of_worst] == ["before training", "alone"]
@@ -113,3 +116,24 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
     assert "root of" not in alone
     assert head_examples(None, runs, (), 0, 12) == ()
     assert head_examples(KeptHeads([known], 2, "joint"), runs, (Site("self", 0),), HEADS, 12) == ()
+
+
+def test_of_several_runs_of_a_regime_the_first_is_shown_and_the_command_can_be_pasted() -> None:
+    """In models with several kinds of attention the name of a head has a blank, as folders may have."""
+    looks = KeptHead(1, 2, "looks at the next word in 80 %")
+    run = seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False))
+    runs = [dataclasses.replace(run, run=f"my runs/{name}", tasks=(name,)) for name in ("pos", "dep")]
+    sites = (Site("self", 0), Site("cross", 0))
+    [found] = head_examples(KeptHeads([looks], 2, "stl"), runs, sites, HEADS, 12)
+    assert shlex.split(found.command) == ["mtl", "show", "my runs/pos", "self L0H1"]
+    known = dataclasses.replace(looks, task="dep", relation="acl:relcl x")
+    arc = run.examples.sentences[0].arcs[0]._replace(label="acl:relcl x")
+    sentences = tuple(each._replace(arcs=(arc, each.arcs[1])) for each in run.examples.sentences)
+    of_dep = dataclasses.replace(runs[1], examples=run.examples._replace(sentences=sentences))
+    [found] = head_examples(KeptHeads([known], 2, "stl"), [of_dep], sites, HEADS, 12)
+    assert shlex.split(found.command)[2:] == [
+        "my runs/dep",
+        "self L0H1",
+        "--task=dep",
+        "--relation=acl:relcl x",
+    ]
