@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -87,7 +88,7 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
 
 def _row(folder: SweepFolder, trial: FrozenTrial) -> TrialRow:
     progress = folder.progress(trial)
-    scored = trial.values[0] if trial.values else None
+    scored = next((value for value in trial.values or () if math.isfinite(value)), None)
     return TrialRow(trial_name(trial.number), progress.state, scored, progress.seconds)
 
 

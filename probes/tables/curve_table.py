@@ -9,6 +9,7 @@ import polars as pl
 
 from mtl.probes.sites import KEYS
 from mtl.probes.tables import table_files
+from mtl.tasks.in_words import counted
 
 SCORES = pl.Schema(
     {
@@ -80,9 +81,16 @@ SCHEMAS = {"curve.parquet": SCORES, "curve_heads.parquet": ORDERS, "curve_time.p
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """One of the tables (by its file's name) and its provenance.
 
-    Raises `ValueError` if the file cannot be read or lacks a column.
+    Raises `ValueError` if the file cannot be read, lacks a column, or has a value that is not finite.
     """
-    return table_files.read_complete(path, SCHEMAS[path.name], "mtl curve")
+    table, made_of = table_files.read_complete(path, SCHEMAS[path.name], "mtl curve")
+    columns = [name for name, kind in SCHEMAS[path.name].items() if kind.is_float()]
+    broken = table.filter(pl.any_horizontal(pl.lit(False), *(~pl.col(name).is_finite() for name in columns)))
+    if broken.height:
+        raise ValueError(
+            f"{path}: {counted(broken.height, 'value')} not finite; make it again with 'mtl curve'"
+        )
+    return table, made_of
 
 
 def mask_of(

@@ -24,10 +24,14 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
 from mtl.probes.tables import curve_table, heads_table
+from mtl.probes.tables.energy_table import ENERGY
 from mtl.runs.compare.heads import heads_of
+from mtl.runs.figures.table import draw
+from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
 from mtl.sweep.file import Sweep
+from mtl.sweep.report import _row
 from mtl.sweep.status import best_of
 from mtl.training import evaluation
 from mtl.training.observer import Observer
@@ -188,6 +192,39 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
     table, notes = heads_of([file.parent])
     assert table["value"].is_finite().all()
     assert any("1 value not finite: left out" in note for note in notes)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_tables_from_before_values_were_watched_are_refused(bad, tmp_path):
+    """Their writers refuse such values now; readers compare, average and draw them."""
+    for name, schema in curve_table.SCHEMAS.items():
+        values = {key: bad if kind.is_float() else None for key, kind in schema.items()}
+        pl.DataFrame([values], schema=schema).write_parquet(tmp_path / name)
+        if any(kind.is_float() for kind in schema.values()):
+            with pytest.raises(
+                ValueError, match=f"{name}: 1 value not finite; make it again with 'mtl curve'"
+            ):
+                curve_table.read(tmp_path / name)
+        else:
+            assert curve_table.read(tmp_path / name)[0].height == 1
+    run = Run(tmp_path / "run")
+    run.folder.mkdir()
+    rows = [{"task": "pos", "sentence": 0, "key": 0, "counts": [1.0, bad]}]
+    sentence_counts.write(run, "test", pl.DataFrame(rows, schema=sentence_counts.SCHEMA))
+    with pytest.raises(InputError, match=r"test\.parquet has counts that are not finite; write it again"):
+        sentence_counts.read(run, "test")
+    row = {"model": "m", "attention": "self", "layer": 0, "head": None, "matrix": "key", "component": 1}
+    pl.DataFrame([row | {"captured": bad}], schema=ENERGY).write_parquet(tmp_path / "energy.parquet")
+    with pytest.raises(InputError, match="have values that are not finite: make them again with"):
+        draw("energy", [tmp_path / "energy.parquet"])
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_trial_that_is_not_finite_has_no_place_among_the_others(bad):
+    folder = Mock()
+    folder.progress.return_value = Mock(state="finished", seconds=1.0)
+    row = _row(folder, optuna.trial.create_trial(value=bad if not math.isnan(bad) else -math.inf))
+    assert row.score is None
 
 
 def test_a_trial_that_is_not_finite_is_never_the_best():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
+import polars.selectors as cs
 
 from mtl.errors import InputError
 from mtl.probes.figures.energy import energy_curves
@@ -23,6 +24,8 @@ def captured(request: FigureRequest) -> FigureWithTables:
                 f"{path} is no table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
             ) from error
     energy = pl.concat(parts).unique(ENERGY.names()[:-1], maintain_order=True)
+    if not energy.select(pl.all_horizontal(cs.float().is_finite())).to_series().all():
+        raise InputError("the tables have values that are not finite: make them again with 'mtl energy'")
     if energy.is_empty():
         raise InputError("the tables have no rows: no layer of the models has heads")
     return FigureWithTables(energy_curves(energy), (), {"": components_needed(energy)})

@@ -45,12 +45,18 @@ def read(run: Run, split: str) -> pl.DataFrame:
             f"'mtl evaluate {run.folder} --split {split}'"
         )
     try:
-        return read_parquet(path).select(SCHEMA.names()).cast(SCHEMA)
+        counts = read_parquet(path).select(SCHEMA.names()).cast(SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); write it again with "
             f"'mtl evaluate {run.folder} --split {split}'"
         ) from error
+    if not counts["counts"].explode().drop_nulls().is_finite().all():
+        raise InputError(
+            f"{path} has counts that are not finite; write it again with "
+            f"'mtl evaluate {run.folder} --split {split}'"
+        )
+    return counts
 
 
 def _path(run: Run, split: str) -> Path:
