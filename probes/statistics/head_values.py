@@ -60,6 +60,8 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     per_head = pl.concat(
         [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names or [ABLATION]]
     ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
+    # Where several tasks have arcs, a head's role is what it does best for any of them.
+    per_head = per_head.group_by(*key, "measure", maintain_order=True).agg(pl.col("value").max())
     tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (
         in_texts(heads.filter(pl.col("measure").is_in(tested)).drop_nulls("head"))

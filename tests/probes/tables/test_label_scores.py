@@ -126,6 +126,15 @@ def test_means_of_all_users_are_one_number() -> None:
     assert head_scores(of_run, "syntactic")["value"].to_list()[GOOD] == pytest.approx(0.2)
 
 
+def test_roles_by_arcs_of_several_tasks_are_one_value_per_head() -> None:
+    """As a study's probes find them, which have the arcs of all of its tasks."""
+    lower = planted().with_columns(pl.col("value") - 0.05, task=pl.lit("own"))
+    for tables in ((planted(), lower), (lower, planted())):
+        values = head_values(pl.concat(tables)).filter(measure="syntactic")
+        assert values.height == values.select("task", "head").n_unique() == 8
+        assert values.filter(head=GOOD)["value"].to_list() == pytest.approx([0.2, 0.2])
+
+
 @pytest.mark.parametrize("name", ["root", "ROOT", "Root", "root:x", "root to head", "rooted", "chroot"])
 def test_the_root_is_known_however_it_is_written(name: str) -> None:
     table = planted(labels=(name, *LABELS[1:]))
