@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
 from mtl.probes.sites import grid, kind_starts
+from mtl.probes.tables.best_heads import label_name
+from mtl.probes.tables.label_scores import FEWEST_ITEMS
 from mtl.tasks.in_words import counted
 
 
@@ -15,13 +17,16 @@ from mtl.tasks.in_words import counted
 def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     """All heads across, the `top` most frequent labels downwards, the best head of a label marked.
 
-    `values`: label, attention, layer, head, value (0 to 1), count, one row for each label and head of one
-    task. The axis names the number of labels that were left out.
+    `values`: label, attention, layer, head, value (0 to 1), count, counted, one row for each label and head
+    of one task. Labels that do not count have a star. The axis names the number of labels that are left out.
     """
     counts = (
-        values.group_by("label").agg(pl.col("count").max()).sort("count", "label", descending=[True, False])
+        values.group_by("label")
+        .agg(pl.col("count", "counted").max())
+        .sort("count", "label", descending=[True, False])
     )
     shown = list(counts["label"][:top])
+    starred = [label_name(row) for row in counts[:top].iter_rows(named=True)]
     sites, heads = grid_size(values)
     by_label = dict(values.group_by("label"))
     matrix = np.stack([100 * grid(by_label[label,], "value", sites, heads).ravel() for label in shown])
@@ -45,7 +50,7 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
         axes.axvline(layer * heads - 0.5, color="white", linewidth=2 if layer in starts else 0.6)
     places, texts = site_ticks(sites, between="\n")
     axes.set_xticks((np.array(places) + 0.5) * heads - 0.5, texts)
-    axes.set_yticks(range(len(shown)), shown)
+    axes.set_yticks(range(len(shown)), starred)
     axes.tick_params(
         top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5, labelcolor=INK
     )
@@ -55,6 +60,7 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
         axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label("accuracy, % (circle: best head)")
+    uncounted = "" if counts[:top]["counted"].all() else f"; * root, or fewer than {FEWEST_ITEMS} items"
+    bar.set_label(f"accuracy, % (circle: best head{uncounted})")
     bar.outline.set_linewidth(0.5)
     return figure

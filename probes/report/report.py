@@ -51,6 +51,8 @@ class Page:
     """What LaTeX gets of tables instead: other units."""
     lines_of_parts: tuple[str, ...] = ()
     """What the pieces of evidence have printed."""
+    undertrained: str = ""
+    """The setups and tasks whose scores on dev still rise, in words."""
 
     @cached_property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -58,8 +60,14 @@ class Page:
         return self.make_tables()
 
     def lines(self) -> list[str]:
-        """The notes, the answers and what pieces of evidence have printed, as lines of text."""
-        return [*(f"note: {note}" for note in self.notes), *self.answers, *self.lines_of_parts]
+        """The notes, the answers and what pieces of evidence have printed, as lines of text.
+
+        What answers on undertrained runs rest on stands below them.
+        """
+        told = [*(f"note: {note}" for note in self.notes), *self.answers, *self.lines_of_parts]
+        if self.undertrained:
+            told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
+        return told
 
 
 def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
@@ -146,7 +154,10 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     printed |= {"scores": evidence.scores.drop("run")}
     printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
     lines = tuple(line for piece in shown for line in piece.lines)
-    return Page(html, final, tables, tuple(answer.line() for answer in screen), printed, lines)
+    undertrained_runs = undertrained_in_words(rising)
+    return Page(
+        html, final, tables, tuple(answer.line() for answer in screen), printed, lines, undertrained_runs
+    )
 
 
 def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:

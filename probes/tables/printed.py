@@ -28,7 +28,10 @@ def in_units(table: pl.DataFrame, per_cent: Collection[str], points: Collection[
 
 
 def best_heads(skill: pl.DataFrame) -> pl.DataFrame:
-    """The best head of each label, of a table `skills`: its name, accuracy and chance in per cent."""
+    """The best head of each label, of a table `skills`.
+
+    Its name, its accuracy and chance in per cent, and whether the label counts.
+    """
     best = best_of_labels(skill, ("regime",)).sort("task", "count", "label", descending=[False, True, False])
     sites = sites_of(skill)
     heads = [
@@ -38,6 +41,7 @@ def best_heads(skill: pl.DataFrame) -> pl.DataFrame:
     return best.select(
         "regime", "task", "label", "count", pl.Series("best head", heads, dtype=pl.String),
         (100 * pl.col("value")).alias("accuracy, %"), (100 * pl.col("chance")).alias("chance, %"),
+        "counted",
     )  # fmt: skip
 
 

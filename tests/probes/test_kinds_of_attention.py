@@ -144,7 +144,7 @@ def test_pictures_of_masks_have_a_row_for_each_layer_of_each_kind(gates):
 
 def test_a_heat_map_has_the_heads_of_each_kind_apart(heads):
     run = heads.filter((pl.col("regime") == "stl") & (pl.col("seed") == 1) & (pl.col("task") == "dep"))
-    run = run.drop_nulls("layer")
+    run = run.drop_nulls("layer").with_columns(counted=True)
     figure = head_label_heatmap(with_kinds(run))
     matrix = figure.axes[0].images[0].get_array()
     for row, label in enumerate(tick.get_text() for tick in figure.axes[0].get_yticklabels()):

@@ -94,7 +94,7 @@ def run_report(
         path = folder / "tables" / f"{BY_SETUP}.md"
         write_text(path, tables.markdown(made.printed[BY_SETUP]))
         written.add(path)
-    drawn = 0
+    drawn, on_figures = 0, list[str]()
     for stem, draw in figures.items():
         try:
             figure = draw()
@@ -103,10 +103,11 @@ def run_report(
             continue
         for kind in FORMS:
             written.update(save(figure, folder / "figures" / f"{stem}.{kind}", tables=False))
+        on_figures += [f"note: figure {stem}: {note}" for note in figure.notes if note not in made.notes]
         drawn += 1
     write_text(folder / "report.html", made.html)
     archive_report(folder, console, written)
-    for line in made.lines():
+    for line in (*made.lines(), *on_figures):
         console.print(line, soft_wrap=True)
     console.print(
         f"wrote {counted(len(made.tables), 'table')} to {folder / 'tables'} and "

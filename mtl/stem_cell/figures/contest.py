@@ -56,6 +56,7 @@ def lines(request: FigureRequest) -> FigureWithTables:
     heads, means = head_lines(cells), task_means(cells)
     sides = side_means(worth, heads)
     tables = {"-heads": heads, "-tasks": means, "-sides": sides}
+    notes = (*_forced(next(iter(read.claims.values()))), *notes)
     if len(cells.seeds) < FEWEST_SEEDS:
         notes = (*notes, f"{len(cells.seeds)} of {FEWEST_SEEDS} seeds that a word on the contest needs")
     return FigureWithTables(contest_figure(heads, means, sides), (*read.notes, *notes), tables)
@@ -83,8 +84,15 @@ def conflict(request: FigureRequest) -> FigureWithTables:
             "no pair here has recorded gradients: train them with --gradient_conflict_every=10 for instance"
         )
     pair, twins = of_pairs(cosines), of_twins(cosines)
-    result = conflict_by_claims(pair, claims_table(next(iter(claims.values()))))
+    masks = next(iter(claims.values()))
+    result = conflict_by_claims(pair, claims_table(masks))
+    notes += _forced(masks)
     return FigureWithTables(conflict_figure(result, twins), tuple(notes), {"": result.heads})
+
+
+def _forced(masks: Masks) -> list[str]:
+    """A note that counts claims and learned ones, where a target forced some."""
+    return [masks.forced_in_words().removesuffix("; ")] if masks.forced().any() else []
 
 
 def _claims_and_pairs(

@@ -149,6 +149,8 @@ def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFra
         )
     masks, left_out = final_masks(gates)
     notes += left_out
+    if masks.forced().any():
+        notes.append(masks.forced_in_words().removesuffix("; "))
     return claims_table(masks)
 
 

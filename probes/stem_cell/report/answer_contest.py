@@ -104,6 +104,10 @@ def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]
         "Cosines of two tasks' gradients at heads that neither, one or both of them claim, as recorded while "
         "pairs were trained; twins have two decoders for one task."
     )
+    if claims.masks.forced().any():
+        caption += (
+            f" Of the claimed heads some were forced: {claims.masks.of_real_labels().claims_in_words()}."
+        )
     figure = embedded(conflict_figure(found, of_twins(cosines)), "gradients by claims")
     return [(figure, caption)], {"conflict": found.heads}
 

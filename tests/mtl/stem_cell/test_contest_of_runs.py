@@ -18,8 +18,12 @@ from mtl.probes.stem_cell.statistics.contest import estimate
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines
 from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.comparable import with_setups
 from mtl.runs.evidence import page_parts
+from mtl.runs.figures.table import draw as drawn
+from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
+from mtl.stem_cell.pair_runs import pairs_of
 from tests.mtl.stem_cell.contest_study import ContestStudy
 from tests.mtl.stem_cell.page_data import page_data
 from tests.mtl.studies import SCORES, Study
@@ -327,3 +331,33 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
     [note] = [note for note in answer.notes if name in note]
     assert note.startswith(f"no estimate of the contest by {name}: 3 runs, such as ")
     assert note.endswith("probed without clustering_projection: 'mtl probe RUN' measures it")
+
+
+def test_figures_of_the_contest_count_claims_that_a_target_forced(tmp_path):
+    study = ContestStudy(tmp_path / "forced", seeds=1)
+    study.whole()
+    runs = runs_of(study, "*-dynamic-*", "*-none-*")
+    assert not any("learned)" in note for note in drawn("contest", runs).notes)
+    for run in runs_of(study, "pos-dynamic-*"):
+        study.force(run, {"pos": 5})
+    [note] = [note for note in drawn("contest", runs).notes if "learned)" in note]
+    assert note.startswith("claimed heads are pos 18 (5 learned), dep ")
+
+
+def test_a_task_with_the_name_of_a_partner_is_none(tmp_path):
+    """`control` and `twin` stand for kinds of partners in the contest's tables, not for tasks of a user's."""
+    study = Study(tmp_path / "named")
+    study.run(["pos", "dep"], 1, pruning="none", probe=False)
+    for name in ("twin", "control"):
+        instances = {name: {"kind": "tags", "layer": "tags"}}
+        study.run(["pos", name], 1, pruning="none", probe=False, scores=False, instances=instances)
+    drawn = {"noise": {"kind": "drawn"}}
+    study.run(["pos", "noise"], 1, pruning="none", probe=False, scores=False, instances=drawn)
+    notes = []
+    pairs = pairs_of(with_setups([Run.open(path) for path in runs_of(study, "*")]), notes)
+    assert sorted(pairs.select("of", "partner").rows()) == [
+        ("dep", "pos"),
+        ("pos", "control"),
+        ("pos", "dep"),
+    ]
+    assert sum("has a task named" in note for note in notes) == 2

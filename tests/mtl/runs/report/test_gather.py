@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -11,6 +12,8 @@ from html.parser import HTMLParser
 
 import polars as pl
 import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.report import report
@@ -22,8 +25,10 @@ from mtl.probes.report.report import report as made_page
 from mtl.probes.sites import Site
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.setups import in_words, setups_of
+from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
+from mtl.runs.report.write import run_report
 from tests.mtl.studies import SCORES, TASKS, Study
 from tests.probes import worlds
 from tests.probes.test_kinds_of_attention import curve_rows
@@ -633,3 +638,29 @@ def test_a_head_map_draws_every_head_in_its_shade():
     assert 'class="down" fill-opacity="0.5" d="M1 1h1v1h-1z"' in drawn
     assert drawn.count("<path") == 4
     assert 'aria-label="a &lt;map&gt;"' in drawn
+
+
+def test_the_same_tasks_in_another_order_are_a_repetition(study):
+    """Averaged, they would stand for one seed with two runs."""
+    study.run(["pos", "dep"], 1, pruning="none", name="a")
+    study.run(["dep", "pos"], 1, pruning="none", name="b")
+    report = gather(study.root, "test", SCORES)
+    assert report.scores["run"].n_unique() == 1
+    assert "runs/b repeats runs/a, seed and all: left out" in [
+        note.replace(f"{study.root}/", "") for note in report.notes
+    ]
+
+
+def test_answers_on_undertrained_runs_say_so_where_they_are_printed(study, capsys):
+    study.run(["pos"], 1, pruning="none")
+    report(study.root)
+    assert "undertrained, scores on dev still rise: STL (pos +20.0)\n" in capsys.readouterr().out
+
+
+def test_what_a_figure_of_the_report_leaves_out_is_printed(study):
+    study.run(["pos"], 1, pruning="none")
+    printed = io.StringIO()
+    drawn = FigureWithTables(Figure(), ("two runs were left out",))
+    data = gather(study.root, "test", SCORES)
+    run_report(study.root, data, {"curve": lambda: drawn}, Console(file=printed, width=300))
+    assert "note: figure curve: two runs were left out\n" in printed.getvalue()
