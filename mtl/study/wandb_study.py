@@ -25,10 +25,13 @@ KNOWN = "wandb.json"
 
 
 def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
-    """Add the best head of every label and the weighted means to the run's W&B run, if it has one."""
+    """Add the best head of every label and the weighted means to the run's W&B run, if it has one.
+
+    They are of the tasks that the run was trained on, as in reports.
+    """
     if config.wandb.mode == "disabled":
         return
-    best = best_heads(heads)
+    best = best_heads(heads.filter(pl.col("task").is_in(config.tasks)))
     means = weighted_means(best)
     last = read_csv(run.folder / "history.csv").row(-1, named=True)
     view = view_of(config, run)
@@ -37,7 +40,11 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
     # Where a run has two local logs, `wandb sync` replaces the first one's summary with the second one's.
     view.summarise(last | flat(run.metrics()))
     view.summarise(
-        {f"probes/{row['task']}/{row['measure']}": row["value"] for row in means.iter_rows(named=True)}
+        {
+            f"probes/{row['task']}/{row['measure']}{end}": row[column]
+            for row in means.iter_rows(named=True)
+            for end, column in (("", "value"), ("/chance", "chance"))
+        }
     )
     view.end()
 

@@ -53,7 +53,11 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
         )
         if any(cell is not None for cell in cells):
             averaged = zip(tasks, cells, strict=True)
-            means = [cell and cell.mean for task, cell in averaged if task not in evidence.only_compared]
+            means = [
+                None if cell is None else cell.mean
+                for task, cell in averaged
+                if task not in evidence.only_compared
+            ]
             rows.append(Row(setup, cells, _mean(means)))
     return tasks, tuple(rows)
 

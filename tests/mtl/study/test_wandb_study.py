@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -49,6 +50,20 @@ def shown(log: Log, key: str) -> pl.DataFrame:
     ]
     content = json.loads(Path(kept[0].local_path).read_text())
     return pl.DataFrame(content["data"], schema=content["columns"], orient="row")
+
+
+def test_what_is_logged_is_of_the_tasks_that_a_run_was_trained_on_beside_chance(tmp_path, monkeypatch):
+    """A study probes every run for all of its tasks."""
+    run, heads = probed(tmp_path)
+    view = Mock()
+    monkeypatch.setattr("mtl.study.wandb_study.view_of", lambda config, run: view)
+    log_probes(TrainConfig(name="run", tasks=("pos",), wandb=OFFLINE), run, heads)
+    summary = {key: value for call in view.summarise.call_args_list for key, value in call.args[0].items()}
+    [mean] = best_heads.weighted_means(best_heads.best_heads(heads.filter(task="pos"))).rows(named=True)
+    logged = {key: value for key, value in summary.items() if key.startswith("probes/")}
+    assert logged == {"probes/pos/attention": mean["value"], "probes/pos/attention/chance": mean["chance"]}
+    [shown] = [call.args[0] for call in view.log.call_args_list]
+    assert set(shown["probes/best_heads"]["task"]) == {"pos"}
 
 
 @pytest.mark.slow

@@ -161,9 +161,12 @@ def test_a_corpus_of_folders_and_globs_is_probed(toy: Path, tmp_path: Path) -> N
         (corpus / "test" / f"{number}.jsonl").write_text("".join(part))
     run = saved_run(model(toy, ("pos",), None), toy, tmp_path / "run")
     whole = probe_run(str(run), CorpusConfig(str(toy)), tmp_path / "whole")
+    untrained = ", ".join(name for name in NAMES if name != "pos")
+    assert whole.notes == (f"the model was not trained on {untrained}: its heads learned other tasks",)
     for test in (corpus / "test", corpus / "test" / "*.jsonl"):
         source = CorpusConfig(path=None, pos=Files(test=str(test)))
         result = probe_run(str(run), source, tmp_path / "parts")
+        assert result.notes == ()
         assert rows(result.heads, "clustering").equals(rows(whole.heads, "clustering").filter(task="pos"))
         written, provenance = table.read(result.path)
         assert written.equals(result.heads)
