@@ -62,7 +62,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
         except DAMAGED:
             continue  # whoever reads the run says what is wrong
         places = [place_of(task) for task in made.tasks]
-        keys[path] = len(places), places, made.identity, made.seed, made.draw or 0
+        keys[path] = len(places), places, made.identity, made.seed, sorted(made.draws.items())
     runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
     return [*runs, *(path for path in paths if path not in keys)]
 
@@ -138,10 +138,10 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
 
 
 def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """One run for each setup, tasks, seed and draw of random labels."""
+    """One run for each setup, tasks, seed and draws of random labels."""
     first: dict[Hashable, RunWithSetup] = {}
     for run in runs:
-        key = run.setup.name, run.settings.tasks, run.config["seed"], run.settings.draw
+        key = run.setup.name, run.settings.tasks, run.config["seed"], tuple(run.settings.draws.items())
         known = first.setdefault(key, run)
         if known is not run:
             notes.append(f"{run.run.folder} repeats {known.run.folder}, seed and all: left out")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.config.instances import kinds_in
 from mtl.errors import InputError
 from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.tables.gates_table import name_draws
@@ -58,11 +57,11 @@ def gates_of(
 
 def _draw(run: Run) -> pl.Expr:
     """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
-    drawn = [name for name, kind in kinds_in(run.config()).items() if kind.drawn]
-    if not drawn:
-        return pl.lit(None, pl.Int64)
-    random = pl.col("task").str.split("+").list.eval(pl.element().is_in(drawn)).list.any()
-    return pl.when(random).then(pl.lit(settings_of_run(run).draw, pl.Int64))
+    of_task = (
+        pl.when(pl.col("task").str.split("+").list.contains(name)).then(pl.lit(draw, pl.Int64))
+        for name, draw in settings_of_run(run).draws.items()
+    )
+    return pl.coalesce(*of_task, pl.lit(None, pl.Int64))
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -47,8 +47,8 @@ class Settings:
     tasks: tuple[str, ...]
     """In the catalogue's order."""
     seed: int
-    draw: int | None
-    """The draw of its random labels; `None` without any."""
+    draws: Mapping[str, int]
+    """By task with random labels their draw."""
     compared: bool
     """Whether it has a task that others are only compared with: half of a task, or one with random labels."""
     pruning: str
@@ -145,10 +145,11 @@ def settings_of(
         values[SOURCE_OF_MASKS] = UNUSED
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
-    draws = (setting_values(name, config).get("draw", vars(kinds[name]())["draw"]) for name in drawn)
-    draw = next(draws, None)
+    draws = {
+        name: int(setting_values(name, config).get("draw", vars(kinds[name]())["draw"])) for name in drawn
+    }
     compared = only_compared(kinds.values())
-    return Settings(tasks, int(config["seed"]), draw, compared, pruning, derivation, values)
+    return Settings(tasks, int(config["seed"]), draws, compared, pruning, derivation, values)
 
 
 def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:

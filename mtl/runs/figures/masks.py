@@ -126,6 +126,9 @@ def correlation(request: FigureRequest) -> FigureWithTables:
     masks, left_out = final_masks(gates)
     if len(masks.seeds) < 3:
         left_out += (f"{counted(len(masks.seeds), 'seed')}: the diagonal needs three",)
+    if len(masks.seeds) > 3:
+        first = ", ".join(map(str, masks.seeds[:3]))
+        left_out += (f"the diagonal is of seeds {first}, the first three of {len(masks.seeds)}",)
     table = correlation_table(masks)
     beside = {"": table, "-overlap": task_overlaps(masks)}
     return FigureWithTables(correlation_matrix(table), (*notes, *left_out), beside)

@@ -44,10 +44,12 @@ def remedy_answer(page: PageData) -> Answer:
         "over seeds (joint 0, single task 100), and mean scores against parameters."
     )
     figure = embedded(recovery(scores), "recovered share per task and condition")
+    masks = page.claims.masks
+    forced = "" if masks is None else masks.of_real_labels().forced_in_words()
     return Answer(
         QUESTION,
         word,
-        "; ".join([reason, *_reached(table)]),
+        "; ".join([f"{forced}{reason}", *_reached(table)]),
         LIMIT,
         [(figure, caption)],
         {"remedies": table, "remedy-contrasts": contrasts(scores), "remedy-scores": scores},

@@ -12,10 +12,13 @@ from mtl.config.schema import TrainConfig
 from mtl.probes.report.overlaps import masks_by_setup
 from mtl.probes.report.report import report
 from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
+from mtl.runs.compare.gates import gates_of
 from mtl.runs.evidence import page_parts
 from mtl.runs.figures.table import draw
+from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
+from tests.mtl.studies import Study
 
 SEEDS, DRAWS = (11, 12, 13), tuple(range(1, 6))
 
@@ -93,3 +96,24 @@ def test_pairs_with_other_random_labels_are_one_partner(data):
     pairs = data.evidence["pairs"]
     assert pairs.select("task", "partner").unique().rows() == [("pos", "control")]
     assert pairs["run"].n_unique() == 2
+
+
+def test_two_tasks_with_random_labels_have_a_draw_each(tmp_path):
+    """Runs that differ in the second one's draw are no repetition, and its masks are named by its own."""
+    study = Study(tmp_path / "two")
+    study.wish |= dict.fromkeys(("noise", "other"), study.wish["pos"])
+    for draws in ((0, 1), (0, 2)):
+        instances = {
+            name: {"kind": "drawn", "draw": number}
+            for name, number in zip(("noise", "other"), draws, strict=True)
+        }
+        study.run(
+            ["noise", "other"], 1, scope="per_task", probe=False, scores=False, instances=instances,
+            name=f"draws{draws[1]}",
+        )  # fmt: skip
+    runs = [Run.open(path) for path in sorted((study.root / "runs").iterdir())]
+    gates, _ = gates_of(runs)
+    assert set(gates.select("task", "draw").rows()) == {
+        ("noise draw 0", 0), ("other draw 1", 1), ("other draw 2", 2),
+    }  # fmt: skip
+    assert gather(study.root, "test", {}).gates["run"].n_unique() == 2

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import polars as pl
 import pytest
 
-from mtl.probes.report.claims import Claims
+from mtl.probes.report.claims import ClaimingSetup, Claims
 from mtl.probes.report.data import HISTORY, SCORES, ReportData
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.report.answer_remedy import remedy_answer
 from mtl.probes.stem_cell.statistics.remedies import contrasts, helps
 from tests.probes.stem_cell.remedy_scores import scores
+from tests.probes.stem_cell.test_answers_on_masks import masks
 
 
 def page(remedies: pl.DataFrame | None) -> PageData:
@@ -39,6 +42,18 @@ def test_the_word_is_that_of_the_contrast_with_the_placebo() -> None:
     assert set(answer.tables) == {"remedies", "remedy-contrasts", "remedy-scores"}
     swapped = table.with_columns(pl.col("condition").replace({"C": "D", "D": "C"}))
     assert remedy_answer(page(swapped)).word == "refuted"
+
+
+def test_a_remedy_by_claims_that_a_target_forced_counts_them() -> None:
+    """What is copied are the heads that tasks claim."""
+    given = page(scores(seeds=6))
+    of_masks = dataclasses.replace(
+        given, claims=Claims(ClaimingSetup("STL, dynamic", ""), masks(4, learned=5))
+    )
+    words = "claimed heads are pos 12 (5 learned), dep 12 (5 learned); "
+    assert remedy_answer(of_masks).reason == f"{words}{remedy_answer(given).reason}"
+    learned = dataclasses.replace(of_masks, claims=Claims(of_masks.claims.by, masks(4)))
+    assert remedy_answer(learned).reason == remedy_answer(given).reason
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from mtl.probes.report.report import report
 from mtl.probes.statistics.skill import label_values
 from mtl.probes.tables.printed import labels as printed_labels
 from mtl.probes.tables.table_files import latex, markdown
+from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
 
@@ -163,3 +164,13 @@ def test_no_fact_is_in_a_title_alone(made):
         assert name == "button", title
         assert title in Markup(inside).striptags()
     assert len(titled) == 1
+
+
+def test_a_diagonal_says_of_which_seeds_it_is(tmp_path):
+    study = Study(tmp_path)
+    runs = {
+        (task, seed): study.run([task], seed, probe=False) for task in ("pos", "dep") for seed in (1, 2, 3, 4)
+    }
+    of_four = draw("correlation", list(runs.values())).notes
+    assert of_four == ("the diagonal is of seeds 1, 2, 3, the first three of 4",)
+    assert draw("correlation", [run for (_, seed), run in runs.items() if seed < 4]).notes == ()
