@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.compare.alike import NAMED
+from mtl.runs.compare.heads import SAME, probed_with
 from mtl.tasks.in_words import counted
 
+PROBES = "probes"
+"""The group whose settings have no prefix."""
 _NO_SETTING = ("run", "versions", "git", "draws", "seed", "conservation_error")
 """What is recorded beside settings: of resamples the number and the seed, which change no value."""
 _OF_SENTENCES = ("corpus", "sentences")
@@ -37,6 +40,8 @@ class MeasuredRun:
             for key, value in self.provenance.items()
             if key.startswith(f"{group}.")
         }
+        if group == PROBES and SAME[0] in self.provenance:
+            found = probed_with(self.provenance, masked=True)
         if any(found.get(key) == "0" for key, name in _OF_ONE_MEASURE.items() if name == measure):
             return {}
         return {
@@ -93,4 +98,5 @@ def _unlike(settings: Mapping[str, Mapping[str, str]], of_sentences: bool) -> di
 def _note(group: str, words: str, runs: list[str]) -> str:
     named = ", ".join(runs[:NAMED]) + (f" and {len(runs) - NAMED} more" if len(runs) > NAMED else "")
     what = named if len(runs) == 1 else f"{counted(len(runs), 'run')} ({named})"
-    return f"{what}: {group} was measured with other settings ({words}): left out"
+    measured = "heads were probed" if group == PROBES else f"{group} was measured"
+    return f"{what}: {measured} with other settings ({words}): left out"

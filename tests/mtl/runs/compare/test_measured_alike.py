@@ -55,6 +55,23 @@ def test_a_run_measured_with_other_settings_is_left_out_of_every_mean(study, key
     assert any("importance was measured with other settings" in note for note in report.notes)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("split", "dev"), ("final_special", "true"), ("corpus", "e0" * 32)]
+)
+def test_skill_by_other_probes_is_in_no_map_and_predicts_nothing(study, key, value):
+    runs = [measured(study, ["pos"], seed) for seed in (1, 2, 3)]
+    table, made_of = read_measures(runs[2] / "heads.parquet")
+    heads_table.write(runs[2] / "heads.parquet", table, made_of | {key: value})
+    values, notes = worth_of(runs)
+    assert set(values.filter(measure="skill")["run"]) == {str(run) for run in runs[:2]}
+    assert set(values.filter(measure="importance")["run"]) == {str(run) for run in runs}
+    told = f"{runs[2]}: heads were probed with other settings ({key}={value[:12]}, not"
+    assert any(note.startswith(told) for note in notes)
+    assert set(gather(study.root, "test", SCORES).worth.filter(measure="skill")["run"]) == {
+        str(run) for run in runs[:2]
+    }
+
+
 @pytest.mark.parametrize("pruning", ["none", "dynamic"])
 def test_masks_count_where_a_run_has_some(study, pruning):
     runs = [
