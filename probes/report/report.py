@@ -62,12 +62,12 @@ class Page:
     def lines(self) -> list[str]:
         """The notes, the answers and what pieces of evidence have printed, as lines of text.
 
-        What answers on undertrained runs rest on stands below them.
+        Runs that are undertrained are named above what is said on them.
         """
-        told = [*(f"note: {note}" for note in self.notes), *self.answers, *self.lines_of_parts]
+        told = [f"note: {note}" for note in self.notes]
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
-        return told
+        return [*told, *self.answers, *self.lines_of_parts]
 
 
 def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
