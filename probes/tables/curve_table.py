@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -116,3 +117,13 @@ def in_order(table: pl.DataFrame, methods: Sequence[str] = ()) -> pl.DataFrame:
     )
     epochs = [name for name in ("trained_epochs",) if name in table.columns]
     return table.sort("task", place, "draw", *epochs, -pl.col("kept").cast(pl.Int64), maintain_order=True)
+
+
+def settings_in(provenance: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """By method and task how a table's curves were made, where it is recorded."""
+    found = {}
+    for name, key in provenance.items():
+        if name.startswith("{") and " " in key:
+            part = json.loads(name)
+            found[part["by"], part["task"]] = key.partition(" ")[2]
+    return found

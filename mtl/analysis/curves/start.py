@@ -40,10 +40,16 @@ class Start:
         return {name: open_heads(scale) for name, scale in self.base.items()}
 
     def key(self, task: str, *made_of: object) -> str:
-        """A hash over the model, the task's mask, its scored sentences, and `made_of`."""
+        """A hash over the model, the task's mask, its scored sentences, and `made_of`; then its settings.
+
+        The settings are those by which curves of several runs are compared (`curve_table.settings_in`).
+        """
         scored = sentences_key(self.scoring, task)
         everything = [self.model_key, self.base[task].tolist(), scored, *made_of]
-        return hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+        made = hashlib.sha256(json.dumps(everything).encode()).hexdigest()
+        corpus, _, sentences = scored
+        masked = bool((self.base[task] < 1).any())
+        return f"{made} sentences={sentences} of corpus {str(corpus)[:8]}, masks={str(masked).lower()}"
 
     def masked(self, task: str, kept: Sequence[Head]) -> Float[Tensor, "site head"]:
         """The task's head scale with all heads closed that are not in `kept`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -97,13 +98,28 @@ def kind_survival_of(
 def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> PruningCurves | None:
     """The pruning curves in these runs' folders, for a report; `None` if there are none."""
     points, kinds = [], []
+    read: dict[str, dict[str, tuple[pl.DataFrame, Mapping[str, str]]]] = {}
     for run in runs:
         folder = run.run.folder
-        if not (folder / "curve.parquet").is_file():
+        if (folder / "curve.parquet").is_file():
+            try:
+                made = curve_table.read(folder / "curve.parquet")
+            except ValueError as error:
+                notes.append(f"{folder}: its pruning curves are left out: {error}")
+                continue
+            read.setdefault(run.setup.name, {})[str(folder)] = made
+    tables: dict[str, pl.DataFrame] = {}
+    for of_setup in read.values():
+        found, otherwise = _measured_alike(of_setup)
+        tables |= found
+        notes += otherwise
+    for run in runs:
+        folder = run.run.folder
+        table = tables.get(str(folder))
+        if table is None or table.is_empty():
             continue
         of_run = {"run": pl.lit(str(folder)), "setup": pl.lit(run.setup.name)}
         try:
-            table, _ = curve_table.read(folder / "curve.parquet")
             orders, _ = curve_table.read(folder / "curve_heads.parquet")
         except ValueError as error:
             notes.append(f"{folder}: its pruning curves are left out: {error}")
@@ -142,7 +158,8 @@ def _tables(
     folders: Sequence[Path], name: str, tasks: Sequence[str]
 ) -> tuple[list[pl.DataFrame], tuple[str, ...]]:
     option = "" if name == "curve.parquet" else " --cut"
-    parts, notes = [], []
+    read: dict[str, tuple[pl.DataFrame, Mapping[str, str]]] = {}
+    notes = []
     encoders, made = {}, {}
     for folder in folders:
         if is_probed_encoder(folder):
@@ -154,7 +171,7 @@ def _tables(
             notes.append(f"{folder} has no {name}: left out; 'mtl curve {folder}{option}' makes it")
             continue
         with as_input_error():
-            table, _ = curve_table.read(path)
+            table, provenance = curve_table.read(path)
         known = list(table["task"].unique(maintain_order=True))
         table = table.filter(pl.col("task").is_in(tasks or known))
         if table.is_empty():
@@ -162,13 +179,37 @@ def _tables(
             continue
         encoders[str(folder)] = encoder_of(run)
         made[str(folder)] = settings_of_run(run)
-        parts.append(curve_table.in_order(table, FIRST).with_columns(run=pl.lit(str(folder))))
-    if not parts:
+        read[str(folder)] = table, provenance
+    if not read:
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
     alike, unlike = comparable(made)
     together, others = _trained_together({name: made[name].tasks for name in alike})
-    return [part for part in parts if part["run"][0] in together], (*notes, *unlike, *others)
+    parts, otherwise = _measured_alike({run: read[run] for run in together})
+    tables = [
+        curve_table.in_order(table, FIRST).with_columns(run=pl.lit(run)) for run, table in parts.items()
+    ]
+    return tables, (*notes, *unlike, *others, *otherwise)
+
+
+def _measured_alike(
+    read: Mapping[str, tuple[pl.DataFrame, Mapping[str, str]]],
+) -> tuple[dict[str, pl.DataFrame], list[str]]:
+    """The tables by run without curves that were made otherwise than most of their method and task; notes."""
+    settings: dict[tuple[str, str], dict[str, str]] = {}
+    for run, (_, provenance) in read.items():
+        for curve, made in curve_table.settings_in(provenance).items():
+            settings.setdefault(curve, {})[run] = made
+    tables, notes = {run: table for run, (table, _) in read.items()}, []
+    for (by, task), of_runs in settings.items():
+        [(usual, _)] = Counter(of_runs.values()).most_common(1)
+        for run, made in of_runs.items():
+            if made != usual:
+                tables[run] = tables[run].filter((pl.col("by") != by) | (pl.col("task") != task))
+                notes.append(
+                    f"{run}: its curve of {task} by {by} has {made}, and most have {usual}: left out"
+                )
+    return tables, notes
 
 
 def _trained_together(runs: Mapping[str, tuple[str, ...]]) -> tuple[list[str], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -235,6 +236,9 @@ def test_a_method_is_replaced_and_others_stay(run) -> None:
     assert scores.filter(by="importance").equals(before.filter(by="importance"))
     assert scores.filter(by="random").height == 2 * 2 * 3
     assert set(orders.filter(by="random")["draw"]) == {0, 1}
+    made = curve_table.settings_in(curve_table.read(run / "curve.parquet")[1])
+    assert set(made) == {(by, task) for by in ("importance", "random") for task in ("pos", "dep")}
+    assert all(re.fullmatch(r"sentences=8 of corpus \w{8}, masks=false", how) for how in made.values())
 
 
 def test_any_measure_of_the_run_may_rank(run) -> None:
