@@ -19,10 +19,9 @@ from mtl.study.grid.task_sets import (
     NAMED,
     STATIC,
     check_sets,
-    has_one_corpus,
     measurable,
-    of_corpus,
     on_words,
+    probed_for,
     task_sets,
 )
 from mtl.study.jobs.job import Job
@@ -345,12 +344,11 @@ class _Cell:
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
         )
-        others = dataclasses.replace(train, tasks=tuple(self.study.train.chosen()))
-        probed_for = None if has_one_corpus(others) else of_corpus(others)
-        measures = measurable(probed_for or config, self.probes) if masks in self.probes.masks else ()
+        others = probed_for(dataclasses.replace(train, tasks=tuple(self.study.train.chosen())))
+        measures = measurable(others or config, self.probes) if masks in self.probes.masks else ()
         probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
-        probed_for = probed_for if "probes" in measures else None
-        return Job(name, " ".join(kind), only_used(config), needs, probes, label, probed_for=probed_for)
+        others = others if "probes" in measures else None
+        return Job(name, " ".join(kind), only_used(config), needs, probes, label, probed_for=others)
 
 
 def _add(runs: dict[str, Job], run: Job) -> None:

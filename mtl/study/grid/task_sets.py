@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 from mtl.config.instances import halves_of, on_words, stands_for_task, whole_of
 from mtl.config.schema import TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
+from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
 from mtl.registries import entry, names
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.order import in_order_of_catalogue
@@ -24,18 +26,26 @@ def measurable(config: TrainConfig, probes: ProbesConfig) -> tuple[str, ...]:
     return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
-def has_one_corpus(config: TrainConfig) -> bool:
-    """Whether every run finds the labels of all tasks in its own corpus, and knows these tasks by name."""
-    return not any(
-        (name in config.instances and not task.drawn) or config.corpus.files_of(name)
+def probed_tasks(config: TrainConfig) -> tuple[str, ...]:
+    """The tasks whose labels heads can be probed for: those of words, and named classes of sentences."""
+    return tuple(
+        name
         for name, task in config.chosen().items()
+        if name in PROBE_TARGETS
+        or (name in config.instances and task.kind in BY_KIND and 1 in task.sentences and not task.drawn)
     )
 
 
-def of_corpus(config: TrainConfig) -> TrainConfig:
-    """The tasks of a configuration and what they read, with nothing of how they are trained."""
-    corpus, instances = config.corpus_read(), config.instances
-    return TrainConfig(tasks=config.tasks, corpus=corpus, instances=instances)
+def probed_for(config: TrainConfig) -> TrainConfig | None:
+    """The tasks of a study that heads are probed for, and what they read, with nothing of training.
+
+    `None`: every run finds their labels in its own corpus, and knows these tasks by name.
+    """
+    tasks = probed_tasks(config)
+    if not any(name in config.instances or config.corpus.files_of(name) for name in tasks):
+        return None
+    found = dataclasses.replace(config, tasks=tasks)
+    return TrainConfig(tasks=tasks, corpus=found.corpus_read(), instances=found.instances)
 
 
 def check_sets(study: StudyConfig) -> None:

@@ -13,6 +13,7 @@ from mtl.config.schema import TrainConfig
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig
 from mtl.study.extensions import MasksToMake
+from mtl.study.grid.task_sets import probed_tasks
 from mtl.workers import queue
 from mtl.workers.queue import State
 from mtl.workers.records import restored
@@ -100,9 +101,10 @@ class Job:
             settings |= {"target": self.config.encoder.name, "out": str(run)}
         elif self.probed_for is None:
             return settings
-        config = plain(dataclasses.asdict(self.probed_for or self.config))
+        probed = self.probed_for or self.config
+        config = plain(dataclasses.asdict(probed))
         return settings | {
-            "tasks": config["tasks"], "source": config["corpus"],
+            "tasks": list(probed_tasks(probed)), "source": config["corpus"],
             **({"instances": config["instances"]} if config["instances"] else {}),
         }  # fmt: skip
 
