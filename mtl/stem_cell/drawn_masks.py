@@ -135,6 +135,8 @@ class _Best:
             return None
         try:
             table = last_log_alphas(file) if by_masks else heads_table.read(file)[0]
+        except InputError:
+            raise
         except (ValueError, OSError, pl.exceptions.PolarsError) as error:
             raise InputError(f"overlap.runs: {file}: cannot be read ({error})") from error
         rows = table.filter(measure=self.overlap.by, task=task, label="")
