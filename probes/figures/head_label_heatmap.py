@@ -30,8 +30,9 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     sites, heads = grid_size(values)
     by_label = dict(values.group_by("label"))
     matrix = np.stack([100 * grid(by_label[label,], "value", sites, heads).ravel() for label in shown])
+    below_count = "" if counts[:top]["counted"].all() else f"\n* root, or fewer than {FEWEST_ITEMS} items"
     height = 0.11 * len(shown)
-    figure = new_figure(height + 0.85, COLUMN)
+    figure = new_figure(height + (0.97 if below_count else 0.85), COLUMN)
     axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
     image = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
     for row, cells in enumerate(matrix):
@@ -60,7 +61,6 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
         axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    uncounted = "" if counts[:top]["counted"].all() else f"; * root, or fewer than {FEWEST_ITEMS} items"
-    bar.set_label(f"accuracy, % (circle: best head{uncounted})")
+    bar.set_label(f"accuracy, % (circle: best head){below_count}")
     bar.outline.set_linewidth(0.5)
     return figure

@@ -120,7 +120,7 @@ WITH_HEADS: dict[str, Callable[[], Figure]] = {
     "gates": lambda: gates_over_time(gates()),
     "masks": lambda: mask_picture(gates()),
     "animation": lambda: mask_picture(gates()),  # its last picture
-    "heatmap": lambda: head_label_heatmap(rows("attention", label="obj")),
+    "heatmap": lambda: head_label_heatmap(rows("attention", label="obj").with_columns(counted=True)),
     "heads": maps,
     "importance-over-time": lambda: heads_over_time(gates(), "gate", "importance"),
 }

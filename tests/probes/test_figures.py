@@ -371,7 +371,7 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
     figure = head_label_heatmap(table, top=2)
     axes = figure.axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["often", "rare *"]
-    starred = "accuracy, % (circle: best head; * root, or fewer than 30 items)"
+    starred = "accuracy, % (circle: best head)\n* root, or fewer than 30 items"
     assert starred in texts(figure)
     assert starred not in texts(head_label_heatmap(table, top=1))
     assert "label (1 rarer ones left out)" in texts(figure)

@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 
 from mtl.config.instances import halves_of, on_words, stands_for_task, whole_of
-from mtl.config.schema import TASK_NAMES, TrainConfig
+from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
 from mtl.errors import InputError, did_you_mean, plain_name
-from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
+from mtl.probes.measures.kinds import PROBED_KINDS
 from mtl.registries import entry, names
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.order import in_order_of_catalogue
@@ -31,8 +31,8 @@ def probed_tasks(config: TrainConfig) -> tuple[str, ...]:
     return tuple(
         name
         for name, task in config.chosen().items()
-        if name in PROBE_TARGETS
-        or (name in config.instances and task.kind in BY_KIND and 1 in task.sentences and not task.drawn)
+        if name in DEFAULT_TASKS
+        or (name in config.instances and task.kind in PROBED_KINDS and 1 in task.sentences and not task.drawn)
     )
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from mtl.config.effective import plain, reference
 from mtl.config.parse import configured
-from mtl.config.schema import BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
+from mtl.config.schema import DEFAULT_TASKS, BalancerConfig, GatesConfig, TrainConfig, TrainerConfig
 from mtl.errors import InputError
+from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
+from mtl.probes.measures.kinds import PROBED_KINDS
 from mtl.runs.compare.setups import setups_of
 from mtl.study.config import Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.grid.grid import planned, probes_the_encoder
@@ -335,3 +337,8 @@ def test_fixed_masks_are_those_of_a_file():
     [run] = planned(StudyConfig(grid=(Block(("pos",), ("fixed",)),), seeds=(1,)), HERE)
     with pytest.raises(InputError, match=r"use gates\.masks=FILE"):
         check_settings(run.config)
+
+
+def test_the_kinds_that_are_probed_are_those_that_plans_know():
+    assert set(PROBED_KINDS) == set(BY_KIND)
+    assert set(DEFAULT_TASKS) == set(PROBE_TARGETS)
