@@ -99,7 +99,7 @@ def _sentences(given: Any) -> list[Sentence]:
 
 
 def answer(asked: Asked, found: Sequence[Probable]) -> bytes:
-    """The annotated sentences as the JSON body of a response."""
+    """The body of the response: the annotated sentences as JSON."""
     sentences = tuple(sentence for sentence, _ in found)
     items = None if asked.k is None else tuple(items for _, items in found)
     offsets = asked.offsets or ((),) * len(found)

@@ -62,7 +62,7 @@ class Page:
     def lines(self) -> list[str]:
         """The notes, the answers and what pieces of evidence have printed, as lines of text.
 
-        Runs that are undertrained are named above what is said on them.
+        Undertrained runs are named before the answers.
         """
         told = [f"note: {note}" for note in self.notes]
         if self.undertrained:
