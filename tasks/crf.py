@@ -110,10 +110,14 @@ def path_score(
 def _partition(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    if scores.device.type == "cpu":
-        partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
+    if scores.device.type != "cpu":
+        return log_partition(scores, lengths, transitions)
+    partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
+    rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
+    if not len(rows):
         return partition
-    return log_partition(scores, lengths, transitions)
+    exact = log_partition(scores[rows].double(), lengths[rows], Transitions(*(t.double() for t in transitions)))
+    return partition.index_copy(0, rows, exact.to(partition.dtype))
 
 
 def log_partition(

@@ -12,19 +12,19 @@ from typing import no_type_check
 import numba
 import numpy as np
 
-_TINY = 1e-250
-"""A sum below this may have lost summands to underflow and is computed again in log space."""
+_TINY = 1e-290
+"""A tag that could be but is less probable than this may be lost to underflow, with all paths through it."""
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _forward(scores, length, start, weights, stays, alphas, factors):
-    """Fill `alphas` and `factors` [word tag] for one row; return log Z without the end potentials.
+    """Fill `alphas` and `factors` [word tag] for one row; return log Z without the end potentials, or NaN.
 
     `alphas` are forward probabilities that sum to 1 at every word; `factors` are what the sums over
     predecessors were multiplied by (exp of the emission over the scale). `scores` are [word tag]; `start`,
-    `weights` and `stays` are exponentiated potentials. Float64 is exact unless a path that matters in the end
-    falls some 700 nats behind on the way.
+    `weights` and `stays` are exponentiated potentials. NaN says that a tag falls some 660 nats behind the
+    others, so that float64 does not hold its probability.
     """
     labels = stays.shape[1]
     total = 0.0
@@ -51,15 +51,14 @@ def _forward(scores, length, start, weights, stays, alphas, factors):
         for tag in range(2 * labels + 1):
             factors[word, tag] = np.exp(scores[word, tag] - top)
             scale += sums[tag] * factors[word, tag]
-        if scale < _TINY:
-            logs = np.log(sums) + scores[word]
-            top = logs.max()
-            scale = np.exp(logs - top).sum()
-            for tag in range(2 * labels + 1):
-                factors[word, tag] = np.exp(scores[word, tag] - top) if sums[tag] > 0.0 else 0.0
+        if not scale > _TINY:
+            return np.nan
         for tag in range(2 * labels + 1):
             factors[word, tag] /= scale
             alphas[word, tag] = sums[tag] * factors[word, tag]
+            can_be = scores[word, tag] > -np.inf and (word > 0 or tag <= labels)
+            if can_be and not alphas[word, tag] > _TINY:
+                return np.nan
         total += top + np.log(scale)
     return total
 
@@ -67,7 +66,7 @@ def _forward(scores, length, start, weights, stays, alphas, factors):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def log_partitions(scores, lengths, start, turn, stay, end):
-    """log Z of every row, in the type of `scores`."""
+    """log Z of every row, in the type of `scores`; NaN where float64 does not hold its probabilities."""
     rows, words, tags = scores.shape
     labels = stay.shape[1]
     alphas, factors = np.empty((words, tags)), np.empty((words, tags))
@@ -88,7 +87,7 @@ def log_partitions(scores, lengths, start, turn, stay, end):
 def expectations(outer, scores, lengths, start, turn, stay, end):
     """Expected counts of tags and transitions: the gradients of log Z in `scores` and the four potentials.
 
-    `outer` [row] is the gradient in log Z, by which each row's counts are multiplied.
+    `outer` [row] is the gradient in log Z, by which each row's counts are multiplied; rows of 0 are left out.
     """
     rows, words, tags = scores.shape
     labels = stay.shape[1]
@@ -102,6 +101,8 @@ def expectations(outer, scores, lengths, start, turn, stay, end):
     beta, ahead, closed = np.empty(tags), np.empty(tags), np.empty(labels + 1)
     for row in range(rows):
         length, weight = lengths[row], outer[row]
+        if weight == 0.0:
+            continue
         _forward(scores[row], length, first, weights, stays, alphas, factors)
         beta[: labels + 1] = last
         beta[labels + 1 :] = last[1:]
