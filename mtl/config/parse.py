@@ -48,8 +48,8 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     """
     values, places = _read(program, kind, words, options)
     made = _made(kind, values, places)
-    for fault in out_of_range(made):
-        raise InputError(f"{_place(fault.partition('=')[0], places)}{fault}")
+    for fault in sorted(out_of_range(made), key=_is_derived):
+        raise InputError(f"{_place(fault.partition('=')[0], places)}{_as_written(fault)}")
     if isinstance(made, TrainConfig):
         _require_trained(made, words)
     if _PRINT in words:
@@ -209,8 +209,24 @@ def _made(kind: type[T], values: Mapping[str, Any], places: Mapping[str, str]) -
     try:
         return cast(T, _validator(kind).validate_python(values))
     except ValidationError as error:
-        fault = _fault(kind, values, error.errors(include_url=False)[0])
-        raise InputError(f"{_place(fault.key, places)}{fault}") from error
+        errors = sorted(
+            error.errors(include_url=False), key=lambda each: _is_derived(".".join(map(str, each["loc"])))
+        )
+        fault = _fault(kind, values, errors[0])
+        raise InputError(f"{_place(fault.key, places)}{_as_written(str(fault))}") from error
+
+
+_OF_INSTANCES = "instances."
+
+
+def _is_derived(key: str) -> bool:
+    """Whether the value at a dotted key may come from another key, as that of `dep~a` from `dep`."""
+    return key.startswith(_OF_INSTANCES)
+
+
+def _as_written(message: str) -> str:
+    """A message on a task's key, with the key of the short form: `tasks.NAME.KEY`."""
+    return f"tasks.{message.removeprefix(_OF_INSTANCES)}" if _is_derived(message) else message
 
 
 def _place(key: str, places: Mapping[str, str]) -> str:
@@ -359,7 +375,7 @@ def spelt(text: str, hint: Any) -> Any:
     item = item_of(kind)
     if optional and text == "null":
         return None
-    if (item in (str, int, float, Path) or choices_of(item)) and not text.startswith("["):
+    if (item in (str, int, float, Path) or choices_of(item)) and not text.startswith(("[", "{")):
         parts = [part.strip() for part in text.split(",")]
         return [value_of(part) for part in parts] if item in (int, float) else parts
     mapping = get_origin(hint) is dict or mapping_of(hint) is not None

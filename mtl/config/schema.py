@@ -377,6 +377,15 @@ class Seq2SeqConfig:
             "seq2seq.architecture, or leave it out (a checkpoint's heads are what they are)",
         ),
         Forbidden(
+            lambda run: (
+                run.seq2seq.architecture is not None
+                and run.init_from is None
+                and run.seq2seq.width % run.seq2seq.heads
+            ),
+            "seq2seq.width={run.seq2seq.width} is no multiple of seq2seq.heads={run.seq2seq.heads}: change "
+            "one of them",
+        ),
+        Forbidden(
             lambda run: _shares_components(run) and run.seq2seq.components > run.seq2seq.width,
             "seq2seq.components={run.seq2seq.components}: use 1 to {run.seq2seq.width} components "
             "(seq2seq.width), as many as heads apart have",

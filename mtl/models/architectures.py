@@ -8,7 +8,6 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from mtl.config.schema import Seq2SeqConfig
-from mtl.errors import InputError
 from mtl.heads.collaborative import start_collaborative
 from mtl.models.pretrained import AttentionKind
 
@@ -24,13 +23,9 @@ def from_scratch(
     Models like BART start with weights of standard deviation 1 / sqrt(width), which for square matrices is
     Xavier's; T5 models start as transformers initialises them. Whether norms come before or after each
     sublayer is the architecture's choice. If `components` is set, the heads of each layer share that many
-    (`start_collaborative`). Raises `InputError` for a width that is no multiple of the heads.
+    (`start_collaborative`).
     """
     assert config.architecture is not None
-    if config.width % config.heads:
-        raise InputError(
-            f"seq2seq.width={config.width} is no multiple of seq2seq.heads={config.heads}: change one of them"
-        )
     shared = {
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,

@@ -34,6 +34,11 @@ class _Conflict(Meter):
                 "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
                 "tasks, batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
             )
+        if every_of(config) and config.pruning == "gates_only":
+            raise InputError(
+                "gradient_conflict_every compares the tasks' gradients in the encoder, which "
+                "pruning=gates_only freezes: leave one out"
+            )
 
     def unused(self, config: TrainConfig) -> Sequence[str]:
         return () if one_mask(config) else (self.key,)

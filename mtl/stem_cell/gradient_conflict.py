@@ -18,6 +18,7 @@ from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.probes.tables import heads_table as table
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
+from mtl.training.balancing import as_in_backward
 from mtl.training.step_meter import StepMeter
 
 MEASURE = "gradient_conflict"
@@ -61,15 +62,16 @@ class GradientConflict(StepMeter):
             return
         sites = list(seen)
         none = torch.zeros_like(_per_head(sites))
-        gradients = torch.stack(
-            [
-                _per_head(torch.autograd.grad(losses[task], sites, retain_graph=True))
-                if task in losses
-                else none
-                for task in self.tasks
-            ]
-        )
-        products = torch.einsum("ashx,bshx->absh", gradients, gradients)
+        with as_in_backward(none.device):
+            gradients = torch.stack(
+                [
+                    _per_head(torch.autograd.grad(losses[task], sites, retain_graph=True))
+                    if task in losses
+                    else none
+                    for task in self.tasks
+                ]
+            )
+            products = torch.einsum("ashx,bshx->absh", gradients, gradients)
         self._products = products if self._products is None else self._products + products
         if ends:
             self._add_update(self._products)

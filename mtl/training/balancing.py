@@ -52,10 +52,11 @@ def gram_matrix(
     losses: Mapping[str, Tensor], tasks: Sequence[str], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, "task task"]:
     """Inner products of the tasks' gradients, each first summed over ranks; 0 for tasks without a loss."""
-    gradients = {
-        name: torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-        for name, loss in losses.items()
-    }
+    with as_in_backward(parameters[0].device):
+        gradients = {
+            name: torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+            for name, loss in losses.items()
+        }
     return gram_of(gradients, tasks, parameters)
 
 
@@ -80,7 +81,16 @@ def gram_of(
     )
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(stacked)
-    return stacked @ stacked.T
+    with as_in_backward(stacked.device):
+        return stacked @ stacked.T
+
+
+def as_in_backward(device: torch.device) -> torch.autocast:
+    """No autocast, as in the backward pass, inside of a training step that runs under it.
+
+    Gradients and their products would otherwise be rounded to bfloat16.
+    """
+    return torch.autocast(device.type, enabled=False)
 
 
 class KeptGradients:
@@ -101,7 +111,8 @@ class KeptGradients:
         """Add the gradients of one batch's losses; frees its graph."""
         for number, (name, loss) in enumerate(losses.items(), 1):
             more = number < len(losses)
-            new = torch.autograd.grad(loss, self.parameters, retain_graph=more, allow_unused=True)
+            with as_in_backward(loss.device):
+                new = torch.autograd.grad(loss, self.parameters, retain_graph=more, allow_unused=True)
             old = self.sums.get(name, [None] * len(new))
             self.sums[name] = [
                 one if other is None else other if one is None else one + other

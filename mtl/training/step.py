@@ -19,7 +19,7 @@ from mtl.models.finite import not_finite
 from mtl.models.joint import JointModel
 from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer
-from mtl.training.balancing import KeptGradients, gram_matrix, shared_parameters
+from mtl.training.balancing import KeptGradients, as_in_backward, gram_matrix, shared_parameters
 from mtl.training.gate_loss import GateLoss
 from mtl.training.ranks import alike_on_all_ranks
 from mtl.training.step_meter import StepMeter
@@ -173,7 +173,10 @@ class JointTraining(pl.LightningModule):
     def _weights(
         self, losses: Float[Tensor, " task"], gram: Float[Tensor, "task task"] | None, present: Tensor
     ) -> Float[Tensor, " task"]:
-        with alike_on_all_ranks(self.device, self.seed, self.global_step, 1):
+        with (
+            as_in_backward(self.device),
+            alike_on_all_ranks(self.device, self.seed, self.global_step, 1),
+        ):
             weights: Float[Tensor, " task"] = self.balancer(losses, gram, present)
         return weights
 

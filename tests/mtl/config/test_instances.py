@@ -73,7 +73,7 @@ def test_settings_without_a_value_count_for_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tasks: {a: {kind: spanz}}", r"line 1: instances\.a\.kind: unknown 'spanz': did you mean 'spans'"),
+        ("tasks: {a: {kind: spanz}}", r"line 1: tasks\.a\.kind: unknown 'spanz': did you mean 'spans'"),
         ("tasks: {a: {dim: 3}}", r"line 1: tasks\.a has no kind: add kind: tags or "),
         ("tasks: {a: {kind: spans, arc_dim: 3}}", r"line 1: .*a task of kind spans has no such setting \(d"),
         ("tasks:\n  a: {kind: spans}\n  a: {kind: tags}", "line 3: the key a is given twice"),
@@ -84,7 +84,7 @@ def test_settings_without_a_value_count_for_nothing(tmp_path: Path) -> None:
         ("tasks: {poss: {dropout: 0.1}}", r"line 1: tasks\.poss has no kind.*did you mean 'pos'"),
         ("tasks: {pairs: {kind: tags}}", "line 1: .*'pairs' cannot name a task"),
         ("tasks: {a: 3}", r"line 1: tasks\.a holds other keys, and cannot be '3'"),
-        ("tasks: {a: {kind: tags, dropout: 7}}", r"line 1: instances\.a\.dropout=7\.0: use a number from 0"),
+        ("tasks: {a: {kind: tags, dropout: 7}}", r"line 1: tasks\.a\.dropout=7\.0: use a number from 0"),
         ("tasks: {a: {kind: tags, layer: words}}", r"line 1: .*layer: 'words' is no layer"),
         ("tasks: {a: {kind: tags, files: {trian: x}}}", "did you mean 'corpus.instances.a.train'"),
         (

@@ -288,9 +288,3 @@ def test_languages_that_a_checkpoint_does_not_know_are_refused(tokenizer, german
     with pytest.raises(InputError, match=r"translate\.target=ger: m2m knows 2 languages .* de, en"):
         require_language_codes("m2m", m2m, "en", "ger")
     require_language_codes("of one pair", SimpleNamespace(), "", "")
-
-
-def test_a_width_that_heads_do_not_divide_is_refused():
-    tokenizer = train_vocabulary(["1 2"], 300, 64)
-    with pytest.raises(InputError, match=r"seq2seq\.width=16 is no multiple of seq2seq\.heads=3"):
-        from_scratch(Seq2SeqConfig("marian", heads=3, width=16), tokenizer)

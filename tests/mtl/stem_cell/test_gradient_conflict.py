@@ -83,6 +83,21 @@ def test_cosines_are_those_of_each_tasks_own_gradient(model, toy):
                 assert row["value"].item() == pytest.approx(expected, abs=1e-5)
 
 
+def test_cosines_have_all_digits_where_training_runs_in_bfloat16(model, toy):
+    sentences = read_jsonl(toy / "train.jsonl")[:9]
+    tokenizer = model.encoder.tokenizer
+    batch = collate(examples(sentences, tokenizer, model.tasks, model.labels), tokenizer, model.tasks)
+    found = []
+    for lower in (False, True):
+        conflict = GradientConflict(model.encoder.tap, NAMES, every=1)
+        with conflict.watching(0) as outputs:
+            losses = model.losses(batch, model(batch))
+        with torch.autocast("cpu", torch.bfloat16, enabled=lower):
+            conflict.add(outputs, losses)
+        found.append(conflict.total.clone())
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.slow
 def test_training_records_every_epoch_and_is_not_changed_by_it(toy, tiny_encoder, tmp_path):
     words = [

@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
+from mtl.training.balancing import gram_matrix
 
 ALL = torch.ones(3, dtype=torch.bool)
 LOSSES = torch.tensor([1.0, 2.0, 4.0])
@@ -307,3 +308,14 @@ def test_moving_average_weighs_by_the_inverse_of_each_tasks_scale() -> None:
         weights = balancer(recent[-1], None, everywhere)
     weighted = weights * torch.stack(recent[-4:]).mean(0)
     torch.testing.assert_close(weighted, weighted[:1].expand(3))
+
+
+def test_inner_products_have_all_digits_where_training_runs_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    encoder = nn.Linear(50, 30)
+    outputs = encoder(torch.randn(6, 50)).tanh()
+    losses = {task: (outputs @ torch.randn(30)).square().mean() for task in "abc"}
+    exact = gram_matrix(losses, list("abc"), list(encoder.parameters()))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = gram_matrix(losses, list("abc"), list(encoder.parameters()))
+    torch.testing.assert_close(found, exact)

@@ -1,0 +1,104 @@
+"""Short training runs with any values of all settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from mtl.config.parse import configured
+from mtl.config.schema import TrainConfig
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.toy.corpus import write_toy
+from mtl.errors import InputError, RunError
+from mtl.models.inputs import InputCache
+from mtl.tasks.sentence import Arc, Graph, Sentence
+from mtl.training.check import check_settings
+from mtl.training.check_gates import check_target
+from mtl.training.train import train
+from tests.mtl.training.setting_values import Combination, all_values, words_of
+
+
+class Watched(InputCache):
+    """Knows whether a corpus was read."""
+
+    has_read = False
+
+    def split(self, *given: Any) -> list[Sentence]:
+        """As `InputCache`."""
+        self.has_read = True
+        return super().split(*given)
+
+
+def write_corpus(folder: Path) -> None:
+    """A toy corpus with a layer for a task of every kind."""
+    write_toy(folder, 12, 2, 2, seed=5)
+    for path in folder.glob("*.jsonl"):
+        write_jsonl(path, [of_every_kind(number, each) for number, each in enumerate(read_jsonl(path))])
+
+
+def of_every_kind(number: int, sentence: Sentence) -> Sentence:
+    """A sentence with layers for lemmas, a graph, a class, a number and a translation."""
+    arcs = sentence.arcs
+    assert arcs is not None
+    graph = Graph(tuple(Arc(i, head, arcs.relations[i - 1]) for i, head in enumerate(arcs.heads, 1)))
+    layers = {
+        "lemmas": tuple(word.lower() for word in sentence.words), "graph": graph,
+        "classify": "long" if number % 2 else "short", "regress": float(number),
+        "translate": " ".join(reversed(sentence.words)),
+    }  # fmt: skip
+    return sentence.with_layers(layers)
+
+
+class Matrix:
+    """Trains with combinations of values, some of them from runs that learned the same tasks before."""
+
+    def __init__(self, folder: Path, encoder: Path) -> None:
+        write_corpus(folder / "toy")
+        self.folder = folder
+        self.given = [
+            f"--corpus.path={folder / 'toy'}", f"--encoder.name={encoder}", "--max_epochs=1",
+            "--trainer.accelerator=cpu", f"--runs={folder}",
+        ]  # fmt: skip
+        self.inputs = Watched(keep=True)
+        self.tasks = {tasks: number for number, tasks in enumerate(all_values()["tasks"])}
+        for tasks, number in self.tasks.items():
+            self.run(f"source-{number}", self.words({"tasks": tasks}))
+            self.run(f"masks-{number}", self.words({"tasks": tasks, "pruning": "dynamic"}))
+
+    def words(self, combination: Combination) -> list[str]:
+        """The command line of a combination."""
+        number = self.tasks[combination["tasks"]]
+        places = {
+            "SOURCE": self.folder / f"source-{number}",
+            "MASKS": self.folder / f"masks-{number}" / "gates.parquet",
+        }
+        return [*self.given, *words_of(combination, places)]
+
+    def run(self, name: str, words: list[str]) -> None:
+        """Train with these settings."""
+        config = configured("mtl train", TrainConfig, [*words, f"--name={name}"])
+        train(config, console=Console(quiet=True), inputs=self.inputs)
+
+    def accepted(self, combination: Combination) -> bool:
+        """Whether the settings are in order, as far as that is known without a model."""
+        try:
+            config = configured("mtl train", TrainConfig, self.words(combination))
+            check_settings(config)
+            check_target(config)
+        except InputError:
+            return False
+        return True
+
+    def outcome(self, name: str, combination: Combination) -> str:
+        """`trained`, or a message behind `early`, `late` (after something was read) or `not finite`."""
+        self.inputs.has_read = False
+        try:
+            self.run(name, self.words(combination))
+        except RunError as error:
+            return f"{'not finite' if 'nan' in str(error) or 'inf' in str(error) else 'late'}: {error}"
+        except InputError as error:
+            late = self.inputs.has_read or (self.folder / name).exists()
+            return f"{'late' if late else 'early'}: {error}"
+        return "trained"
