@@ -116,7 +116,9 @@ def _partition(
     rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
     if not len(rows):
         return partition
-    exact = log_partition(scores[rows].double(), lengths[rows], Transitions(*(t.double() for t in transitions)))
+    exact = log_partition(
+        scores[rows].double(), lengths[rows], Transitions(*(t.double() for t in transitions))
+    )
     return partition.index_copy(0, rows, exact.to(partition.dtype))
 
 

@@ -26,6 +26,7 @@ class Correlation(TaskMetric):
 
     def __init__(self, layer: str) -> None:
         super().__init__()
+        self.set_dtype(torch.float64)  # that of what a rank without sentences gathers, too
         self.layer = layer
         self.add_state("predicted", [], dist_reduce_fx="cat")
         self.add_state("gold", [], dist_reduce_fx="cat")
@@ -43,7 +44,9 @@ class Correlation(TaskMetric):
         self.gold.append(both[:, 1])
 
     def compute(self) -> dict[str, float]:
-        predicted, gold = (dim_zero_cat(state or [torch.zeros(0)]) for state in (self.predicted, self.gold))
+        # Lists, or the tensors that they are joined to where several ranks have gathered them.
+        states = (self.predicted, self.gold)
+        predicted, gold = (dim_zero_cat(state) if len(state) else torch.zeros(0) for state in states)
         if len(predicted) < 2 or (predicted == predicted[0]).all() or (gold == gold[0]).all():
             return {"pearson": 0.0, "spearman": 0.0}
         # Correlations ignore the scale, and torchmetrics warns of small variances: both have deviation 1.

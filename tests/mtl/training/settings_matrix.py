@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from mtl.config.parse import configured
@@ -18,6 +23,9 @@ from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target
 from mtl.training.train import train
 from tests.mtl.training.setting_values import Combination, all_values, words_of
+from tests.mtl.training.still import in_ranks, take_place
+
+QUIET = Console(quiet=True)
 
 
 class Watched(InputCache):
@@ -79,7 +87,7 @@ class Matrix:
     def run(self, name: str, words: list[str]) -> None:
         """Train with these settings."""
         config = configured("mtl train", TrainConfig, [*words, f"--name={name}"])
-        train(config, console=Console(quiet=True), inputs=self.inputs)
+        train(config, console=QUIET, inputs=self.inputs)
 
     def accepted(self, combination: Combination) -> bool:
         """Whether the settings are in order, as far as that is known without a model."""
@@ -92,13 +100,46 @@ class Matrix:
         return True
 
     def outcome(self, name: str, combination: Combination) -> str:
-        """`trained`, or a message behind `early`, `late` (after something was read) or `not finite`."""
-        self.inputs.has_read = False
-        try:
-            self.run(name, self.words(combination))
-        except RunError as error:
-            return f"{'not finite' if 'nan' in str(error) or 'inf' in str(error) else 'late'}: {error}"
-        except InputError as error:
-            late = self.inputs.has_read or (self.folder / name).exists()
-            return f"{'late' if late else 'early'}: {error}"
-        return "trained"
+        """`outcome` of training with a combination."""
+        return outcome([*self.words(combination), f"--name={name}"], self.folder / name, self.inputs)
+
+
+def outcome(words: list[str], folder: Path, inputs: Watched) -> str:
+    """`trained`, or a message behind `early`, `late` (after something was read), `not finite` or its type."""
+    inputs.has_read = False
+    try:
+        train(configured("mtl train", TrainConfig, words), console=QUIET, inputs=inputs)
+    except RunError as error:
+        return f"{'not finite' if re.search(' is -?(nan|inf)', str(error)) else 'late'}: {error}"
+    except InputError as error:
+        return f"{'late' if inputs.has_read or folder.exists() else 'early'}: {error}"
+    except Exception as error:  # which nobody expects
+        return f"{type(error).__name__}: {error}"
+    return "trained"
+
+
+def outcomes_of_rank(jobs: Path, rank: int, ranks: int) -> None:
+    """Train with many words, one after the other, as one rank; write a line with each outcome.
+
+    The rank ends at the first that is no outcome of settings, since others wait for it.
+    """
+    take_place(rank, ranks)
+    inputs = Watched(keep=True)
+    with jobs.with_suffix(f".{rank}").open("w") as lines:
+        for job in json.loads(jobs.read_text()):
+            os.environ["MASTER_PORT"] = str(job["port"])
+            said = outcome(job["words"], Path(job["folder"]), inputs)
+            print(json.dumps(said), file=lines, flush=True)
+            if not ended_well(said):
+                sys.exit(said)
+
+
+def ended_well(outcome: str) -> bool:
+    """Whether a run was trained, refused in one line before anything was read, or ended by a number that is
+    none, which the largest rates lead to."""
+    return outcome == "trained" or ("\n" not in outcome and outcome.startswith(("early: ", "not finite: ")))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    in_ranks(Path(sys.argv[1]), int(sys.argv[2]), outcomes_of_rank)

@@ -8,9 +8,11 @@ import json
 import multiprocessing.connection
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -95,13 +97,18 @@ def equal_buffers(module: pl.LightningModule) -> bool:
     return True
 
 
-def carry_out(jobs: Path, rank: int, ranks: int) -> None:
-    """One rank's part of many runs, one after the other; its place is in torchrun's variables."""
-    import mtl.training.evaluation as evaluation
-
+def take_place(rank: int, ranks: int) -> None:
+    """Be this rank of so many, by torchrun's variables."""
     for name, number in {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": ranks}.items():
         os.environ[name] = str(number)
     os.environ |= {"LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test"}
+
+
+def carry_out(jobs: Path, rank: int, ranks: int) -> None:
+    """One rank's part of many runs, one after the other."""
+    import mtl.training.evaluation as evaluation
+
+    take_place(rank, ranks)
     inputs = InputCache(keep=True)
     for job in json.loads(jobs.read_text()):
         os.environ["MASTER_PORT"] = str(job["port"])
@@ -115,13 +122,15 @@ def carry_out(jobs: Path, rank: int, ranks: int) -> None:
             trained(job["words"], job["stop"], inputs, job["next_port"])
 
 
-def in_ranks(jobs: Path, ranks: int) -> None:
+def in_ranks(jobs: Path, ranks: int, part: Callable[[Path, int, int], None] = carry_out) -> None:
     """Carry out jobs in a group of processes, for which this one has imported everything.
+
+    `part` does one rank's part of the jobs in a file.
 
     The first that fails ends all.
     """
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=carry_out, args=(jobs, rank, ranks)) for rank in range(ranks)]
+    processes = [context.Process(target=part, args=(jobs, rank, ranks)) for rank in range(ranks)]
     for process in processes:
         process.start()
     left = {process.sentinel: process for process in processes}
@@ -133,6 +142,31 @@ def in_ranks(jobs: Path, ranks: int) -> None:
                 for process in left.values():
                     process.kill()
                 sys.exit(f"rank {processes.index(ended)} of {ranks} ended with {ended.exitcode}")
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of this machine that nobody has."""
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def carried_out(module: str, arguments: Sequence[str]) -> None:
+    """Run a module that forks processes, in at most 280 seconds; nothing of it is left."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", module, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            _, errors = process.communicate(timeout=280)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors[-5000:]
 
 
 if __name__ == "__main__":

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import polars
@@ -21,7 +15,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
 from tests.mtl.stopped import weights
-from tests.mtl.training.still import still_encoder, trained
+from tests.mtl.training.still import carried_out, free_ports, still_encoder, trained
 from tests.pairwise import Combination, pairwise
 
 BALANCERS = ("uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad")
@@ -101,16 +95,6 @@ def test_batches_that_are_accumulated_are_one_batch(balancer, epochs, still, tmp
             )
 
 
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def write_jobs(path: Path, ranks: int, jobs: list[tuple[list[str], int | None]]) -> None:
     """Training jobs for a group of processes, each with ports of its own."""
     ports = iter(free_ports(2 * len(jobs)))
@@ -156,20 +140,11 @@ def test_one_two_and_three_ranks_end_with_the_same_weights(part, still, tmp_path
     inputs = InputCache(keep=True)
     for words, _ in jobs(1):
         trained(words, None, inputs)
-    program = [sys.executable, "-W", "ignore", "-m", "tests.mtl.training.still"]
+    arguments = []
     for ranks in (2, 3):
         write_jobs(tmp_path / f"jobs-{ranks}.json", ranks, jobs(ranks))
-        program += [str(tmp_path / f"jobs-{ranks}.json"), str(ranks)]
-    with subprocess.Popen(
-        program, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            _, errors = process.communicate(timeout=280)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors[-5000:]
+        arguments += [str(tmp_path / f"jobs-{ranks}.json"), str(ranks)]
+    carried_out("tests.mtl.training.still", arguments)
     wrong = {}
     for number, combination in here.items():
         one = tmp_path / f"{number}-1"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import polars as pl
 import pytest
@@ -30,7 +31,8 @@ from mtl.training.check_gates import check_target
 from mtl.training.train import train
 from tests.mtl import tiny
 from tests.mtl.training.setting_values import LEFT_OUT, WRITTEN, Combination, all_values, words_of
-from tests.mtl.training.settings_matrix import Matrix, Watched
+from tests.mtl.training.settings_matrix import Matrix, Watched, ended_well
+from tests.mtl.training.still import carried_out, free_ports
 from tests.pairwise import pairwise
 
 MASK = {"task": ["pos"] * 4, "attention": "self", "layer": [0, 0, 1, 1], "head": [0, 1, 0, 1], "gate": 1.0}
@@ -91,6 +93,8 @@ NAMED = (
 """The keys of which every pair of values is tried."""
 EXAMPLES = 200
 """Combinations of values of all keys, drawn at random."""
+ON_TWO_DEVICES = 60
+"""Those of them for two devices."""
 
 
 def drawn(seed: int, share: float) -> Combination:
@@ -155,20 +159,28 @@ def combinations(matrix: Matrix, number: int = EXAMPLES) -> list[Combination]:
 def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(part, matrix):
     found: dict[str, str] = {}
     for number, combination in list(enumerate(combinations(matrix)))[part::PARTS]:
-        try:
-            said = matrix.outcome(f"run-{number}", combination)
-        except Exception as error:  # any other one is what this test looks for
-            said = f"{type(error).__name__}: {error}"
-        found[" ".join(matrix.words(combination))] = said
+        found[" ".join(matrix.words(combination))] = matrix.outcome(f"run-{number}", combination)
     assert list(found.values()).count("trained") > len(found) / 2
     wrong = [f"{said} | {words}" for words, said in found.items() if not ended_well(said)]
     assert not wrong, "\n".join(wrong)
 
 
-def ended_well(outcome: str) -> bool:
-    """Whether a run was trained, refused in one line before anything was read, or ended by a number that is
-    none, which the largest rates lead to."""
-    return outcome == "trained" or ("\n" not in outcome and outcome.startswith(("early: ", "not finite: ")))
+@pytest.mark.slow
+def test_settings_on_two_devices_train_or_are_refused_before_anything_is_read(matrix):
+    """Ranks agree, and none waits for one that was refused."""
+    jobs: list[dict[str, Any]] = []
+    for seed, port in zip(count(10 * EXAMPLES), free_ports(ON_TWO_DEVICES), strict=False):
+        name = f"two-{seed}"
+        combination = {**drawn(seed, 0.1), "trainer.devices": "2"}
+        words = [*matrix.words(combination), f"--name={name}"]
+        jobs.append({"words": words, "folder": str(matrix.folder / name), "port": port})
+    path = matrix.folder / "jobs.json"
+    path.write_text(json.dumps(jobs))
+    carried_out("tests.mtl.training.settings_matrix", [str(path), "2"])
+    first, second = (path.with_suffix(f".{rank}").read_text().splitlines() for rank in (0, 1))
+    assert len(first) == len(jobs)
+    assert [line.partition(":")[0] for line in first] == [line.partition(":")[0] for line in second]
+    assert first.count('"trained"') > ON_TWO_DEVICES / 3
 
 
 FORBIDDEN = {
