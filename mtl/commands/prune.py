@@ -165,7 +165,7 @@ class _Size:
     @classmethod
     def of(cls, encoder: TappedModel) -> _Size:
         """That of an encoder as it is now."""
-        from mtl.heads.families import key_groups
+        from mtl.heads.attentions import key_groups
 
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         return cls(sum(map(len, encoder.tap.remaining)), parameters, key_groups(encoder.transformer))

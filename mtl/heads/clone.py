@@ -9,27 +9,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import (
-    changeable,
-    heads_by_layer,
-    heads_to_heads,
-    require_heads,
-    require_plain,
-    require_weights,
-    seed_of,
-    share_of,
-    whole_number,
-    yes_or_no,
-)
-from mtl.heads.families import (
-    Attention,
-    attentions,
-    cloned_heads,
-    record_keys,
-)
+from mtl.heads.arguments import heads_by_layer, heads_to_heads, seed_of, share_of, whole_number, yes_or_no
+from mtl.heads.attentions import Attention, attentions
 from mtl.heads.family_table import Family
+from mtl.heads.given_models import changeable, require_heads, require_plain, require_weights
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
+from mtl.heads.records import record_keys, recorded_copies
 from mtl.heads.select import head_parts, select_heads
 from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 from mtl.probes.head_names import head_name
@@ -193,7 +179,7 @@ def _put(
             position = torch.tensor([after[number]], device=weight.device)
             for part in head_parts(family, attention, position, len(numbers)):
                 _shake(part.parameter, part.dim, part.rows, noise, generator)
-    records = cloned_heads(model)
+    records = recorded_copies(model.config)
     before = records.get(layer, {})
     roots = {number: before.get(source, source) for number, source in sources.items()}
     records[layer] = dict(sorted({**before, **roots}.items()))

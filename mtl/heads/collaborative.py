@@ -10,27 +10,17 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import (
-    changeable,
-    function_of,
-    require_finite,
-    require_plain,
-    require_weights,
-    seed_of,
-    whole_number,
-)
+from mtl.heads.arguments import function_of, seed_of, whole_number
+from mtl.heads.attentions import Attention, attentions
 from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.decomposition import Decomposition, Factors, decompose
-from mtl.heads.families import (
-    Attention,
-    attentions,
-    family_of,
-    recorded_components,
-)
+from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
+from mtl.heads.given_models import changeable, require_finite, require_plain, require_weights
 from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
+from mtl.heads.records import recorded_components
 from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 

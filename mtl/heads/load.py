@@ -21,17 +21,12 @@ from transformers.models.auto import modeling_auto
 
 from mtl.errors import InputError
 from mtl.heads.arguments import dtype_of, folder_of, refuse_revision
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative import fix_mixing, put_components
-from mtl.heads.families import (
-    attentions,
-    family_of,
-    needs_rebuild,
-    parts_of,
-    records_of_heads,
-    row_given,
-)
+from mtl.heads.families import family_of, row_given
 from mtl.heads.family_table import Family
 from mtl.heads.prune import cut_sites
+from mtl.heads.records import needs_rebuild, parts_of, records_of_heads
 from mtl.heads.select import select_heads
 from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
 from mtl.tasks.in_words import first_line

@@ -14,19 +14,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import changeable, heads_by_layer, require_heads, require_plain, scale_of, yes_or_no
-from mtl.heads.families import (
-    Attention,
-    attentions,
-    cloned_heads,
-    head_numbers,
-    pruned_heads,
-    record_keys,
-)
+from mtl.heads.arguments import heads_by_layer, scale_of, yes_or_no
+from mtl.heads.attentions import Attention, attentions, head_numbers
 from mtl.heads.family_table import Family, no_copies_because, no_cut_because
+from mtl.heads.given_models import changeable, require_heads, require_plain
 from mtl.heads.no_heads import NoHeads
 from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
 from mtl.heads.projections import scale_inputs, without_inputs
+from mtl.heads.records import record_keys, recorded_copies, recorded_cuts
 from mtl.heads.select import select_heads
 from mtl.tasks.in_words import counted
 
@@ -84,7 +79,7 @@ def prune_heads(
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(found)
     sites = [attention.site for attention in found]
-    copied = per_layer if cloned_heads(model) else 0
+    copied = per_layer if recorded_copies(model.config) else 0
     require_heads(wanted, sites, [range(max(attention.heads, copied)) for attention in found], "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
@@ -113,8 +108,8 @@ def cut_sites(
     `keys` gives for some sites which keys and values the heads that stay are to have (`select_heads`).
     """
     found, keys = attentions(model, family), keys or {}
-    gone = {layer: set(numbers) for layer, numbers in pruned_heads(model).items()}
-    copies, shared = cloned_heads(model), {}
+    gone = {layer: set(numbers) for layer, numbers in recorded_cuts(model.config).items()}
+    copies, shared = recorded_copies(model.config), {}
     for layer, attention in enumerate(found):
         remaining = attention.remaining
         if scale is not None:
@@ -135,7 +130,7 @@ def cut_sites(
             gone[layer] = gone.get(layer, set()) | original
     if gone:
         model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
-    if cloned_heads(model):
+    if recorded_copies(model.config):
         model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
     record_keys(model, family, shared)
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from mtl.heads.attentions import Attention, attentions
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention, attentions, family_of
+from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
 from mtl.heads.projections import input_dim
 from mtl.heads.shared_keys import keys_of_heads

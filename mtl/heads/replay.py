@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from mtl.heads.attentions import Attention, attentions, require_read
 from mtl.heads.blocks import Block
-from mtl.heads.families import Attention, attentions, require_read
 from mtl.heads.family_table import Family
 from mtl.heads.projections import without_hooks
 

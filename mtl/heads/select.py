@@ -11,8 +11,8 @@ from transformers import PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
+from mtl.heads.attentions import Attention, has_module
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention, has_module
 from mtl.heads.family_table import Family
 from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
 from mtl.heads.projections import in_features, input_dim, note_shape

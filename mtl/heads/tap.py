@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import device_of, require_weights, scale_of, transformer_of, whole_number
+from mtl.heads.arguments import scale_of, whole_number
+from mtl.heads.attentions import attentions, head_numbers, require_read
 from mtl.heads.blocks import Block
-from mtl.heads.families import attentions, family_of, head_numbers, require_read
+from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
+from mtl.heads.given_models import device_of, require_weights, transformer_of
 from mtl.probes.head_names import layer_name
 from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted

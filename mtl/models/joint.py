@@ -21,8 +21,9 @@ from mtl.corpora.annotated_text import AnnotatedText
 from mtl.corpora.running_text import offsets_of, split
 from mtl.errors import InputError, as_input_error
 from mtl.files import checksum, write_json, write_text
-from mtl.heads.arguments import dtype_of, folder_of, one_of, require_weights, shown, whole_number
+from mtl.heads.arguments import dtype_of, folder_of, one_of, shown, whole_number
 from mtl.heads.gates import OPEN, Gates, gates_from
+from mtl.heads.given_models import require_weights
 from mtl.models.batches import Batch, buckets, examples, unlabelled
 from mtl.models.card import HeadsOfTask, Origin, card, origin_of
 from mtl.models.checked import checked_sentences, damaged

@@ -22,9 +22,10 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
-from mtl.heads.families import family_of, group_size, needs_rebuild
+from mtl.heads.families import family_of, group_size
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.load import Loaded, class_for, load_errors, load_model
+from mtl.heads.records import needs_rebuild
 from mtl.models.known_encoders import embedded_minilm
 
 AttentionKind = Literal["sdpa", "eager"]

@@ -23,10 +23,11 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from mtl.errors import InputError
-from mtl.heads.families import family_of, needs_rebuild
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.load import class_for, load_errors, load_model
 from mtl.heads.query_key import query_key_parameters
+from mtl.heads.records import needs_rebuild
 from mtl.models import pretrained
 from mtl.models.languages import require_language_codes, require_languages
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer

@@ -12,8 +12,9 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import family_of
 from mtl.heads.load import load_pruned
 from mtl.probes.stem_cell.statistics.mixing import OVERLAPS, absolute_cosines
 

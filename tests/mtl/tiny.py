@@ -21,8 +21,9 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.models.encoder import Encoder
 from mtl.models.pretrained import without_pooler

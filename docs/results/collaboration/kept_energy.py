@@ -16,7 +16,8 @@ import torch
 
 from mtl import JointModel
 from mtl.analysis.costs.energy import captured_variance
-from mtl.heads.families import attentions, family_of, head_dim
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of, head_dim
 from mtl.heads.query_key import QueryKey, query_key
 
 DRAWS, SHARE = 200, 0.9

@@ -22,15 +22,9 @@ from torch import Tensor, nn
 from mtl.analysis.ablation.joint import KINDS, Ablation, Kind, ablations
 from mtl.analysis.batch_rows import Inputs, Model, copies_of, has_no_rows, require_passes, vector
 from mtl.errors import InputError
-from mtl.heads.arguments import (
-    batches_of,
-    device_of,
-    function_of,
-    one_of,
-    seed_of,
-    whole_number,
-)
+from mtl.heads.arguments import batches_of, function_of, one_of, seed_of, whole_number
 from mtl.heads.family_table import Family
+from mtl.heads.given_models import device_of
 from mtl.heads.replay import LayerReplay, OtherPassError
 from mtl.heads.tap import HeadTap, tapped
 from mtl.models.modes import in_evaluation_mode

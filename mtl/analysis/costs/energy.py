@@ -15,9 +15,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.arguments import require_finite
+from mtl.heads.attentions import Attention, attentions
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import Attention, attentions, family_of
+from mtl.heads.families import family_of
+from mtl.heads.given_models import require_finite
 from mtl.heads.query_key import QueryKey, query_key
 from mtl.probes.tables.energy_table import ENERGY, MIXING
 

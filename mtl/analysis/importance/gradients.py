@@ -31,7 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.heads.arguments import device_of
+from mtl.heads.given_models import device_of
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
 from mtl.models.head_scales import Mask

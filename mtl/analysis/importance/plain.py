@@ -13,15 +13,9 @@ from mtl.analysis.batch_rows import Inputs, Model, has_no_rows, require_passes, 
 from mtl.analysis.importance.attribution import head_gradients, require_finite, summed_gradients
 from mtl.analysis.importance.gradients import PER, GateGradients, Per, gated, midpoints
 from mtl.errors import InputError
-from mtl.heads.arguments import (
-    batches_of,
-    function_of,
-    one_of,
-    require_gradients,
-    whole_number,
-    yes_or_no,
-)
+from mtl.heads.arguments import batches_of, function_of, one_of, whole_number, yes_or_no
 from mtl.heads.family_table import Family
+from mtl.heads.given_models import require_gradients
 from mtl.heads.tap import HeadOutputs, HeadTap, tapped
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.probes.sites import KEYS

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtl.commands.main import main
-from mtl.heads.families import recorded_components
+from mtl.heads.records import recorded_components
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run

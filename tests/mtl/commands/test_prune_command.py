@@ -16,9 +16,9 @@ from transformers import AutoModel
 from mtl.commands.heads_given import heads_given
 from mtl.commands.main import main
 from mtl.errors import InputError
-from mtl.heads.families import pruned_heads
 from mtl.heads.gate_file import read_masks
 from mtl.heads.load import MASKS, load_pruned
+from mtl.heads.records import recorded_cuts
 from mtl.heads.tap import head_scale
 from mtl.models.apply_masks import gates_for
 from mtl.models.encoder import Encoder
@@ -85,7 +85,7 @@ def test_heads_are_cut_by_name_out_of_runs_and_encoders(
     assert main(["prune", str(runs / "none"), f"--out={tmp_path / 'run'}", "--heads=L0H1, 2.3,L1"]) == 0
     assert "6 of 12 heads kept" in capsys.readouterr().out
     cut = JointModel.from_pretrained(tmp_path / "run").encoder.transformer
-    assert pruned_heads(cut) == {0: [1], 1: [0, 1, 2, 3], 2: [3]}
+    assert recorded_cuts(cut.config) == {0: [1], 1: [0, 1, 2, 3], 2: [3]}
     words = ["prune", str(tiny_encoder), f"--out={tmp_path / 'encoder'}", "--heads=L0H1,L0H2"]
     assert main(words) == 0
     assert re.search(r"10 of 12 heads kept; encoder parameters [\d,]+ -> [\d,]+", capsys.readouterr().out)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from mtl import clone_heads, head_scale, load_pruned, prune_heads, transplant_heads
 from mtl.errors import InputError
-from mtl.heads.families import attentions, cloned_heads, family_of, pruned_heads
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.projections import in_features
+from mtl.heads.records import recorded_copies, recorded_cuts
 from mtl.heads.tap import HeadTap
 from mtl.models.encoder import Encoder
 from tests.mtl import tiny
@@ -80,7 +82,7 @@ def test_cutting_the_copies_gives_the_old_model_again(name: str) -> None:
     old = copy.deepcopy(model.state_dict())
     made = clone_heads(model, HEADS, 2)
     prune_heads(model, {layer: [new for (new,) in of_heads.values()] for layer, of_heads in made.items()})
-    assert cloned_heads(model) == pruned_heads(model) == {}
+    assert recorded_copies(model.config) == recorded_cuts(model.config) == {}
     with torch.no_grad():  # what is left of a divided head is half of it
         for layer, heads in HEADS.items():
             output = attentions(model, family_of(model))[layer].output.weight
@@ -105,8 +107,8 @@ def test_heads_are_cut_and_copied_in_any_order(name: str) -> None:
     clone_heads(model, HEADS)
     clone_heads(model, {0: [4]})  # a copy of a copy
     prune_heads(model, {2: [3]})
-    assert cloned_heads(model) == {0: {4: 1, 5: 3, 6: 1}, 2: {4: 2}}
-    assert pruned_heads(model) == {0: [0], 1: [0, 1, 2, 3], 2: [3]}
+    assert recorded_copies(model.config) == {0: {4: 1, 5: 3, 6: 1}, 2: {4: 2}}
+    assert recorded_cuts(model.config) == {0: [0], 1: [0, 1, 2, 3], 2: [3]}
     assert HeadTap(model, family_of(model)).remaining == [(1, 2, 3, 4, 5, 6), (), (0, 1, 2, 4)]
     assert difference(tiny.vectors(model, ids, mask), expected) < 1e-6
 
@@ -122,8 +124,12 @@ def test_a_model_with_copies_saves_loads_and_trains_on(name: str, tmp_path: Path
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     assert type(loaded) is type(model)
-    assert cloned_heads(loaded) == cloned_heads(model) == {0: {4: 1, 5: 3}, 1: {4: 3}, 2: {0: 1, 4: 2}}
-    assert pruned_heads(loaded) == {1: [0]}
+    assert (
+        recorded_copies(loaded.config)
+        == recorded_copies(model.config)
+        == {0: {4: 1, 5: 3}, 1: {4: 3}, 2: {0: 1, 4: 2}}
+    )
+    assert recorded_cuts(loaded.config) == {1: [0]}
     assert difference(tiny.vectors(loaded, ids, mask), expected) < 1e-6
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-3)
     losses = []
@@ -238,7 +244,7 @@ def test_what_cannot_be_copied_is_one_line() -> None:
     prune_heads(model, {1: [0, 1, 2, 3]})
     with pytest.raises(InputError, match="L1H0 cannot be copied: the heads of L1 are all gone"):
         clone_heads(model, {1: [0]})
-    assert cloned_heads(model) == {}
+    assert recorded_copies(model.config) == {}
 
 
 @pytest.mark.parametrize("name", NORMED_OVER_HEADS)
@@ -251,7 +257,7 @@ def test_keys_that_copying_gave_to_each_head_are_there_again_after_loading(tmp_p
     model = tiny.model("llama", dtype=torch.float32)
     made = clone_heads(model, {1: [0]})
     prune_heads(model, {1: made[1][0]})
-    assert cloned_heads(model) == pruned_heads(model) == {}
+    assert recorded_copies(model.config) == recorded_cuts(model.config) == {}
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     ids, mask = tiny.batch()

@@ -10,10 +10,11 @@ from torch import Tensor
 from transformers import BertForMaskedLM, BertModel
 
 from mtl.errors import InputError
+from mtl.heads.attentions import attentions
 from mtl.heads.clone import clone_heads
 from mtl.heads.collaborative import collaborate
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative import collaborate, start_collaborative
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import attentions, family_of, recorded_components
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
 from mtl.heads.query_key import query_key_parameters
+from mtl.heads.records import recorded_components
 from mtl.heads.tap import HeadTap
 from tests.mtl import tiny
 

@@ -4,7 +4,8 @@ import pytest
 from transformers import BertForTokenClassification, UMT5Config, UMT5EncoderModel
 
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of, heads_per_group
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of, heads_per_group
 from mtl.heads.family_table import FAMILIES, Family, Stack
 from mtl.heads.projections import in_features, out_features
 from mtl.heads.prune import require_prunable

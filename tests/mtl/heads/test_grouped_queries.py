@@ -14,9 +14,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mtl import clone_heads
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of, heads_per_group, key_groups, recorded_keys
+from mtl.heads.attentions import attentions, key_groups
+from mtl.heads.families import family_of, heads_per_group
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
+from mtl.heads.records import recorded_keys
 from mtl.heads.tap import HeadTap, head_scale
 from tests.mtl import tiny
 

@@ -34,8 +34,10 @@ from mtl import (
     prune_heads,
 )
 from mtl.errors import InputError
-from mtl.heads.families import Attention, attentions, family_of, pruned_heads
+from mtl.heads.attentions import Attention, attentions
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
+from mtl.heads.records import recorded_cuts
 from mtl.probes.head_names import with_names
 from tests.mtl import sensory, tiny
 
@@ -164,7 +166,7 @@ def test_a_cut_model_is_the_masked_model_and_loads(name: str, tmp_path: Path) ->
         torch.testing.assert_close(vectors(model, given), masked, rtol=0, atol=1e-6)
     assert (masked - plain).abs().max() > 1e-3
     assert model.num_parameters() < before - sum(map(len, heads.values())) * 4 * 24 * 8 / 2
-    assert pruned_heads(model) == heads
+    assert recorded_cuts(model.config) == heads
     attended = model(**given, output_attentions=True)
     kinds = [key for key in attended if "attentions" in key]
     assert all(part.shape[1] == 0 for key in kinds for part in attended[key][:1])

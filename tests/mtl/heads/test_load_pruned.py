@@ -23,9 +23,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from mtl import clone_heads, collaborate, head_scale, load_pruned, prune_heads
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of, needs_rebuild, pruned_heads
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES, no_copies_because
 from mtl.heads.load import load_model
+from mtl.heads.records import needs_rebuild, recorded_cuts
 from mtl.models.encoder import Encoder
 from tests.mtl import tiny
 
@@ -177,7 +179,7 @@ def test_every_class_loads_in_plain_transformers_with_its_heads_closed(
         expected = outputs(model)
     assert not same(plain, expected)
     prune_heads(model, heads, keep_shape=True)
-    assert pruned_heads(model) == {}
+    assert recorded_cuts(model.config) == {}
     model.save_pretrained(tmp_path)
     loaded = getattr(transformers, kind).from_pretrained(tmp_path).eval()
     assert same(outputs(loaded), expected)

@@ -14,11 +14,13 @@ from transformers import BertForMaskedLM, BertModel
 
 from mtl.analysis.costs.energy import energy
 from mtl.errors import InputError
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative import collaborate
-from mtl.heads.families import attentions, family_of, pruned_heads
+from mtl.heads.families import family_of
 from mtl.heads.load import load_pruned
 from mtl.heads.projections import in_features
 from mtl.heads.prune import prune_heads
+from mtl.heads.records import recorded_cuts
 from mtl.heads.tap import eager_attention, head_scale
 from mtl.models.encoder import Encoder
 from tests.mtl import tiny
@@ -75,7 +77,7 @@ def test_heads_are_really_gone(name: str) -> None:
     model = tiny.model(name)
     before = sum(parameter.numel() for parameter in model.parameters())
     prune_heads(model, {0: [1, 2], 1: [0, 1, 2, 3]})
-    assert pruned_heads(model) == {0: [1, 2], 1: [0, 1, 2, 3]}
+    assert recorded_cuts(model.config) == {0: [1, 2], 1: [0, 1, 2, 3]}
     kept = [in_features(attention.output) for attention in attentions(model, family_of(model))]
     assert kept == [2 * tiny.HEAD_DIM, 0, 4 * tiny.HEAD_DIM]
     if "num_key_value_heads" not in tiny.OWN.get(name, {}):
@@ -89,7 +91,7 @@ def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
     prune_heads(once, HEADS)
     prune_heads(steps, {0: [2], 1: [3, 0]})
     prune_heads(steps, {0: [2, 1], 1: [1, 2], 2: [3]})
-    assert pruned_heads(once) == pruned_heads(steps) == HEADS
+    assert recorded_cuts(once.config) == recorded_cuts(steps.config) == HEADS
     ids, mask = tiny.batch()
     torch.testing.assert_close(
         tiny.vectors(steps, ids, mask), tiny.vectors(once, ids, mask), rtol=0, atol=1e-12
@@ -120,7 +122,7 @@ def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> Non
     model.save_pretrained(tmp_path)
     loaded = load_pruned(tmp_path)
     assert type(loaded) is type(model)
-    assert pruned_heads(loaded) == HEADS
+    assert recorded_cuts(loaded.config) == HEADS
     assert not loaded.training
     torch.testing.assert_close(tiny.vectors(loaded, ids, mask), expected, rtol=0, atol=1e-6)
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-3)
@@ -372,7 +374,7 @@ def test_what_cannot_be_cut_is_said() -> None:
         prune_heads(model, {0: [1], 1: [4]})
     with pytest.raises(InputError, match="does not fit 3 layers of 4 heads"):
         prune_heads(model, {}, torch.ones(4, 3))
-    assert pruned_heads(model) == {}
+    assert recorded_cuts(model.config) == {}
     assert attentions(model, family_of(model))[0].output.in_features == 32
     translator = tiny.translator("bart")
     with pytest.raises(InputError, match=r"site 6 cannot be cut: .* encoder L0 \(0\) to cross L1 \(5\)"):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.heads.families import attentions, family_of
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
 from tests.mtl import tiny

@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import BartConfig, BartModel, PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.families import attentions, family_of
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.family_table import Family, Stack
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.probes.sites import Site

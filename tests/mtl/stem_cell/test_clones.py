@@ -13,7 +13,7 @@ from mtl.commands.main import main
 from mtl.config.effective import counting_settings, different_keys, only_used, plain
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.heads.families import cloned_heads
+from mtl.heads.records import recorded_copies
 from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table
 from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
@@ -155,7 +155,7 @@ def test_runs_train_with_copies(
     words += [f"--clones.kind={settings[0]}", *(f"--clones.heads={heads}" for heads in settings[1:])]
     assert main(words) == 0
     model = JointModel.from_pretrained(tmp_path / "run")
-    assert cloned_heads(model.encoder.transformer) == copies
+    assert recorded_copies(model.encoder.transformer.config) == copies
     assert (model.routes is not None) == routed
     assert model.reassign is None
     assert main(["evaluate", str(tmp_path / "run"), "--split=dev"]) == 0
@@ -183,7 +183,10 @@ def test_a_transplanted_run_has_no_more_parameters(words: list[str], tmp_path: P
     assert main([*words, "--clones.kind=transplant"]) == 0
     assert "clones: transplant, contested: 2 heads: L0H1 onto L0H" in capsys.readouterr().out
     model = JointModel.from_pretrained(tmp_path / "run")
-    assert [set(heads.values()) for heads in cloned_heads(model.encoder.transformer).values()] == [{1}, {2}]
+    assert [set(heads.values()) for heads in recorded_copies(model.encoder.transformer.config).values()] == [
+        {1},
+        {2},
+    ]
     assert model.encoder.heads == 4
     assert model.routes is None
 

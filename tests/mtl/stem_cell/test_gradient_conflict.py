@@ -17,7 +17,7 @@ from mtl.config.parse import configured
 from mtl.config.schema import BalancerConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
-from mtl.heads.families import attentions
+from mtl.heads.attentions import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table

@@ -14,8 +14,9 @@ import torch
 from mtl.commands.figure import figure
 from mtl.errors import InputError
 from mtl.files import fingerprint
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative import collaborate
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import family_of
 from mtl.heads.prune import prune_heads
 from mtl.runs.folder.content import files_of_encoder
 from mtl.stem_cell.mixing import mixing_overlaps

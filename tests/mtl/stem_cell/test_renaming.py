@@ -16,8 +16,9 @@ import torch
 import yaml
 
 from mtl.config.schema import TrainConfig
+from mtl.heads.attentions import attentions
 from mtl.heads.collaborative import collaborate
-from mtl.heads.families import attentions, family_of
+from mtl.heads.families import family_of
 from mtl.probes.figures.style import render
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses

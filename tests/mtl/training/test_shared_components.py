@@ -19,7 +19,7 @@ from mtl.config.schema import OptimizerConfig, Seq2SeqConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.collaborative import start_collaborative
 from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import recorded_components
+from mtl.heads.records import recorded_components
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
 from mtl.training.check import check_settings

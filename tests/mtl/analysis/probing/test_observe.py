@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mtl.analysis.probing.observe import ObservedCorpus, records, word_positions
 from mtl.errors import InputError
-from mtl.heads.families import attentions
+from mtl.heads.attentions import attentions
 from mtl.heads.prune import prune_heads
 from mtl.models.encoder import Encoder
 from mtl.models.tapped import Observation

@@ -12,7 +12,8 @@ from mtl.analysis.relevance.propagation import Explainer, Item
 from mtl.analysis.relevance.rules import Rules
 from mtl.analysis.relevance.table import head_relevance, shares
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.heads.families import attentions, family_of
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.prune import prune_heads
 from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel

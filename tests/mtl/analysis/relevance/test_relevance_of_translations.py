@@ -11,7 +11,8 @@ from mtl.analysis.relevance.propagation import BatchRelevance, Explainer, Item, 
 from mtl.analysis.relevance.rules import RelevanceRules, Rules, relevance_by_rule, single_activations
 from mtl.analysis.relevance.table import head_relevance
 from mtl.config.schema import Seq2SeqConfig
-from mtl.heads.families import attentions, family_of
+from mtl.heads.attentions import attentions
+from mtl.heads.families import family_of
 from mtl.heads.prune import prune_heads
 from mtl.heads.tap import eager_attention
 from mtl.models.architectures import from_scratch
