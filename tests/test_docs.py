@@ -27,7 +27,8 @@ from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, load
 from mtl.commands.main import _command
 from mtl.config.keys import without_null
-from mtl.config.parse import configuration_from, configured
+from mtl.config.parse import configured
+from mtl.config.typed import configuration_from
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy

@@ -16,7 +16,7 @@ from inspect import Parameter, signature
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from mtl.config.parse import configuration_from
+from mtl.config.typed import configuration_from
 from mtl.errors import InputError, did_you_mean
 from mtl.probes.measures.groups import GROUPS
 

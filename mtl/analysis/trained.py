@@ -19,7 +19,8 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.limits import require_limit
 from mtl.runs.folder.heads_file import check_place, write_measures
-from mtl.runs.folder.run import Run, git_revision, versions
+from mtl.runs.folder.provenance import git_revision, versions
+from mtl.runs.folder.run import Run
 from mtl.tasks.task import Task
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from mtl.config.keys import hints_of, without_null
-from mtl.config.parse import configuration_from, joined, refusal, spelt, switches_of
 from mtl.config.ranges import out_of_range
+from mtl.config.typed import configuration_from, refusal
+from mtl.config.words import joined, spelt, switches_of
 from mtl.errors import InputError, did_you_mean
 
 T = TypeVar("T")

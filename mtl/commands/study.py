@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 
 from mtl.commands.arguments import split_options
-from mtl.config.parse import joined
+from mtl.config.words import joined
 from mtl.errors import InputError, plain_name
 from mtl.files import check_folder_place
 from mtl.study.jobs.folder import StudyFolder

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from mtl.config.parse import configuration_from
+from mtl.config.typed import configuration_from
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
 from mtl.sweep.early_stopping import Stopping

@@ -10,8 +10,8 @@ from pathlib import Path
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
-from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import configuration_from
 from mtl.probes.figures.parallel_coordinates import Axis
 from mtl.probes.report.sweep import SweepEvidence, TrialRow
 from mtl.runs.figures.drawn import FigureWithTables

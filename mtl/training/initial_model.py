@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,8 @@ from mtl.models.joint import JointModel
 from mtl.models.routes import Owners
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
-from mtl.runs.folder.run import Run, mapping_of
+from mtl.runs.folder.run import Run
+from mtl.runs.folder.run_files import mapping_of
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
@@ -118,7 +118,7 @@ def _settings_of(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, dic
 def _settings_in(
     model: Path, translates: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    saved_tasks = tasks_saved(mapping_of(model / "model.json", "JSON", json.loads))
+    saved_tasks = tasks_saved(mapping_of(model / "model.json"))
     tasks = {name: plain(dataclasses.asdict(task)) for name, task in saved_tasks.items()}
     run = Run.of_model(model)
     config = None if run is None else Run.open(run.folder).config()
@@ -126,7 +126,7 @@ def _settings_in(
         # A run that is older than a key has the key's default.
         defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
         return ({} if config is None else {"seq2seq": {**defaults, **config["seq2seq"]}}), tasks
-    saved = mapping_of(model / "encoder.json", "JSON", json.loads)
+    saved = mapping_of(model / "encoder.json")
     encoder = {
         "pooling": saved["pooling"],
         "layers": "last" if saved["mix"] is None else "mix",

@@ -18,8 +18,8 @@ import torch
 from rich.console import Console
 
 from mtl.config.effective import plain
-from mtl.config.parse import configuration_from
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import configuration_from
 from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
 from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints, refuse_shared, require_layers
@@ -38,7 +38,9 @@ from mtl.models.mask_file import check_masks
 from mtl.runs.compare.settings import recorded_origins
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.content import draw_of
-from mtl.runs.folder.run import Run, git_revision, versions
+from mtl.runs.folder.provenance import git_revision, versions
+from mtl.runs.folder.run import Run
+from mtl.runs.folder.same_run import holds
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
@@ -137,7 +139,7 @@ def _train(
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
     encoder = _encoder_fingerprint(config)
-    resumes = run.holds(settings, corpus, config.overwrite, masks, encoder)
+    resumes = holds(run, settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; use another --name to train again", soft_wrap=True)
         _remove_leftovers(run)

@@ -31,7 +31,7 @@ from mtl.probes.measures.examples import ExampleProbe, Examples
 from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
 from mtl.probes.measures.table import MADE_BY_PROBING
 from mtl.runs.folder.heads_file import check_place, write_measures
-from mtl.runs.folder.run import git_revision, versions
+from mtl.runs.folder.provenance import git_revision, versions
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task

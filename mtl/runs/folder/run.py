@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
-import importlib.metadata
 import io
 import itertools
 import json
-import pickle
-import platform
-import re
 import shutil
-import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mtl.config.effective import counting_settings, different_keys, is_place
+from mtl.config.effective import counting_settings
 from mtl.config.presets import completed
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
+from mtl.runs.folder.run_files import END, FIX, START, mapping_of, whole_text
 from mtl.workers.lease import changing
-
-_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader in C is some ten times as fast."""
-_SETTLED = 2.0
-"""Seconds after which a file's time of change tells it from every later one, as coarse clocks do not."""
-
 
 SIGNATURES = "signatures"
 """The key of metrics.json beside the splits: by task and score how it was counted."""
@@ -47,13 +32,6 @@ _LASTING = (
 )  # fmt: skip
 """Files that change no more once a run has ended."""
 _MARK = "of_model"
-_FIX = "put back an undamaged copy, or train again under another name"
-_START, _END = "---\n", "...\n"
-_KEYS = (
-    "name", "runs", "overwrite", "seed", "tasks", "max_epochs", "patience", "evaluate_every", "pruning",
-    "init_from", "corpus", "encoder", "batch", "optimizer", "balancer", "gates", "trainer", "wandb",
-)  # fmt: skip
-"""The keys that every version of `mtl train` has written."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +99,7 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """The whole configuration, as parsed and `completed`; raises `InputError` if the file is damaged."""
-        return completed(mapping_of(self.folder / "config.yaml", "YAML", _yaml))
+        return completed(mapping_of(self.folder / "config.yaml"))
 
     def status(self) -> dict[str, Any]:
         """State, seed, versions, device, git revision and corpus fingerprint.
@@ -129,7 +107,7 @@ class Run:
         Raises `InputError` if the file is damaged.
         """
         path = self.folder / "status.json"
-        return mapping_of(path, "JSON", json.loads) if path.exists() else {"state": "new"}
+        return mapping_of(path) if path.exists() else {"state": "new"}
 
     def derivation(self) -> str:
         """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
@@ -140,7 +118,7 @@ class Run:
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """Per split and task the scores of the kept model; raises `InputError` if the file is damaged."""
-        metrics = mapping_of(self.folder / "metrics.json", "JSON", json.loads)
+        metrics = mapping_of(self.folder / "metrics.json")
         return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
 
     @property
@@ -156,68 +134,12 @@ class Run:
             for leftover in left_beside(self.resume_checkpoint):
                 leftover.unlink(missing_ok=True)
 
-    def holds(
-        self,
-        config: Mapping[str, Any],
-        corpus: str,
-        overwrite: bool = False,
-        masks: str | None = None,
-        encoder: str | None = None,
-    ) -> bool:
-        """Whether the folder holds a run with this configuration and these fingerprints.
-
-        `corpus`, `masks` and `encoder` (a local one) count by their content, wherever they lie and however
-        their paths are spelt; so does the run that training starts from.
-
-        Raises `InputError` for another run in it, unless `overwrite` allows replacing it.
-        """
-        if not (self.folder / "config.yaml").exists():
-            if overwrite and self.folder.exists() and any(self.folder.iterdir()):
-                raise InputError(
-                    f"{self.folder} is not a run folder (no config.yaml): overwrite=true deletes runs only; "
-                    "give another --name"
-                )
-            return False
-        old, status = self.config(), self.status()
-        compared = {
-            "corpus": "corpus_fingerprint" in status,
-            "gates": "masks_fingerprint" in status,
-            "encoder": encoder is not None and "encoder_fingerprint" in status,
-        }  # by what lies at their places
-        differing = [
-            key
-            for key in different_keys(old, config)
-            if not (is_place(key) or key == "encoder.name")
-            or not (compared.get(key.split(".")[0]) or _one_place(key, old, config))
-        ]
-        if differing and all(map(is_place, differing)):
-            raise InputError(
-                f"{self.folder} holds a run with {', '.join(differing)} at another place: put what was there "
-                "back, or give another --name"
-            )
-        if differing:
-            problem = (
-                f"{self.folder} holds a run with another configuration ({', '.join(differing[:5])}"
-                f"{', …' if len(differing) > 5 else ''})"
-            )
-        elif status.get("encoder_fingerprint", encoder) != encoder:
-            problem = f"{self.folder} holds a run of another encoder: its files were changed since it started"
-        elif status.get("corpus_fingerprint", corpus) != corpus:
-            problem = f"{self.folder} holds a run on other sentences: the corpus was changed since it started"
-        elif status.get("masks_fingerprint", masks) != masks:
-            problem = f"{self.folder} holds a run under other masks: gates.masks was changed since it started"
-        else:
-            return True
-        if not overwrite:
-            raise InputError(f"{problem}: give another --name; --overwrite=true would replace that run")
-        return False
-
     def create(self, config: Mapping[str, Any]) -> None:
         """Make the folder with the configuration; no run may be there (see `put_aside`).
 
         The file begins and ends with YAML's own marks (`---`, `...`), so that one that was cut off shows.
         """
-        write_text(self.folder / "config.yaml", f"{_START}{dump(dict(config))}{_END}")
+        write_text(self.folder / "config.yaml", f"{START}{dump(dict(config))}{END}")
 
     @property
     def replaced(self) -> Path:
@@ -264,7 +186,7 @@ class Run:
             if path.is_file() and _content(path) != content:
                 raise InputError(
                     f"{path} is not what it was when the run ended, or the status.json beside it is of "
-                    f"another run: {_FIX}"
+                    f"another run: {FIX}"
                 )
         mark = mark_of(self.folder).get(_MARK)
         for path in [*self.folder.glob("*.parquet"), *self.folder.glob("sentence_counts/*.parquet")]:
@@ -333,7 +255,7 @@ def _content(path: Path) -> str:
     """
     if path.name != "config.yaml":
         return checksum(path)
-    counting = sorted(counting_settings(mapping_of(path, "YAML", _yaml)).items())
+    counting = sorted(counting_settings(mapping_of(path)).items())
     return f"{zlib.crc32(json.dumps(counting, default=str).encode()):08x}"
 
 
@@ -345,102 +267,6 @@ def derivation_in(status: Mapping[str, Any]) -> str:
     return ", ".join(steps)
 
 
-def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
-    """Whether a key's value in two configurations is one file or folder, spelt in two ways."""
-    places: list[Path] = []
-    for config in configs:
-        value: Any = config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if not isinstance(value, str) or not Path(value).exists():
-            return False
-        places.append(Path(value).resolve())
-    return places[0] == places[1]
-
-
 def is_probed_encoder(folder: Path) -> bool:
     """Whether a folder holds no run, but what `mtl probe` found in an encoder before training."""
     return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").exists()
-
-
-def _yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_LOADER)
-
-
-def mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged.
-
-    A report asks for every configuration a dozen times: a file that has not changed is parsed once.
-    """
-    with contextlib.suppress(OSError):
-        now = path.stat()
-        if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
-            stamp = now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
-            parsed: dict[str, Any] = pickle.loads(_packed(path, language, parse, stamp))
-            return parsed
-    return _mapping_of(path, language, parse)
-
-
-@functools.lru_cache(maxsize=1024)
-def _packed(path: Path, language: str, parse: Callable[[str], Any], stamp: tuple[int, ...]) -> bytes:
-    """The mapping in a file with this stamp, packed, so that nobody changes what others get."""
-    return pickle.dumps(_mapping_of(path, language, parse))
-
-
-def _mapping_of(path: Path, language: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-    text = whole_text(path)
-    try:
-        values = parse(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {_FIX}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{path} holds no keys: {_FIX}")
-    return values
-
-
-def whole_text(path: Path) -> str:
-    """The text of a file of a run; raises `InputError` for one that cannot be read or that lacks its end.
-
-    YAML that was cut off between two lines is still YAML. A configuration that was written whole ends with
-    the mark that `Run.create` puts there. Older ones have no marks: they begin with the key `name` and have
-    the keys that every version wrote.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {_FIX}") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): {_FIX}") from error
-    if not text.strip():
-        raise InputError(f"{path} is empty: {_FIX}")
-    if path.name != "config.yaml":
-        return text
-    if text.startswith(_START) and not text.endswith(_END):
-        lines = text.count("\n") + 1
-        raise InputError(f"{path} was cut off (it ends in line {lines}, without the mark '...'): {_FIX}")
-    keys = re.findall(r"^(\w+):", text, re.MULTILINE)
-    lacking = [key for key in _KEYS if key not in keys]
-    if lacking and keys[:1] == ["name"]:
-        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise InputError(f"{path} is not whole (it lacks {', '.join(lacking[:3])}{more}): {_FIX}")
-    return text
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result depends on."""
-    return {"python": platform.python_version()} | {
-        package: importlib.metadata.version(package) for package in _PACKAGES
-    }
-
-
-def git_revision() -> str | None:
-    """The commit of the code that runs, `-dirty` if it was changed since; `None` outside of a checkout."""
-    here = Path(__file__).parent
-    try:
-        result = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            capture_output=True, text=True, check=True, timeout=10,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip()

@@ -15,7 +15,8 @@ import polars.selectors as cs
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.runs.folder.run import Run, git_revision
+from mtl.runs.folder.provenance import git_revision
+from mtl.runs.folder.run import Run
 
 STEP = "trainer/global_step"
 """The key of W&B's x axis: the number of updates."""

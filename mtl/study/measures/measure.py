@@ -18,8 +18,8 @@ from mtl.analysis.probing.run import probe_run
 from mtl.analysis.trained import TrainedRun, open_trained
 from mtl.config.instances import Instance
 from mtl.config.keys import hints_of
-from mtl.config.parse import configuration_from
 from mtl.config.schema import CorpusConfig
+from mtl.config.typed import configuration_from
 from mtl.corpora.load import corpus_at
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS

@@ -30,6 +30,7 @@ from mtl.config.schema import (
 )
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
+from mtl.runs.folder.same_run import holds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -192,10 +193,10 @@ def test_an_older_file_without_a_key_is_read_with_the_default_of_its_time(change
 def test_a_run_folder_of_before_a_key_can_be_resumed(tmp_path, changed):
     new = values(TrainConfig(name="x"))
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(without(new, "optimizer.schedule")))
-    assert Run(tmp_path).holds(new, "corpus")
+    assert holds(Run(tmp_path), new, "corpus")
     changed("optimizer.schedule", "constant")
     with pytest.raises(InputError, match=r"another configuration \(optimizer.schedule\)"):
-        Run(tmp_path).holds(new, "corpus")
+        holds(Run(tmp_path), new, "corpus")
 
 
 @pytest.mark.parametrize(
@@ -215,9 +216,9 @@ def test_a_run_is_resumed_however_the_paths_of_its_inputs_are_spelt(tmp_path, ke
     run = Run(tmp_path / "run")
     run.create(spelt("place"))
     for place in ("place/", "./place", str(tmp_path / "place"), "link"):
-        assert run.holds(spelt(place), "corpus")
+        assert holds(run, spelt(place), "corpus")
     with pytest.raises(InputError, match="holds a run with") as raised:
-        run.holds(spelt("elsewhere"), "corpus")
+        holds(run, spelt("elsewhere"), "corpus")
     if key != "encoder.name":
         assert "at another place" in str(raised.value)
         assert "overwrite" not in str(raised.value)
@@ -231,11 +232,11 @@ def test_inputs_that_have_moved_count_by_their_content(tmp_path):
     run.update_status({"corpus_fingerprint": "c", "encoder_fingerprint": "e"})
     moved = values(TrainConfig(name="x", corpus=CorpusConfig("new")))
     moved["encoder"]["name"] = "moved/encoder"
-    assert run.holds(moved, "c", encoder="e")
+    assert holds(run, moved, "c", encoder="e")
     with pytest.raises(InputError, match="on other sentences"):
-        run.holds(moved, "d", encoder="e")
+        holds(run, moved, "d", encoder="e")
     with pytest.raises(InputError, match="of another encoder"):
-        run.holds(moved, "c", encoder="f")
+        holds(run, moved, "c", encoder="f")
 
 
 def test_volatile_keys_make_no_difference():

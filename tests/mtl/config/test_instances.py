@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from mtl.config.effective import counting_settings, different_keys, only_used, plain
-from mtl.config.parse import changed, configuration_from, configured, read_configuration
+from mtl.config.parse import changed, configured, read_configuration
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import configuration_from
 from mtl.errors import InputError
 from mtl.study.config import StudyConfig
 from mtl.tasks.catalogue import KINDS

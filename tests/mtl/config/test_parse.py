@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from mtl.config.keys import known_keys_of
-from mtl.config.parse import configuration_from, configured, spelt
+from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import configuration_from
+from mtl.config.words import spelt
 from mtl.errors import InputError
 from mtl.study.config import StudyConfig
 

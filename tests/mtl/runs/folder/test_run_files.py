@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from mtl.runs.folder import run as module
+from mtl.runs.folder import run_files as module
 from mtl.runs.folder.run import Run
 
 

@@ -1,0 +1,113 @@
+"""A cell of the grid: a setup with a seed, and the configuration of its runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtl.config.effective import only_used, plain
+from mtl.config.parse import changed
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
+from mtl.study.extensions import MasksToMake
+from mtl.study.grid.task_sets import (
+    NAMED,
+    measurable,
+    probed_for,
+)
+from mtl.study.jobs.job import Job
+from mtl.study.measures.check_measures import check_measures
+
+OF_THE_GRID = {
+    "name": "the study names its runs",
+    "runs": "runs are in the study's folder",
+    "overwrite": "a study repeats what has changed",
+    "seed": "set seeds: [...]",
+    "tasks": "set train.tasks to all tasks of the study, and setups to the sets trained",
+    "pruning": "set masks: [...] in a block of the grid",
+    "init_from": "static masks start from the study's own run without masks",
+    "gates.scope": "write dynamic_per_task or static_per_task",
+    "wandb.group": "the study groups its runs",
+    "wandb.job_type": "the study sets it",
+    "wandb.tags": "the study tags its runs",
+}
+"""Keys of a run's configuration that the grid sets, and what to write instead."""
+
+
+def settings(train: TrainConfig, block: Block) -> TrainConfig:
+    """The settings that the runs of a block share; raises `InputError` for keys that it cannot set."""
+    for key in block.set:
+        if key in OF_THE_GRID:
+            raise InputError(f"{key} cannot be in a block's set: {OF_THE_GRID[key]}")
+    if not block.set:
+        return train
+    return changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
+
+
+def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
+    """The measurements on the heads of a block's runs; raises `InputError` for those that cannot be made."""
+    probes = study.probes
+    if block.probes:
+        values = plain(dataclasses.asdict(probes))
+        probes = changed(ProbesConfig, values, block.probes, "a block's probes")
+    check_measures(probes)
+    return probes
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setup and a seed of the grid; masks are added by `run`."""
+
+    study: StudyConfig
+    folder: Path
+    setup: str
+    tasks: tuple[str, ...]
+    seed: int
+    probes: ProbesConfig
+    draws: Mapping[str, int]
+    """The draws of random labels by task, where the block gives them."""
+
+    def made(self, masks: Masks, train: TrainConfig, label: str, makes: MasksToMake) -> Job:
+        """The run under masks that the study makes; draws of one kind (`label`) differ in their seeds."""
+        path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{label}-draw{self.seed}.parquet"
+        gates = dataclasses.replace(train.gates, masks=str(path))
+        run = self.run(masks, dataclasses.replace(train, gates=gates), label, None)
+        return dataclasses.replace(run, makes=makes)
+
+    def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
+        """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
+        everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
+        base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
+        kind = [self.setup if self.setup in NAMED else base]
+        kind += [part for part in (masks, label) if part not in ("none", None)]
+        # The study's own draws have no number in their runs' names: more draws repeat none of its runs.
+        train = dataclasses.replace(train, tasks=self.tasks)
+        own = all(draw == vars(train.task(task))["draw"] for task, draw in self.draws.items())
+        draws = [] if own else ["draw" + "_".join(map(str, self.draws.values()))]
+        own_draws = {} if own else {f"instances.{task}.draw": draw for task, draw in self.draws.items()}
+        train = settings(train, Block(set=own_draws))
+        name = "-".join([base, *kind[1:], *draws, f"seed{self.seed}"])
+        regime = KINDS[masks].regime
+        config = dataclasses.replace(
+            train,
+            name=name,
+            runs=str(self.folder / "runs"),
+            seed=self.seed,
+            pruning=regime,
+            init_from=str(self.folder / "runs" / str(needs)) if regime == "static" else None,
+            gates=dataclasses.replace(train.gates, scope=KINDS[masks].scope),
+            wandb=dataclasses.replace(
+                train.wandb,
+                group=f"{self.folder.name} {' '.join(kind)}",
+                job_type="train",
+                tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
+            ),
+        )
+        others = probed_for(dataclasses.replace(train, tasks=tuple(self.study.train.chosen())))
+        measures = measurable(others or config, self.probes) if masks in self.probes.masks else ()
+        probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
+        others = others if "probes" in measures else None
+        return Job(name, " ".join(kind), only_used(config), needs, probes, label, probed_for=others)
