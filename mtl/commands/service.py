@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from mtl.commands.service_bodies import Limits, TooLarge, answer, parsed
 from mtl.errors import InputError
+from mtl.models.annotation import Probable
 from mtl.models.batcher import Batcher, Busy
-from mtl.models.joint import JointModel, Probable
+from mtl.models.joint import JointModel
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 

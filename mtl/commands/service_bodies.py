@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from mtl.corpora.annotated_text import AnnotatedText
 from mtl.corpora.formats.jsonl import from_json
 from mtl.corpora.running_text import Offset, offsets_of, split
+from mtl.models.annotation import Probable
 from mtl.models.checked import checked_sentences
-from mtl.models.joint import Probable
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 

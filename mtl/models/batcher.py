@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from mtl.models.joint import Probable
+from mtl.models.annotation import Probable
 from mtl.tasks.sentence import Sentence
 
 Annotate = Callable[[Sequence[Sentence], int | None], list[Probable]]

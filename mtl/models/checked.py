@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,9 @@ from torch import OutOfMemoryError
 from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.heads.arguments import is_iterable, shown
-from mtl.tasks.in_words import first_line
+from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 
 _NO_LIST = (str, bytes, Mapping, Set)
 
@@ -48,6 +49,27 @@ def _checked(given: Any, number: int) -> Sentence:
     if wrong := fault(Sentence(words)):
         raise InputError(f"sentence {number}: {wrong.what}")
     return replace(given, words=words) if isinstance(given, Sentence) else Sentence(words)
+
+
+def require_lengths(sentences: Sequence[Sentence], max_words: int) -> None:
+    """Raise `InputError` for a sentence of more words."""
+    for position, sentence in enumerate(sentences, 1):
+        if len(sentence) > max_words:
+            raise InputError(
+                f"sentence {position} has {counted(len(sentence), 'word')}, and decoders are given at most "
+                f"{max_words:,}: split it, or raise max_words (memory grows with its square, time with its "
+                "cube)"
+            )
+
+
+def require_layers_of_their_own(tasks: Mapping[str, Task]) -> None:
+    """Raise `InputError` if two decoders annotate the same layer."""
+    layers = [task.layer for task in tasks.values() if task.layers]
+    if len(set(layers)) < len(layers):
+        raise InputError(
+            f"{', '.join(tasks)} have decoders for the same layer, whose annotations would replace each "
+            "other: annotate with a run that has one decoder per task"
+        )
 
 
 @contextmanager

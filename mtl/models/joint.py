@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, overload
@@ -13,46 +11,36 @@ from typing import Any, NamedTuple, get_args, overload
 import torch
 from huggingface_hub import CommitInfo
 from jaxtyping import Bool, Float
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mtl.config.presets import tasks_saved
 from mtl.corpora.annotated_text import AnnotatedText
 from mtl.corpora.running_text import offsets_of, split
 from mtl.errors import InputError, as_input_error
-from mtl.files import checksum, write_json, write_text
+from mtl.files import write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, shown, whole_number
-from mtl.heads.gates import OPEN, Gates, gates_from
+from mtl.heads.gates import OPEN, Gates
 from mtl.heads.given_models import require_weights
-from mtl.models.batches import Batch, buckets, examples, unlabelled
-from mtl.models.card import HeadsOfTask, Origin, card, origin_of
-from mtl.models.checked import checked_sentences, damaged
-from mtl.models.encoder import Encoder
+from mtl.models.annotation import Decoded, Probable, annotated
+from mtl.models.batches import Batch
+from mtl.models.card import HeadsOfTask, Origin, card
+from mtl.models.checked import checked_sentences, require_layers_of_their_own, require_lengths
 from mtl.models.finite import not_finite, require_numbers
 from mtl.models.head_scales import HeadScales, Reassign, TaskScale
-from mtl.models.hub import MODEL_FILE, model_folder, upload
+from mtl.models.hub import model_folder, upload
 from mtl.models.limits import MAX_WORDS
+from mtl.models.model_files import Parts, load_weights, read_parts, weights_checksum, write_model
 from mtl.models.modes import computing_threads, in_evaluation_mode
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.pretrained import AttentionKind
-from mtl.models.routes import Owners, owners_as_rows, owners_from_rows, routes_of
+from mtl.models.routes import Owners, routes_of
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
 from mtl.models.translations import translations
-from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.translator import Translator
-from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.tasks.translate import Translate
-
-_WEIGHTS = "decoders.safetensors"
-_WRITTEN = (
-    "config.json", "*.safetensors", "*.safetensors.index.json", "labels.json", Encoder.settings_file,
-    Seq2Seq.settings_file, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-)  # fmt: skip
-"""Patterns of the files of a model beside model.json, which knows what they were when it was saved."""
 
 
 class TaskScores(NamedTuple):
@@ -66,21 +54,6 @@ def _in_its_type(decoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     """What a decoder reads (first), in the type of its own weights: encoders may have others."""
     own = next(decoder.parameters(), None)
     return inputs if own is None else (inputs[0].to(own.dtype), *inputs[1:])
-
-
-class Decoded(NamedTuple):
-    """A task's predictions for the sentences annotated in it, and those given a part of the gold."""
-
-    predicted: list[Any]
-    given: list[Any] | None = None
-    items: list[tuple[Item, ...]] | None = None
-
-
-class Probable(NamedTuple):
-    """An annotated sentence, and by task what its decoder found most probable."""
-
-    sentence: Sentence
-    items: Mapping[str, tuple[Item, ...]]
 
 
 class JointModel(nn.Module):
@@ -282,7 +255,6 @@ class JointModel(nn.Module):
         threads: int | None = None,
     ) -> list[Probable]: ...
 
-    @torch.inference_mode()
     def annotate(
         self,
         sentences: Sequence[Sequence[str]] | Sequence[Sentence],
@@ -309,34 +281,7 @@ class JointModel(nn.Module):
         Raises `InputError` for a sentence that is not a list of words, that has more than `max_words` words,
         or that has none (unless the model translates), and for models with two decoders for one layer.
         """
-        layers = [task.layer for task in self.tasks.values() if task.layers]
-        if len(set(layers)) < len(layers):
-            raise InputError(
-                f"{', '.join(self.tasks)} have decoders for the same layer, whose annotations would replace "
-                "each other: annotate with a run that has one decoder per task"
-            )
-        if next(self.parameters()).is_meta:
-            require_weights(self, "annotate")
-        plain = checked_sentences(sentences)
-        max_words = whole_number(max_words, "max_words", 1)
-        empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
-        if empty and self.encoder.translator is None:
-            raise InputError(f"sentence {empty[0]} has no words: leave it out")
-        for position, sentence in enumerate(plain, 1):
-            if len(sentence) > max_words:
-                raise InputError(
-                    f"sentence {position} has {counted(len(sentence), 'word')}, and decoders are "
-                    f"given at most "
-                    f"{max_words:,}: split it, or raise max_words (memory grows with its square, time with "
-                    "its cube)"
-                )
-        if probabilities is not None:
-            probabilities = whole_number(probabilities, "probabilities", 1)
-        tokens = self.evaluation_tokens()
-        if batch_tokens is not None:
-            tokens = whole_number(batch_tokens, "batch_tokens", 1)
-        with computing_threads(threads), in_evaluation_mode(self):
-            found = self._annotate(plain, probabilities, tokens)
+        found = self._annotated(sentences, max_words, probabilities, batch_tokens, threads)
         return found if probabilities is not None else [sentence for sentence, _ in found]
 
     def annotate_text(
@@ -374,46 +319,35 @@ class JointModel(nn.Module):
             sentences = split(text, language)
             offsets = offsets_of(text, sentences)
         named = [dataclasses.replace(each, id=str(number)) for number, each in enumerate(sentences, 1)]
-        options: dict[str, Any] = {"batch_tokens": batch_tokens, "threads": threads}
-        if probabilities is None:
-            found = self.annotate(named, max_words, **options)
-            return AnnotatedText(text, tuple(found), tuple(offsets))
-        probable = self.annotate(named, max_words, probabilities=probabilities, **options)
-        annotated, items = zip(*probable, strict=True) if probable else ((), ())
-        return AnnotatedText(text, annotated, tuple(offsets), items)
+        found = self._annotated(named, max_words, probabilities, batch_tokens, threads)
+        items = None if probabilities is None else tuple(probable.items for probable in found)
+        return AnnotatedText(text, tuple(sentence for sentence, _ in found), tuple(offsets), items)
 
-    def _annotate(self, sentences: Sequence[Sentence], k: int | None, tokens: int) -> list[Probable]:
-        tokenizer = self.encoder.tokenizer
-        corpus = examples(sentences, tokenizer, {}, {})
-        annotated = list(sentences)
-        items: list[dict[str, tuple[Item, ...]]] = [{} for _ in sentences]
+    @torch.inference_mode()
+    def _annotated(
+        self, sentences: Any, max_words: Any, k: Any, batch_tokens: Any, threads: int | None
+    ) -> list[Probable]:
+        """Both ways to annotate, of arguments that are not checked yet; `k`: see `annotate`."""
+        require_layers_of_their_own(self.tasks)
+        if next(self.parameters()).is_meta:
+            require_weights(self, "annotate")
+        plain = checked_sentences(sentences)
+        max_words = whole_number(max_words, "max_words", 1)
+        empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
+        if empty and self.encoder.translator is None:
+            raise InputError(f"sentence {empty[0]} has no words: leave it out")
+        require_lengths(plain, max_words)
+        k = None if k is None else whole_number(k, "probabilities", 1)
+        tokens = self.evaluation_tokens()
+        if batch_tokens is not None:
+            tokens = whole_number(batch_tokens, "batch_tokens", 1)
         device = next(self.parameters()).device
-        for indices in buckets([example.length for example in corpus], tokens, None, None):
-            share = [corpus[index] for index in indices]
-            batch = unlabelled(share, tokenizer, self.tasks).to(device)
-            decoded = self.decoded(batch, k=k) if batch.rows else {}
-            for name, task in self._in_order_of_need():
-                if name not in decoded:
-                    continue
-                rows = batch.rows[name].tolist()
-                for position, annotation in zip(rows, decoded[name].predicted, strict=True):
-                    index = indices[position]
-                    annotated[index] = task.annotate(annotated[index], annotation)
-                for position, of_sentence in zip(rows, decoded[name].items or (), strict=False):
-                    index = indices[position]
-                    items[index][name] = task.offered(
-                        sentences[index], of_sentence, k or 0, self.labels[name]
-                    )
-        return [Probable(*pair) for pair in zip(annotated, items, strict=True)]
 
-    def _in_order_of_need(self) -> list[tuple[str, Task]]:
-        """The tasks; one whose annotation takes in another's layer comes after it (CON: tags)."""
-        made = {task.layer for task in self.tasks.values()}
+        def decode(batch: Batch) -> dict[str, Decoded]:
+            return self.decoded(batch.to(device), k=k)
 
-        def waits(item: tuple[str, Task]) -> bool:
-            return any(layer in made for layer in item[1].layers[1:] if layer != item[1].layer)
-
-        return sorted(self.tasks.items(), key=waits)
+        with computing_threads(threads), in_evaluation_mode(self):
+            return annotated(plain, self.encoder, self.tasks, self.labels, decode, tokens, k)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.
@@ -460,11 +394,9 @@ class JointModel(nn.Module):
         """As `save_pretrained`, with a card for a model of this name."""
         if broken := not_finite(self.named_parameters()):
             raise InputError(f"{broken[0]} has values that are not finite: no such model can be loaded again")
-        changed = self._when_loaded is not None and self._when_loaded != self._checksum()
+        changed = self._when_loaded is not None and self._when_loaded != weights_checksum(self)
         origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
-        self.save(folder)
-        description = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8"))
-        write_json(folder / MODEL_FILE, description | {"origin": dataclasses.asdict(origin)})
+        self.save(folder, origin)
         write_text(folder / "README.md", card(name, origin, self._heads(), self.encoder.tap.sites, changed))
 
     def _heads(self) -> dict[str, HeadsOfTask]:
@@ -475,40 +407,10 @@ class JointModel(nn.Module):
             there[site, list(numbers)] = True
         return {name: HeadsOfTask(scales.of_task(name) > OPEN, there, scales.any) for name in self.tasks}
 
-    def _checksum(self) -> int:
-        """A number that is another one after any change of the weights, wherever they are."""
-        total = 0
-        for name, value in self.state_dict().items():
-            numbers = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-            total = zlib.crc32(numbers, zlib.crc32(name.encode(), total))
-        return total
-
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, origin: Origin | None = None) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.encoder.save(folder, self._masks())
-        write_json(folder / "labels.json", {name: labels.names for name, labels in self.labels.items()})
-        description: dict[str, Any] = {
-            "tasks": {name: dataclasses.asdict(task) for name, task in self.tasks.items()},
-            "gates": None if self.gates is None else self.gates.configuration(),
-        }
-        named = {name: task for name, task in self.tasks.items() if task.standard}
-        if named:
-            description["instances"] = {
-                name: {"kind": task.kind, "layer": task.layer, "half": task.half}
-                for name, task in named.items()
-            }
-        if self.owners is not None:
-            description["owners"] = owners_as_rows(self.owners)
-        weights = {
-            key: value.detach().cpu().contiguous()
-            for key, value in self.state_dict().items()
-            if not key.startswith("encoder.")
-        }
-        save_file(weights, folder / _WEIGHTS)
-        written = sorted({path for pattern in _WRITTEN for path in folder.glob(pattern)})
-        files = {path.name: checksum(path) for path in written}
-        write_json(folder / MODEL_FILE, {**description, "files": files})
+        parts = Parts(self.encoder, self.tasks, self.labels, self.gates, self.owners)
+        write_model(folder, parts, self.state_dict(), self._masks(), origin)
 
     @torch.no_grad()
     def _masks(self) -> Float[Tensor, "mask site head"] | None:
@@ -546,38 +448,8 @@ class JointModel(nn.Module):
         one_of(attention, "attention", get_args(AttentionKind))
         weights = torch.float32 if dtype is None else dtype_of(dtype)
         folder = model_folder(name, revision, cache_dir, token, local_files_only)
-        # Only what reads files: a fault of this program is not a fault of the model.
-        with damaged(folder):
-            description = json.loads((folder / MODEL_FILE).read_text())
-            names = json.loads((folder / "labels.json").read_text())
-            tasks = tasks_saved(description)
-            labels = {name: Labels(names[name]) for name in tasks}
-            gates = None if description["gates"] is None else gates_from(description["gates"])
-            owners = owners_from_rows(description["owners"]) if "owners" in description else None
-            kind = Seq2Seq if Seq2Seq.is_in(folder) else Encoder
-            encoder = kind.load(folder, attention=attention, dtype=weights)
-            origin = origin_of(folder)
-        model = cls(encoder, tasks, labels, gates, owners)
-        with damaged(folder):
-            problems = model.load_state_dict(load_file(folder / _WEIGHTS), strict=False)
-        missing = [key for key in problems.missing_keys if not key.startswith("encoder.")]
-        if missing or problems.unexpected_keys:
-            wrong = (missing + problems.unexpected_keys)[0]
-            raise InputError(
-                f"{folder / _WEIGHTS} does not fit model.json (first at {wrong}): was it changed?"
-            )
-        for name, saved in description.get("files", {}).items():
-            path = folder / name
-            if not path.is_file() or checksum(path) != saved:
-                raise InputError(
-                    f"{path} is {'not what was saved' if path.is_file() else 'gone, which was saved'} with "
-                    f"this model ({MODEL_FILE}): put it back, or train again"
-                )
-        if broken := not_finite(model.named_parameters()):
-            raise InputError(
-                f"{folder}: {broken[0]} has values that are not finite, as have "
-                f"{counted(len(broken) - 1, 'other')}: "
-                "its training diverged; train again with lower learning rates"
-            )
-        model.origin, model._when_loaded = origin, model._checksum()
+        parts, origin, files = read_parts(folder, attention, weights)
+        model = cls(*parts)
+        load_weights(model, folder, files)
+        model.origin, model._when_loaded = origin, weights_checksum(model)
         return model.eval()

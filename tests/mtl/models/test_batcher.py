@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mtl.models.annotation import Probable
 from mtl.models.batcher import AT_ONCE, Batcher, Busy
-from mtl.models.joint import Probable
 from mtl.tasks.sentence import Sentence
 
 
