@@ -83,7 +83,7 @@ class AttentionProbe(Probe):
         return pl.concat(
             [
                 table.rows("attention", self.task, self.items.names, shares(self._hit, count), count, choice),
-                table.headless_rows("attention_offset", self.task, self.items.names, offsets, count, choice),
+                table.rows("attention_offset", self.task, self.items.names, offsets, count, choice),
             ]
         )
 

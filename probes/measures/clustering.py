@@ -107,12 +107,12 @@ class ClusteringProbe(FittedProbe):
         parts = [
             table.rows("clustering", task, names, true[..., real], count[0], choice),
             table.rows("clustering_shuffled", task, names, shuffled[..., real], count[1], choice),
-            table.headless_rows("clustering_majority", task, names, most, count[0], choice),
+            table.rows("clustering_majority", task, names, most, count[0], choice),
         ]
         if self.draws:
             projected = true[..., self.heads :].mean(-1)
             drawn = f"{choice}, {counted(self.draws, 'draw')} of seed {self.seed}"
-            parts.append(table.layer_rows("clustering_projection", task, names, projected, count[0], drawn))
+            parts.append(table.rows("clustering_projection", task, names, projected, count[0], drawn))
         return pl.concat(parts)
 
     def _vectors(self, records: HeadRecords, items: Placed) -> Float[Tensor, "item layer column head_dim"]:

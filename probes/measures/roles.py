@@ -103,12 +103,10 @@ class SyntacticProbe(Probe):
             share, _ = chance.best_share(by_offset, self.items)
             frames += [
                 table.rows("syntactic", self.task, labels, shares(hit, count), count, choice),
-                table.headless_rows("syntactic_offset", self.task, labels, share, count, choice),
+                table.rows("syntactic_offset", self.task, labels, share, count, choice),
             ]
             if self.causal:
-                frames.append(
-                    table.headless_rows("syntactic_possible", self.task, labels, possible, count, choice)
-                )
+                frames.append(table.rows("syntactic_possible", self.task, labels, possible, count, choice))
         return pl.concat(frames)
 
 

@@ -39,20 +39,23 @@ def rows(
     measure: str,
     task: str,
     labels: Sequence[str],
-    value: Float[np.ndarray, "label layer head"],
+    value: Float[np.ndarray, "label ..."],
     count: Int[np.ndarray, " label"],
     choice: str = "",
 ) -> pl.DataFrame:
-    """A measure's rows; labels that do not occur are left out, labels that are never hit are not."""
-    label, layer, head = (axis.ravel() for axis in np.indices(value.shape))
+    """A measure's rows; labels that do not occur are left out, labels that are never hit are not.
+
+    `value` is by label, layer and head; of a layer without heads, and of neither, such as a chance level.
+    """
+    label, *place = (axis.ravel() for axis in np.indices(value.shape))
     frame = pl.DataFrame(
         {
             "measure": measure,
             "task": task,
             "label": np.array(labels, dtype=object)[label].tolist(),
             "attention": "self",
-            "layer": layer,
-            "head": head,
+            **dict.fromkeys(("layer", "head")),
+            **dict(zip(("layer", "head"), place, strict=False)),
             "value": value.ravel(),
             "count": count[label],
             "choice": choice,
@@ -60,33 +63,6 @@ def rows(
         schema=SCHEMA,
     )
     return frame.filter(pl.col("count") > 0)
-
-
-def headless_rows(
-    measure: str,
-    task: str,
-    labels: Sequence[str],
-    value: Float[np.ndarray, " label"],
-    count: Int[np.ndarray, " label"],
-    choice: str = "",
-) -> pl.DataFrame:
-    """Rows of a figure that belongs to no head, such as a chance level."""
-    no_head = pl.lit(None, dtype=pl.Int32)
-    table = rows(measure, task, labels, value[:, None, None], count, choice)
-    return table.with_columns(layer=no_head, head=no_head)
-
-
-def layer_rows(
-    measure: str,
-    task: str,
-    labels: Sequence[str],
-    value: Float[np.ndarray, "label layer"],
-    count: Int[np.ndarray, " label"],
-    choice: str = "",
-) -> pl.DataFrame:
-    """Rows of a figure that belongs to a layer and to none of its heads."""
-    table = rows(measure, task, labels, value[..., None], count, choice)
-    return table.with_columns(head=pl.lit(None, dtype=pl.Int32))
 
 
 def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from mtl.tasks.metrics.metric import TaskMetric, share
+from mtl.tasks.metrics.metric import SummedCounts, share
 from mtl.tasks.sentence import Sentence
 
 
-class Accuracy(TaskMetric):
+class Accuracy(SummedCounts):
     """Share of right labels; `layer` is the layer with one label, or with one per word.
 
     With `label_of` the layer's items are not labels themselves: `label_of` gives the label of each.
     """
 
-    labels: Tensor
-    correct: Tensor
+    columns = 2
 
     def __init__(self, layer: str, label_of: Callable[[str], str] | None = None) -> None:
-        super().__init__()
-        self.layer, self.label_of = layer, label_of
-        self.add_state("labels", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(
-        self,
-        predicted: Sequence[Any],
-        gold: Sequence[Sentence],
-        given: Sequence[Any] | None = None,
-    ) -> None:
-        correct, labels = self.sentence_counts(predicted, gold).sum(0).tolist()
-        self.labels += labels
-        self.correct += correct
+        super().__init__(layer)
+        self.label_of = label_of
 
     def compute(self) -> dict[str, float]:
-        return {"accuracy": 100 * int(self.correct) / max(int(self.labels), 1)}
+        correct, labels = self.counts.tolist()
+        return {"accuracy": 100 * correct / max(labels, 1)}
 
     def sentence_counts(
         self, predicted: Sequence[str | tuple[str, ...]], gold: Sequence[Sentence]

@@ -6,15 +6,13 @@ import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from mtl.tasks.metrics.metric import TaskMetric, share
+from mtl.tasks.metrics.metric import SummedCounts, share
 from mtl.tasks.sentence import Arcs, Sentence
 
 
-class AttachmentScores(TaskMetric):
+class AttachmentScores(SummedCounts):
     """UAS and LAS as the CoNLL 2018 scorer counts them, or without words that are punctuation.
 
     `las` compares relations up to the first colon, as the scorer does; `las_subtypes` compares all of them.
@@ -22,30 +20,16 @@ class AttachmentScores(TaskMetric):
     whatever is predicted. Words that attach to them count.
     """
 
-    words: Tensor
-    uas: Tensor
-    las: Tensor
-    las_subtypes: Tensor
+    columns = 4
 
     def __init__(self, layer: str = "arcs", punct: bool = True) -> None:
-        super().__init__()
-        self.layer = layer
+        super().__init__(layer)
         self.punct = punct
-        for name in ("words", "uas", "las", "las_subtypes"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(
-        self, predicted: Sequence[Arcs], gold: Sequence[Sentence], given: Sequence[Arcs] | None = None
-    ) -> None:
-        labelled, words, attached, labelled_fully = self.sentence_counts(predicted, gold).sum(0).tolist()
-        self.words += words
-        self.uas += attached
-        self.las += labelled
-        self.las_subtypes += labelled_fully
 
     def compute(self) -> dict[str, float]:
-        words = max(int(self.words), 1)
-        return {name: 100 * int(getattr(self, name)) / words for name in ("uas", "las", "las_subtypes")}
+        labelled, words, attached, labelled_fully = self.counts.tolist()
+        right = {"uas": attached, "las": labelled, "las_subtypes": labelled_fully}
+        return {name: 100 * count / max(words, 1) for name, count in right.items()}
 
     def sentence_counts(
         self, predicted: Sequence[Arcs], gold: Sequence[Sentence]

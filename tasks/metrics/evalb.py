@@ -8,12 +8,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
 from mtl.tasks.binarise import constituents
-from mtl.tasks.metrics.metric import TaskMetric, f1
+from mtl.tasks.metrics.metric import SummedCounts, f1, precision_recall_f1
 from mtl.tasks.sentence import Sentence, Span
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
@@ -36,42 +34,17 @@ def scored_brackets(spans: Iterable[Span], scored_before: Sequence[int]) -> Coun
     return brackets
 
 
-class BracketScores(TaskMetric):
+class BracketScores(SummedCounts):
     """Labelled precision, recall and F1 over all sentences, and the share of sentences without an error."""
 
-    matched: Tensor
-    predicted: Tensor
-    gold: Tensor
-    exact: Tensor
-    sentences: Tensor
+    columns = 5
 
     def __init__(self, layer: str = "tree") -> None:
-        super().__init__()
-        self.layer = layer
-        for name in ("matched", "predicted", "gold", "exact", "sentences"):
-            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
-
-    def update(
-        self,
-        predicted: Sequence[tuple[Span, ...]],
-        gold: Sequence[Sentence],
-        given: Sequence[tuple[Span, ...]] | None = None,
-    ) -> None:
-        matched, guessed, true, exact, sentences = self.sentence_counts(predicted, gold).sum(0).tolist()
-        self.matched += matched
-        self.predicted += guessed
-        self.gold += true
-        self.exact += exact
-        self.sentences += sentences
+        super().__init__(layer)
 
     def compute(self) -> dict[str, float]:
-        matched, predicted, gold = int(self.matched), int(self.predicted), int(self.gold)
-        return {
-            "precision": 100 * matched / max(predicted, 1),
-            "recall": 100 * matched / max(gold, 1),
-            "f1": 200 * matched / max(predicted + gold, 1),
-            "exact": 100 * int(self.exact) / max(int(self.sentences), 1),
-        }
+        *brackets, exact, sentences = self.counts.tolist()
+        return precision_recall_f1(*brackets) | {"exact": 100 * exact / max(sentences, 1)}
 
     def sentence_counts(
         self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]

@@ -5,37 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
-from mtl.tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
+from mtl.tasks.metrics.metric import SummedCounts, f1, precision_recall_f1
 from mtl.tasks.sentence import Graph, Sentence
 
 
-class GraphScores(TaskMetric):
+class GraphScores(SummedCounts):
     """Precision, recall and F1 over (dependent, head, label), and `unlabelled_*` over (dependent, head).
 
     Arcs from the root count. On enhanced UD whose empty nodes are paths in labels, `f1` is ELAS as the
     evaluation of IWPT 2020 and 2021 has it (`udtools`).
     """
 
-    counts: Tensor
+    columns = 6
+    """With labels, then without: correct, predicted, gold."""
 
     def __init__(self, layer: str = "deps") -> None:
-        super().__init__()
-        self.layer = layer
-        # Rows: with labels, without; columns: correct, predicted, gold.
-        self.add_state("counts", torch.zeros(2, 3, dtype=torch.long), dist_reduce_fx="sum")
-
-    def update(
-        self, predicted: Sequence[Graph], gold: Sequence[Sentence], given: Sequence[Graph] | None = None
-    ) -> None:
-        counts = self.sentence_counts(predicted, gold).sum(0).reshape(2, 3)
-        self.counts += torch.from_numpy(counts).to(self.counts.device)
+        super().__init__(layer)
 
     def compute(self) -> dict[str, float]:
-        labelled, unlabelled = (precision_recall_f1(*row) for row in self.counts.tolist())
+        labelled, unlabelled = (precision_recall_f1(*row) for row in self.counts.view(2, 3).tolist())
         return labelled | {f"unlabelled_{name}": value for name, value in unlabelled.items()}
 
     def sentence_counts(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 import torchmetrics
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from mtl.tasks.sentence import Sentence
 
@@ -37,6 +39,26 @@ class TaskMetric(torchmetrics.Metric, ABC):
     @abstractmethod
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:
         """The main score (`Task.score`) in per cent for each draw, given its sentences' summed counts."""
+
+
+class SummedCounts(TaskMetric):
+    """A metric whose scores follow from the sums of its counts over all sentences."""
+
+    columns: ClassVar[int]
+    """The number of counts per sentence."""
+    counts: Tensor
+
+    def __init__(self, layer: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self.add_state("counts", torch.zeros(self.columns, dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(
+        self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
+    ) -> None:
+        """See `TaskMetric`."""
+        counts = torch.from_numpy(self.sentence_counts(predicted, gold).sum(0))
+        self.counts += counts.to(self.counts.device)
 
 
 def share(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

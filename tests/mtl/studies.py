@@ -93,7 +93,7 @@ class Study:
             count = 30 * np.arange(len(names), 0, -1)
             rows = heads_table.rows("attention", task, names, value, count)
             chance = np.full(len(names), 0.3)
-            parts += [rows, heads_table.headless_rows("attention_offset", task, names, chance, count)]
+            parts += [rows, heads_table.rows("attention_offset", task, names, chance, count)]
         table = pl.concat(parts).filter(~pl.col("label").is_in(list(drop)))
         provenance = {"target": target, "split": split, "corpus": "ab" * 32, "centroids": "self"}
         heads_table.write(folder / "heads.parquet", table, provenance | {"versions": json.dumps(VERSIONS)})

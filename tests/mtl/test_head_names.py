@@ -167,10 +167,8 @@ def on_terminal(show: Callable[[Console], None]) -> str:
 
 
 def probed() -> pl.DataFrame:
-    level = heads_table.headless_rows("attention_offset", "dep", ["obj"], np.zeros(1), np.array([100]))
-    offset = heads_table.headless_rows(
-        "syntactic_offset", "dep", ["obj to head"], np.zeros(1), np.array([100])
-    )
+    level = heads_table.rows("attention_offset", "dep", ["obj"], np.zeros(1), np.array([100]))
+    offset = heads_table.rows("syntactic_offset", "dep", ["obj to head"], np.zeros(1), np.array([100]))
     return pl.concat([rows("attention", label="obj"), level, rows("syntactic", label="obj to head"), offset])
 
 

@@ -19,6 +19,9 @@ from mtl.models.joint import JointModel
 from mtl.models.tapped import TappedModel
 from mtl.tasks.sentence import Sentence
 
+Scale = Float[Tensor, "site head"]
+Ablations = Float[Tensor, "copy site head"]
+Fill = Float[Tensor, "site head head_dim"]
 CountsByTask = dict[str, np.ndarray]
 """By task the metric's counts per sentence, of shape (sentence, count)."""
 
@@ -34,16 +37,12 @@ class AblatedCopies(ABC):
         """
 
     @abstractmethod
-    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+    def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
         """The counts without ablation, under the mask `scale` (`None`: no mask)."""
 
     @abstractmethod
     def ablated(
-        self,
-        batch: Batch,
-        scale: Float[Tensor, "site head"] | None,
-        ablations: Float[Tensor, "copy site head"],
-        fill: Float[Tensor, "site head head_dim"] | None,
+        self, batch: Batch, scale: Scale | None, ablations: Ablations, fill: Fill | None
     ) -> list[CountsByTask]:
         """The counts under each ablation, for the batch and mask of the last call of `unchanged`.
 
@@ -65,7 +64,7 @@ class AnnotatedCopies(AblatedCopies):
         """The first site with a closed head; everything before it is as without the ablation."""
         return self._replay.first(sites)
 
-    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+    def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
         """See `AblatedCopies`; records the outputs of layers and heads, and the annotations."""
         self._unchanged = {}
         with self._replay.record():
@@ -73,11 +72,7 @@ class AnnotatedCopies(AblatedCopies):
         return counts
 
     def ablated(
-        self,
-        batch: Batch,
-        scale: Float[Tensor, "site head"] | None,
-        ablations: Float[Tensor, "copy site head"],
-        fill: Float[Tensor, "site head head_dim"] | None,
+        self, batch: Batch, scale: Scale | None, ablations: Ablations, fill: Fill | None
     ) -> list[CountsByTask]:
         """See `AblatedCopies`."""
         start = self.start(closed_sites(ablations))
@@ -85,12 +80,7 @@ class AnnotatedCopies(AblatedCopies):
             return self._counts(batch, len(ablations), scale, ablations, fill)
 
     def _counts(
-        self,
-        batch: Batch,
-        copies: int,
-        scale: Float[Tensor, "site head"] | None,
-        ablations: Float[Tensor, "copy site head"] | None,
-        fill: Float[Tensor, "site head head_dim"] | None,
+        self, batch: Batch, copies: int, scale: Scale | None, ablations: Ablations | None, fill: Fill | None
     ) -> list[CountsByTask]:
         model, sentences, subwords = self.model, len(batch.sentences), batch.subwords
         if copies > 1:
@@ -135,9 +125,9 @@ def closed_sites(ablations: Float[Tensor, "*copy site head"]) -> list[int]:
 @contextmanager
 def under_scales(
     tap: HeadTap,
-    scale: Float[Tensor, "site head"] | None,
+    scale: Scale | None,
     ablations: Float[Tensor, "row site head"] | None,
-    fill: Float[Tensor, "site head head_dim"] | None,
+    fill: Fill | None,
     neighbours: int = 1,
 ) -> Iterator[None]:
     """Inside the block heads are under the mask `scale`, and each row under its own ablation.

@@ -8,7 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.ablation.copies import AblatedCopies, CountsByTask, closed_sites, under_scales
+from mtl.analysis.ablation.copies import (
+    AblatedCopies,
+    Ablations,
+    CountsByTask,
+    Fill,
+    Scale,
+    closed_sites,
+    under_scales,
+)
 from mtl.heads.replay import LayerReplay
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
@@ -35,7 +43,7 @@ class TranslatedCopies(AblatedCopies):
         """The same for all, so that any ablations may share a search, which costs less than several do."""
         return 0
 
-    def unchanged(self, batch: Batch, scale: Float[Tensor, "site head"] | None) -> CountsByTask:
+    def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
         """See `AblatedCopies`; records the outputs of the encoder, its layers and heads."""
         subwords = _pieces(batch)
         # Heads are recorded before the scale, which therefore has to be set inside.
@@ -45,11 +53,7 @@ class TranslatedCopies(AblatedCopies):
         return counts
 
     def ablated(
-        self,
-        batch: Batch,
-        scale: Float[Tensor, "site head"] | None,
-        ablations: Float[Tensor, "copy site head"],
-        fill: Float[Tensor, "site head head_dim"] | None,
+        self, batch: Batch, scale: Scale | None, ablations: Ablations, fill: Fill | None
     ) -> list[CountsByTask]:
         """See `AblatedCopies`."""
         subwords = _pieces(batch)
@@ -59,11 +63,7 @@ class TranslatedCopies(AblatedCopies):
             return self._counts(batch, _copied(subwords, len(ablations)), encoded.flatten(0, 1))
 
     def _encoded_by_copy(
-        self,
-        subwords: ParallelSubwords,
-        scale: Float[Tensor, "site head"] | None,
-        ablations: Float[Tensor, "copy site head"],
-        fill: Float[Tensor, "site head head_dim"] | None,
+        self, subwords: ParallelSubwords, scale: Scale | None, ablations: Ablations, fill: Fill | None
     ) -> Float[Tensor, "copy row subword hidden"]:
         """The encoder's output under each ablation; those that start at the same site share a pass."""
         encoded = self._encoded.repeat(len(ablations), 1, 1, 1)

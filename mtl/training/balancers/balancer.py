@@ -9,6 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+PerTask = Float[Tensor, " task"]
+Present = Bool[Tensor, " task"]
+Gram = Float[Tensor, "task task"]
+
 
 class Balancer(nn.Module, ABC):
     """The weights of the tasks in one step; all state is in buffers and parameters, so checkpoints keep it.
@@ -28,14 +32,9 @@ class Balancer(nn.Module, ABC):
     """The shared parameters in which the tasks' gradients g_i are needed, as `gram`: G_ij = g_i . g_j."""
 
     @abstractmethod
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         """The weights of this step; updates the balancer's state, so call it once per step."""
 
-    def regulariser(self, present: Bool[Tensor, " task"]) -> Float[Tensor, ""]:
+    def regulariser(self, present: Present) -> Float[Tensor, ""]:
         """The term added to the weighted losses to train the balancer's own parameters, in their unit."""
         return torch.zeros((), device=present.device)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 
 class Fixed(Balancer):
@@ -26,10 +25,5 @@ class Fixed(Balancer):
         # Not in checkpoints: they must not bring back weights that the user has since changed.
         self.register_buffer("weights", torch.tensor(list(weights), dtype=torch.float32), persistent=False)
 
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         return torch.where(present, self.weights, 0).to(losses.dtype)

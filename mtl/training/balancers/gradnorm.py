@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 _SMALLEST = 1e-20
 """Lower bound of losses and means that are divided by."""
@@ -43,12 +43,7 @@ class GradNorm(Balancer):
         self.register_buffer("seen", torch.zeros(tasks, dtype=torch.bool))
 
     @torch.no_grad()
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         if gram is None:
             raise ValueError(
                 "GradNorm needs the Gram matrix of the tasks' gradients at the last shared layer"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 _SMALLEST_AVERAGE = 1e-8
 """Lower bound of an average loss, which the weight is divided by."""
@@ -31,12 +30,7 @@ class MovingAverage(Balancer):
         self.register_buffer("count", torch.zeros(tasks, dtype=torch.long))
 
     @torch.no_grad()
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         window = self.history.shape[1]
         slots = torch.arange(window, device=self.history.device)
         written = present[:, None] & (slots == (self.count % window)[:, None])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 
 class PCGrad(Balancer):
@@ -22,12 +20,7 @@ class PCGrad(Balancer):
     gradients = "encoder"
 
     @torch.no_grad()
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         if gram is None:
             raise ValueError("PCGrad needs the Gram matrix of the tasks' gradients over the encoder")
         tasks = len(losses)

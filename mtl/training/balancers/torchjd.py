@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 Weighting = Literal["AlignedMTL", "CAGrad", "DualProj", "FairGrad", "IMTLG", "MGDA", "NashMTL", "UPGrad"]
 _SETTINGS: Mapping[Weighting, Mapping[str, float]] = {"CAGrad": {"c": 0.5}, "FairGrad": {"alpha": 1.0}}
@@ -38,12 +38,7 @@ class TorchJD(Balancer):
         self._weights_of(tasks)  # says what is not installed before anything is trained
 
     @torch.no_grad()
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         if gram is None:
             raise ValueError("TorchJD needs the Gram matrix of the tasks' gradients over the encoder")
         weights = torch.zeros_like(losses)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 
 class Uncertainty(Balancer):
@@ -22,14 +22,9 @@ class Uncertainty(Balancer):
         super().__init__()
         self.log_variance = nn.Parameter(torch.zeros(tasks))
 
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         return torch.where(present, 0.5 * torch.exp(-self.log_variance), 0).to(losses.dtype)
 
-    def regulariser(self, present: Bool[Tensor, " task"]) -> Float[Tensor, ""]:
+    def regulariser(self, present: Present) -> Float[Tensor, ""]:
         # Only for present tasks: without a loss beside it, s / 2 alone would push an absent task's s down.
         return torch.where(present, 0.5 * self.log_variance, 0).sum()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
-from torch import Tensor
-
-from mtl.training.balancers.balancer import Balancer
+from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 
 class Uniform(Balancer):
@@ -14,10 +11,5 @@ class Uniform(Balancer):
     gradients = "none"
     by_losses = False
 
-    def forward(
-        self,
-        losses: Float[Tensor, " task"],
-        gram: Float[Tensor, "task task"] | None,
-        present: Bool[Tensor, " task"],
-    ) -> Float[Tensor, " task"]:
+    def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
         return present.to(losses.dtype)

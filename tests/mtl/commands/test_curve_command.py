@@ -66,7 +66,7 @@ def give_roles(folder: Path) -> None:
         heads_table.rows("positional", "", ["-1"], place, count),
         heads_table.rows("rare_words", "", [""], rare, count),
         heads_table.rows("syntactic", "dep", ["nsubj to head"], subject, count),
-        heads_table.headless_rows("syntactic_offset", "dep", ["nsubj to head"], np.array([0.5]), count),
+        heads_table.rows("syntactic_offset", "dep", ["nsubj to head"], np.array([0.5]), count),
         heads_table.rows("fisher", "pos", [""], np.arange(12.0).reshape(1, *SHAPE), count),
     ]
     heads_table.write(folder / "heads.parquet", pl.concat(parts), {})

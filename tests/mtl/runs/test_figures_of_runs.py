@@ -67,9 +67,7 @@ class Folders:
         for task in tasks:
             value = self.random.random((len(labels), LAYERS, HEADS))
             parts.append(heads_table.rows("attention", task, labels, value, count))
-            parts.append(
-                heads_table.headless_rows("attention_offset", task, labels, value[:, 0, 0] / 2, count)
-            )
+            parts.append(heads_table.rows("attention_offset", task, labels, value[:, 0, 0] / 2, count))
         parts.append(
             heads_table.rows("confidence", "", ("",), self.random.random((1, LAYERS, HEADS)), count[:1])
         )

@@ -310,7 +310,7 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
         count = np.array([50])
         probed = [
             heads_table.rows("clustering", "pos", ["NN"], random.uniform(0.5, 0.9, (1, 6, 12)), count),
-            heads_table.layer_rows("clustering_projection", "pos", ["NN"], np.full((1, 6), level), count),
+            heads_table.rows("clustering_projection", "pos", ["NN"], np.full((1, 6), level), count),
         ]
         path = folder / "heads.parquet"
         if path.is_file():

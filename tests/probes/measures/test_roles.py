@@ -97,8 +97,7 @@ def test_roles_are_held_from_the_margins_on() -> None:
         measure: str, label: str, values: list[float], head: bool = True, arcs: int = 30
     ) -> pl.DataFrame:
         value = torch.tensor(values, dtype=torch.float64)[None, None].numpy()
-        kind = table.rows if head else table.headless_rows
-        return kind(measure, "", [label], value if head else value[0, 0], np.array([arcs]))
+        return table.rows(measure, "", [label], value if head else value[0, 0], np.array([arcs]))
 
     heads = pl.concat(
         [

@@ -17,10 +17,10 @@ def example() -> pl.DataFrame:
     return pl.concat(
         [
             table.rows("attention", "dep", names, value, count, "words"),
-            table.headless_rows("attention_offset", "dep", names, np.array([0.5, 0.25, 0]), count, "words"),
+            table.rows("attention_offset", "dep", names, np.array([0.5, 0.25, 0]), count, "words"),
             table.rows("clustering", "pos", names[:1], value[:1], count[:1], "self"),
             table.rows("clustering_shuffled", "pos", names[:1], value[:1] / 5, count[:1], "self"),
-            table.headless_rows("clustering_majority", "pos", names[:1], np.ones(1), count[:1], "self"),
+            table.rows("clustering_majority", "pos", names[:1], np.ones(1), count[:1], "self"),
         ]
     )
 
@@ -74,7 +74,7 @@ def test_rows_counted_by_site_get_the_kind_and_its_layer() -> None:
     frame = pl.concat(
         [
             table.rows("attention", "dep", ("a",), value, np.array([4])),
-            table.headless_rows("attention_offset", "dep", ("a",), np.array([0.5]), np.array([4])),
+            table.rows("attention_offset", "dep", ("a",), np.array([0.5]), np.array([4])),
         ]
     )
     sites = (table.Site("self", 0), table.Site("cross", 0), table.Site("cross", 1))

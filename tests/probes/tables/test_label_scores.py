@@ -53,7 +53,7 @@ def planted(regime: str = "stl", labels: tuple[str, ...] = LABELS, value: np.nda
     ):
         counts = np.array(COUNTS)
         parts.append(heads_table.rows(measure, "dep", names, value[:, None], counts))
-        parts.append(heads_table.headless_rows(level, "dep", names, CHANCE, counts))
+        parts.append(heads_table.rows(level, "dep", names, CHANCE, counts))
     return pl.concat(parts).with_columns(
         regime=pl.lit(regime), setup=pl.lit(regime), run=pl.lit(f"{regime}-1"), seed=pl.lit(1)
     )
