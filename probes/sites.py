@@ -52,6 +52,12 @@ def in_order(sites: Sequence[Site]) -> pl.Expr:
     )
 
 
+def numbered(rows: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
+    """The rows with a column `site`, the place of each row's site among these."""
+    names = pl.DataFrame(sites, schema={"attention": pl.String, "layer": rows.schema["layer"]}, orient="row")
+    return rows.join(names.with_row_index("site"), on=["attention", "layer"], maintain_order="left")
+
+
 def grid(
     rows: pl.DataFrame, column: str, sites: Sequence[Site], heads: int
 ) -> Float[np.ndarray, "site head"]:

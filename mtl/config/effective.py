@@ -222,8 +222,13 @@ def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
     settings = {
         f"instances.{name}.{field.name}": None for name in named for field in dataclasses.fields(Instance)
     }
-    defaults = dict(_leaves(dataclasses.asdict(reference()), {}))
-    return {**_of_presets(), **CHANGED_DEFAULTS, **in_files, **settings, **defaults}
+    return {**_of_presets(), **CHANGED_DEFAULTS, **in_files, **settings, **_defaults()}
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    """The values of `reference` by dotted key."""
+    return dict(_leaves(dataclasses.asdict(reference()), {}))
 
 
 @functools.cache

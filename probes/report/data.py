@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from mtl.probes.measures.examples import Examples
 from mtl.probes.report.sweep import SweepEvidence
+from mtl.probes.tables.examples_file import Examples
 
 SCORES = pl.Schema(
     {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "score": pl.Float64}

@@ -11,19 +11,18 @@ from jaxtyping import Float
 
 from mtl.probes.head_names import cell_names
 from mtl.probes.report.head_measures import head_measures, skill_titles
-from mtl.probes.sites import Site, grid
+from mtl.probes.sites import Site, grid, numbered
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.skill import REGIMES
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_PER_CENT = (*(_DIGITS[number // 36] + _DIGITS[number % 36] for number in range(101)), "--")
 
 
 def packed(values: Float[np.ndarray, "*many"]) -> str:
     """Values from 0 to 1 as per cent, two digits of base 36 each; `--` for NaN."""
-    return "".join(
-        "--" if np.isnan(value) else _DIGITS[round(100 * value) // 36] + _DIGITS[round(100 * value) % 36]
-        for value in np.clip(values, 0, 1).ravel().tolist()
-    )
+    numbers = np.nan_to_num(100 * np.clip(values, 0, 1), nan=101).round().astype(int)
+    return "".join([_PER_CENT[number] for number in numbers.ravel().tolist()])
 
 
 def heads_data(
@@ -85,16 +84,14 @@ def _labels(skills: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> d
     counts = skills.group_by("task", "label").agg(pl.col("count", "counted").max())
     labels = counts.sort("task", "count", "label", descending=[False, True, False])
     known: dict[str, dict[str, list[str | None]]] = {"value": {}, "skill": {}}
-    blocks = dict(skills.group_by("regime", "task", "label"))
+    cells = numbered(skills, sites).join(labels.with_row_index("number"), on=["task", "label"])
     present = set(skills["regime"].unique())
-    for regime in REGIMES:
-        if regime not in present:
-            continue
+    for regime in [name for name in REGIMES if name in present]:
+        rows = cells.filter(pl.col("regime") == regime)
+        number, *place = (rows[name].to_numpy() for name in ("number", "site", "head"))
+        there = set(number.tolist())
         for column, by_regime in known.items():
-            by_regime[regime] = [
-                packed(grid(blocks[regime, task, label], column, sites, heads))
-                if (regime, task, label) in blocks
-                else None
-                for task, label, *_ in labels.iter_rows()
-            ]
+            values = np.full((labels.height, len(sites), heads), np.nan)
+            values[number, *place] = rows[column].to_numpy()
+            by_regime[regime] = [packed(each) if n in there else None for n, each in enumerate(values)]
     return {"labels": [list(row) for row in labels.iter_rows()], **known}

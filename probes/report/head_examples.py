@@ -13,10 +13,10 @@ import polars as pl
 from markupsafe import Markup, escape
 
 from mtl.probes.head_names import head_name
-from mtl.probes.measures.examples import ExampleArc, ExampleSentence
 from mtl.probes.report.data import RunExamples
 from mtl.probes.report.kept_heads import KeptHead, KeptHeads
 from mtl.probes.sites import Site
+from mtl.probes.tables.examples_file import ExampleArc, ExampleSentence
 
 _REGIMES = {"static": "before training", "stl": "alone", "joint": "jointly"}
 _LETTER, _LINE = 7.3, 12.0

@@ -11,7 +11,6 @@ import polars as pl
 from markupsafe import Markup
 
 from mtl.probes.head_names import cell_names
-from mtl.probes.measures.examples import SENTENCES
 from mtl.probes.report.answer import Answer
 from mtl.probes.report.claims import ClaimingSetup, claims_of, notes_on_claims
 from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
@@ -31,6 +30,7 @@ from mtl.probes.report.worth import Worth, worth_section
 from mtl.probes.sites import Site, shape_text, sites_of
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
+from mtl.probes.tables.examples_file import SENTENCES
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
 
 BY_SETUP = "scores-by-setup"

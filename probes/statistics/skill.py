@@ -6,7 +6,8 @@ import polars as pl
 
 from mtl.probes.sites import KEYS, in_order, sites_of
 from mtl.probes.tables.heads_table import in_texts
-from mtl.probes.tables.label_scores import best_of_labels, label_scores
+from mtl.probes.tables.label_scores import best_of_labels, skill_scores
+from mtl.probes.tables.made_once import made_once
 
 REGIMES = ("static", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""
@@ -14,6 +15,7 @@ REGIME_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL
 """As figures and the report print them."""
 
 
+@made_once
 def skills(heads: pl.DataFrame) -> pl.DataFrame:
     """Per regime, task, label and head the mean over runs of value and of skill, its excess over chance.
 
@@ -23,7 +25,7 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     Columns: regime, task, label, attention, layer, head, value, chance, skill, count, counted (as
     `label_scores`), seeds. Raises `ValueError` for a value without a chance level.
     """
-    scores = label_scores(heads)
+    scores = skill_scores(heads)
     unknown = scores.filter(pl.col("chance").is_null())
     if unknown.height:
         row = unknown.row(0, named=True)
@@ -40,6 +42,7 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
     return in_texts(means).sort("regime", *label, in_order(sites_of(scores)), "layer", "head")
 
 
+@made_once
 def label_values(heads: pl.DataFrame) -> pl.DataFrame:
     """Per task and label the best head's value in each regime, mean over runs; labels by falling frequency.
 
@@ -49,7 +52,7 @@ def label_values(heads: pl.DataFrame) -> pl.DataFrame:
     """
     label = ["task", "label"]
     best = (
-        best_of_labels(label_scores(heads), ("regime", "run", "seed"))
+        best_of_labels(skill_scores(heads), ("regime", "run", "seed"))
         .group_by("regime", *label, maintain_order=True)
         .agg(pl.col("value", "chance").mean(), pl.col("count", "counted").max())
     )

@@ -10,6 +10,7 @@ import polars as pl
 from mtl.probes.measures.table import BY_NAME, SKILLS
 from mtl.probes.sites import KEYS, in_order, sites_of
 from mtl.probes.tables.heads_table import in_texts
+from mtl.probes.tables.made_once import made_once
 
 FEWEST_ITEMS = 30
 """Items that a label needs to count: with fewer, some of many heads is above chance by luck."""
@@ -58,6 +59,12 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
     )
     joined = _with_chance(values, level)
     return joined.with_columns(above=pl.col("value") - pl.col("chance"), counted=_COUNTS)
+
+
+@made_once
+def skill_scores(heads: pl.DataFrame) -> pl.DataFrame:
+    """The `label_scores` of all tasks' probes."""
+    return label_scores(heads)
 
 
 def _with_chance(values: pl.DataFrame, level: pl.DataFrame) -> pl.DataFrame:

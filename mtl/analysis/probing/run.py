@@ -26,10 +26,11 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import open_target
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.tapped import WordReader
-from mtl.probes.measures import examples as examples_file
-from mtl.probes.measures.examples import ExampleProbe, Examples
+from mtl.probes.measures.examples import ExampleProbe
 from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
 from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.probes.tables import examples_file
+from mtl.probes.tables.examples_file import Examples
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.provenance import git_revision, versions
 from mtl.tasks.catalogue import KINDS, TASKS

@@ -12,7 +12,7 @@ from mtl.heads.gate_file import LEARNED, read_gates
 from mtl.probes.tables.gates_table import name_draws
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.left_out import chosen_of, nothing_left
-from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.settings import draws_of
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import first_line
 
@@ -59,7 +59,7 @@ def _draw(run: Run) -> pl.Expr:
     """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
     of_task = (
         pl.when(pl.col("task").str.split("+").list.contains(name)).then(pl.lit(draw, pl.Int64))
-        for name, draw in settings_of_run(run).draws.items()
+        for name, draw in draws_of(run.config()).items()
     )
     return pl.coalesce(*of_task, pl.lit(None, pl.Int64))
 

@@ -117,9 +117,8 @@ def settings_of(
     typed = settings_in(config)
     others = {*OF_ONE_RUN, "tasks", "corpus", "init_from", *keys_of_other_tasks(tasks)}
     others |= {f"instances.{name}" for name in config.get("instances") or () if name not in tasks}
-    kinds = kinds_in(config)
-    drawn = [name for name, kind in kinds.items() if kind.drawn]
-    others |= {f"instances.{name}.draw" for name in drawn}
+    draws = draws_of(config)
+    others |= {f"instances.{name}.draw" for name in draws}
     unused = frozenset(unused_keys(typed))
     neutral = neutral_values(config) if config.get("instances") else _neutral()
     given = {**neutral, **dict(_leaves(config, neutral))}
@@ -145,11 +144,17 @@ def settings_of(
         values[SOURCE_OF_MASKS] = UNUSED
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
-    draws = {
-        name: int(setting_values(name, config).get("draw", vars(kinds[name]())["draw"])) for name in drawn
-    }
-    compared = only_compared(kinds.values())
+    compared = only_compared(kinds_in(config).values())
     return Settings(tasks, int(config["seed"]), draws, compared, pruning, derivation, values)
+
+
+def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """By task the draw of its random labels, of tasks with such labels."""
+    return {
+        name: int(setting_values(name, config).get("draw", vars(kind())["draw"]))
+        for name, kind in kinds_in(config).items()
+        if kind.drawn
+    }
 
 
 def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:

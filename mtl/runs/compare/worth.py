@@ -20,6 +20,7 @@ from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.tasks.in_words import counted, first_line
+from mtl.tasks.order import in_order_of_catalogue
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures that say what a head is worth; a run without any of them has nothing to be compared."""
@@ -80,7 +81,7 @@ def worth_of_run(
 
 def measured_run(run: Run, setup: str, provenance: Mapping[str, str]) -> MeasuredRun:
     """How a run's heads were measured, by the provenance of its heads.parquet."""
-    return MeasuredRun((setup, settings_of_run(run).tasks), has_masks(run), provenance)
+    return MeasuredRun((setup, in_order_of_catalogue(run.config()["tasks"])), has_masks(run), provenance)
 
 
 def provenance_of(file: Path) -> Mapping[str, str] | None:

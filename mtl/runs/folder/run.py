@@ -21,7 +21,7 @@ from mtl.config.presets import completed
 from mtl.config.yaml_file import dump
 from mtl.errors import InputError
 from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
-from mtl.runs.folder.run_files import END, FIX, START, mapping_of, whole_text
+from mtl.runs.folder.run_files import END, FIX, START, mapping_of, while_unchanged, whole_text
 from mtl.workers.lease import changing
 
 SIGNATURES = "signatures"
@@ -248,6 +248,7 @@ def _metadata(path: Path) -> dict[str, str]:
         return {}
 
 
+@while_unchanged
 def _content(path: Path) -> str:
     """What a file of a run holds, as a short number; of a configuration only what makes the run what it is.
 

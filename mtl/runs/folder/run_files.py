@@ -7,13 +7,16 @@ import json
 import pickle
 import re
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from mtl.errors import InputError
+
+T = TypeVar("T")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The loader in C is some ten times as fast."""
@@ -28,23 +31,31 @@ FIX = "put back an undamaged copy, or train again under another name"
 START, END = "---\n", "...\n"
 
 
-def mapping_of(path: Path) -> dict[str, Any]:
-    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged.
+def while_unchanged(make: Callable[[Path], T]) -> Callable[[Path], T]:
+    """The function of a file, whose value is made once for a file that has not changed.
 
-    A report asks for every configuration a dozen times: a file that has not changed is parsed once.
+    A report asks for every configuration a dozen times.
     """
-    with contextlib.suppress(OSError):
-        now = path.stat()
-        if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
-            stamp = now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns
-            parsed: dict[str, Any] = pickle.loads(_packed(path, stamp))
-            return parsed
-    return _mapping_of(path)
+    known = lru_cache(maxsize=4096)(lambda path, _: make(path))
+
+    def of_file(path: Path) -> T:
+        with contextlib.suppress(OSError):
+            now = path.stat()
+            if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
+                return known(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
+        return make(path)
+
+    return of_file
 
 
-@lru_cache(maxsize=1024)
-def _packed(path: Path, stamp: tuple[int, ...]) -> bytes:
-    """The mapping in a file with this stamp, packed, so that nobody changes what others get."""
+def mapping_of(path: Path) -> dict[str, Any]:
+    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
+    found: dict[str, Any] = pickle.loads(_packed(path))  # a copy, which nobody else gets
+    return found
+
+
+@while_unchanged
+def _packed(path: Path) -> bytes:
     return pickle.dumps(_mapping_of(path))
 
 

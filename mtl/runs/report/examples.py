@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.probes.measures import examples
 from mtl.probes.report.data import RunExamples
+from mtl.probes.tables import examples_file
 from mtl.probes.tables.heads_table import in_texts
 
 
@@ -20,13 +20,13 @@ def examples_of(heads: pl.DataFrame | None, notes: list[str]) -> tuple[RunExampl
         return ()
     columns = ("regime", "run", "seed", "task")
     of_tasks = in_texts(heads.select(columns).unique(maintain_order=True)).filter(pl.col("task") != "")
-    with_files = {run for run in of_tasks["run"].unique() if (Path(run) / examples.FILE).is_file()}
+    with_files = {run for run in of_tasks["run"].unique() if (Path(run) / examples_file.FILE).is_file()}
     known = of_tasks.filter(pl.col("run").is_in(sorted(with_files))).sort("seed", maintain_order=True)
     first = known.unique(["regime", "task"], keep="first", maintain_order=True)
     found = []
     for (regime, run), rows in first.group_by("regime", "run", maintain_order=True):
         try:
-            read = examples.read(Path(str(run)) / examples.FILE)
+            read = examples_file.read(Path(str(run)) / examples_file.FILE)
         except ValueError as error:
             notes.append(f"{error}: left out")
             continue

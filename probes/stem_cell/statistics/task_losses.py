@@ -12,7 +12,7 @@ from jaxtyping import Float
 from mtl.probes.statistics.corrections import holm
 from mtl.probes.statistics.resampling import student
 from mtl.probes.statistics.spread_of_runs import difference, seed_effect
-from mtl.probes.tables.label_scores import best_of_labels, label_scores, weighted_mean
+from mtl.probes.tables.label_scores import best_of_labels, skill_scores, weighted_mean
 
 COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
 SCHEMA = pl.Schema(
@@ -110,7 +110,7 @@ def paired(losses: Float[np.ndarray, " seed"], level: float) -> tuple[float, flo
 def _best(heads: pl.DataFrame) -> pl.DataFrame:
     """Per regime, seed, task and label that counts the best head's value, the mean over runs of one seed."""
     return (
-        best_of_labels(label_scores(heads).filter("counted"), ("regime", "run", "seed"))
+        best_of_labels(skill_scores(heads).filter("counted"), ("regime", "run", "seed"))
         .group_by("regime", "seed", "task", "label", maintain_order=True)
         .agg(pl.col("value").mean(), pl.col("count").max())
     )

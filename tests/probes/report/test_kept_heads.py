@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.measures.examples import ExampleArc, Examples, ExampleSentence
 from mtl.probes.report.data import RunExamples
 from mtl.probes.report.head_examples import head_examples
 from mtl.probes.report.kept_heads import KeptHead, KeptHeads, head_roles, kept_heads
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.tables import heads_table
+from mtl.probes.tables.examples_file import ExampleArc, Examples, ExampleSentence
 
 HEADS = 7
 

@@ -11,9 +11,10 @@ import torch
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.head_scales import Mask
-from mtl.probes.measures import examples
-from mtl.probes.measures.examples import LENGTHS, SENTENCES, ExampleProbe, Examples
+from mtl.probes.measures.examples import LENGTHS, ExampleProbe, chosen
 from mtl.probes.report.data import RunExamples
+from mtl.probes.tables import examples_file
+from mtl.probes.tables.examples_file import SENTENCES, Examples
 from mtl.runs.report.examples import examples_of
 from tests.mtl import tiny
 
@@ -27,8 +28,8 @@ def test_hits_are_those_of_the_probes(toy: Path, tmp_path: Path, family: str, fi
     corpus = index_corpus(fitting[:SENTENCES])
     seen = ExampleProbe(corpus, "", final)
     measured = probe(encoder, corpus, Mask("", TASKS, None), final_special=final, watch=seen.update, kept=0)
-    examples.write(tmp_path / "e", Examples(seen.sentences, seen.table(encoder.tap.sites)))
-    read = examples.read(tmp_path / "e")
+    examples_file.write(tmp_path / "e", Examples(seen.sentences, seen.table(encoder.tap.sites)))
+    read = examples_file.read(tmp_path / "e")
     assert [each.words for each in read.sentences] == [sentence.words for sentence in corpus.sentences]
     rows = []
     for row in read.table.iter_rows(named=True):
@@ -50,21 +51,21 @@ def test_hits_are_those_of_the_probes(toy: Path, tmp_path: Path, family: str, fi
 
 def test_a_long_corpus_gives_some_of_its_sentences(toy: Path) -> None:
     sentences = read_jsonl(toy / "train.jsonl")
-    numbers = examples.chosen(sentences)
+    numbers = chosen(sentences)
     assert len(set(numbers)) == SENTENCES
     assert numbers[-1] > len(sentences) / 2
     assert all(len(sentences[number]) in LENGTHS for number in numbers)
-    assert examples.chosen([]) == ()
+    assert chosen([]) == ()
 
 
 def test_of_each_regime_and_task_the_first_run_is_read_and_a_damaged_file_noted(tmp_path: Path) -> None:
     runs = [("stl", "a", 2, "dep"), ("stl", "b", 1, "dep"), ("stl", "c", 1, "pos"), ("static", "d", 0, "dep")]
-    empty = Examples((), pl.DataFrame(schema=examples.SCHEMA))
+    empty = Examples((), pl.DataFrame(schema=examples_file.SCHEMA))
     for _, name, _, _ in runs:
         (tmp_path / name).mkdir()
-        examples.write(tmp_path / name / examples.FILE, empty)
-    (tmp_path / "d" / examples.FILE).write_bytes(b"no table")
-    (tmp_path / "c" / examples.FILE).unlink()
+        examples_file.write(tmp_path / name / examples_file.FILE, empty)
+    (tmp_path / "d" / examples_file.FILE).write_bytes(b"no table")
+    (tmp_path / "c" / examples_file.FILE).unlink()
     heads = pl.DataFrame(
         [(regime, str(tmp_path / name), seed, task) for regime, name, seed, task in runs],
         ["regime", "run", "seed", "task"], orient="row",
