@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,11 +31,14 @@ def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:
 
     Rows that belong to no head (layer is null) do not count.
     """
-    rows = table.select("attention", "layer").drop_nulls().unique(maintain_order=True).rows()
-    kinds = list(dict.fromkeys(kind for kind, _ in rows))
-    return tuple(
-        Site(kind, layer) for kind, layer in sorted(rows, key=lambda row: (kinds.index(row[0]), row[1]))
-    )
+    return sites_among(table.select("attention", "layer").unique(maintain_order=True).iter_rows())
+
+
+def sites_among(places: Iterable[tuple[Any, Any]]) -> tuple[Site, ...]:
+    """As `sites_of`, of kinds of attention and layers."""
+    rows = [Site(kind, layer) for kind, layer in dict.fromkeys(places) if None not in (kind, layer)]
+    kinds = list(dict.fromkeys(site.attention for site in rows))
+    return tuple(sorted(rows, key=lambda site: (kinds.index(site.attention), site.layer)))
 
 
 def kinds_in_order(kinds: Iterable[str]) -> list[str]:

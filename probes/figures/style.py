@@ -6,7 +6,8 @@ import io
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, UInt8
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -163,8 +165,25 @@ def render(figure: Figure, kind: Format, dpi: int = 300) -> bytes:
     """The figure as a file's contents, without date, so that the same figure gives the same bytes."""
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
     file = io.BytesIO()
-    figure.savefig(file, format=kind, dpi=dpi, metadata=undated[kind])
+    with _laid_out(figure, kind, dpi):
+        figure.savefig(file, format=kind, dpi=dpi, metadata=undated[kind])
     return file.getvalue()
+
+
+@contextmanager
+def _laid_out(figure: Figure, kind: Format, dpi: int) -> Iterator[None]:
+    """The figure with its places fixed: matplotlib would draw it a first time for its layout alone."""
+    layout, canvas, usual = figure.get_layout_engine(), figure.canvas, figure.get_dpi()
+    if layout is not None:
+        figure.set_dpi(get_registered_canvas_class(kind)(figure).fixed_dpi or dpi)
+        layout.execute(figure)
+        figure.set_layout_engine(None)
+        figure.set_canvas(canvas)
+        figure.set_dpi(usual)
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(layout)
 
 
 @styled

@@ -13,7 +13,7 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.probes.report.data import Setup
-from mtl.probes.sites import Site, shape_text, sites_of
+from mtl.probes.sites import Site, shape_text, sites_among
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.heads import OF_MASKS, SAME, HeadTable, has_masks, heads_of, probed_with, read_heads
@@ -199,7 +199,7 @@ def of_one_shape(
             pl.struct("attention", "layer").unique(maintain_order=True), pl.col("head").fill_null(-1).max()
         )
         for run, places, last in of_runs.iter_rows():
-            sites, per_site = sites_of(pl.DataFrame(places)), last + 1
+            sites, per_site = sites_among((place["attention"], place["layer"]) for place in places), last + 1
             shape = shape_text(sites, per_site)
             incomplete = [
                 f"{run}: the mask of {task} has {counted(height, 'head')}, not {shape}: left out"
