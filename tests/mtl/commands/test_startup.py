@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mtl.commands.command_table import COMMANDS
+from tests.mtl.studies import Study
 
 HEAVY = ("torch", "transformers", "torchmetrics", "pytorch_lightning", "numba", "polars", "matplotlib")
 PROGRAM = f"""
@@ -54,6 +55,13 @@ def test_mistyped_keys_and_printed_configurations_load_nothing_heavy():
 def test_a_sweep_is_planned_without_torch():
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run")[0] == ""
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--trails=1", code=2)[0] == ""
+
+
+def test_a_report_loads_no_torch(tmp_path):
+    study = Study(tmp_path)
+    for seed in (1, 2):
+        study.run(["pos"], seed)
+    assert run("report", str(tmp_path))[0] == "polars matplotlib"
 
 
 def seconds(*words: str, code: int = 0) -> float:
