@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import dumps
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +15,28 @@ from mtl.tasks.ranges import Seed
 _NO_FILES: list[str] = []
 
 
-def ewt5(
-    *,
-    out: Path,
-    source: Path | None = None,
-    subset: Literal["small"] | None = None,
-    cache: Path = Path(".cache/ewt5"),
-    overwrite: bool = False,
-) -> None:
-    """Build EWT in five layers from its three upstream repositories.
+def _builder(name: str, what: str) -> Callable[..., None]:
+    def build(
+        *,
+        out: Path,
+        source: Path | None = None,
+        subset: Literal["small"] | None = None,
+        cache: Path = Path(".cache/ewt5"),
+        overwrite: bool = False,
+    ) -> None:
+        from mtl.corpora.ewt5.build import build_ewt
+        from mtl.corpora.ewt5.download import download_ewt5
+        from mtl.corpora.splits import refuse_existing
+        from mtl.corpora.stats import corpus_stats, stats_table
+
+        refuse_existing(out, overwrite)
+        provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
+        console = Console(markup=False, emoji=False)
+        console.print(stats_table(corpus_stats(out), str(out)))
+        for line in left_out(provenance):
+            console.print(line, highlight=False)
+
+    build.__doc__ = f"""{what}
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
@@ -32,48 +45,13 @@ def ewt5(
         cache: Where downloads are kept; verified files are not fetched again.
         overwrite: Replace the corpus that the folder holds.
     """
-    _ewt("ewt5", out, source, subset, cache, overwrite)
+    return build
 
 
-def ewt10(
-    *,
-    out: Path,
-    source: Path | None = None,
-    subset: Literal["small"] | None = None,
-    cache: Path = Path(".cache/ewt5"),
-    overwrite: bool = False,
-) -> None:
-    """Build EWT in ten layers: those of ewt5, lemmas, features, enhanced dependencies and the text.
-
-    Args:
-        out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
-        source: Folder with the upstream files; without it they are downloaded at pinned commits.
-        subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test documents.
-        cache: Where downloads are kept; verified files are not fetched again.
-        overwrite: Replace the corpus that the folder holds.
-    """
-    _ewt("ewt10", out, source, subset, cache, overwrite)
-
-
-def _ewt(
-    name: str,
-    out: Path,
-    source: Path | None,
-    subset: Literal["small"] | None,
-    cache: Path,
-    overwrite: bool,
-) -> None:
-    from mtl.corpora.ewt5.build import build_ewt
-    from mtl.corpora.ewt5.download import download_ewt5
-    from mtl.corpora.splits import refuse_existing
-    from mtl.corpora.stats import corpus_stats, stats_table
-
-    refuse_existing(out, overwrite)
-    provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
-    console = Console(markup=False, emoji=False)
-    console.print(stats_table(corpus_stats(out), str(out)))
-    for line in left_out(provenance):
-        console.print(line, highlight=False)
+ewt5 = _builder("ewt5", "Build EWT in five layers from its three upstream repositories.")
+ewt10 = _builder(
+    "ewt10", "Build EWT in ten layers: those of ewt5, lemmas, features, enhanced dependencies and the text."
+)
 
 
 def left_out(provenance: Mapping[str, Any]) -> list[str]:
