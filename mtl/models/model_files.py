@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -87,7 +87,7 @@ def write_model(
 
 
 def read_parts(
-    folder: Path, attention: AttentionKind, dtype: torch.dtype | str
+    folder: Path, attention: AttentionKind, dtype: torch.dtype | Literal["auto"]
 ) -> tuple[Parts, Origin, Mapping[str, str]]:
     """The parts of the model in a folder, its origin, and the checksums of its files when it was saved."""
     # Only what reads files: a fault of this program is not a fault of the model.
