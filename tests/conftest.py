@@ -61,9 +61,11 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, object],
     def change(key: str, value: object) -> None:
         monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
         effective.reference.cache_clear()
+        effective._defaults.cache_clear()
 
     yield change
     effective.reference.cache_clear()
+    effective._defaults.cache_clear()
 
 
 @pytest.fixture
