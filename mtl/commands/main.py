@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
     try:
+        if arguments is None:
+            _have_docstrings()
         _require_current_folder()
         name, rest = _command(words)
         command = COMMANDS[name]
@@ -116,13 +118,31 @@ def _use_utf8() -> None:
     otherwise.
     """
     if sys.getfilesystemencoding().lower() != "utf-8" and sys.flags.utf8_mode == 0:
-        words = [os.fsencode(word) for word in [sys.executable, *sys.orig_argv[1:]]]
-        os.execve(sys.executable, words, {**os.environ, "PYTHONUTF8": "1"})
+        _start_again(PYTHONUTF8="1")
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
             stream.reconfigure(encoding="utf-8")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files may be any bytes
+
+
+def _have_docstrings() -> None:
+    """Have docstrings, whatever PYTHONOPTIMIZE says: help is made of them, and transformers' classes are.
+
+    Raises `InputError` if Python itself was told to leave them out.
+    """
+    if sys.flags.optimize > 1:
+        if os.environ.get("PYTHONOPTIMIZE", "1") != "1":
+            _start_again(PYTHONOPTIMIZE="1")
+        raise InputError(
+            "Python leaves out docstrings (-OO), and mtl and transformers need them: use -O, or no option"
+        )
+
+
+def _start_again(**variables: str) -> NoReturn:
+    """Start the program once more, with other values of variables that Python reads at its start."""
+    words = [os.fsencode(word) for word in [sys.executable, *sys.orig_argv[1:]]]
+    os.execve(sys.executable, words, {**os.environ, **variables})
 
 
 def _run(program: str, command: Command, words: Sequence[str]) -> int:

@@ -54,7 +54,7 @@ from mtl.training.launch import failures, note_failure
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
-from mtl.workers.launch import placed
+from mtl.workers.launch import PARENT, Place, placed
 from mtl.workers.lease import holder_of, lease
 
 
@@ -81,10 +81,12 @@ def train(
     config = configuration_from(TrainConfig, plain(dataclasses.asdict(config)))  # which checks every value
     with placed(config.trainer.devices, config.trainer.num_nodes) as place:
         console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
-        return _run(config, console, inputs or InputCache(), observers if place.is_first else ())
+        return _run(config, place, console, inputs or InputCache(), observers if place.is_first else ())
 
 
-def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: Sequence[Observer]) -> Run:
+def _run(
+    config: TrainConfig, place: Place, console: Console, inputs: InputCache, observers: Sequence[Observer]
+) -> Run:
     rates = config.rates()
     optimizer = dataclasses.replace(
         config.optimizer, encoder_lr=rates["encoder_lr"], decoder_lr=rates["decoder_lr"]
@@ -97,8 +99,9 @@ def _run(config: TrainConfig, console: Console, inputs: InputCache, observers: S
     if message := unused_gates(config):
         console.print(message, highlight=False, soft_wrap=True)
     check_folder_place(run.folder)
+    _require_parent(place, run)
     keep_large_blocks()
-    with _threads(config.trainer.threads), _lease(run) if is_first_process() else nullcontext():
+    with _threads(config.trainer.threads), _lease(run) if place.is_first else nullcontext():
         _train(config, run, console, inputs, observers)
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
@@ -126,6 +129,20 @@ def _lease(run: Run) -> Iterator[None]:
             raise InputError(f"{run.folder}: {holder} trains in it; wait for its end, or use another --name")
         run.recover()
         yield
+
+
+def _require_parent(place: Place, run: Run) -> None:
+    """Raise `InputError` unless the process that is said to have started this one trains the run.
+
+    The first process of another machine holds no lease, and is not looked at.
+    """
+    if place.started_by == "mtl" and place.machine == 0:
+        holder = holder_of(run.lease)
+        if holder is None or holder.pid != os.getppid():
+            raise InputError(
+                f"{PARENT} says that process {os.getppid()} started this one as one of several, and that "
+                f"process does not train {run.folder}: unset {PARENT}, which only mtl sets"
+            )
 
 
 def _train(

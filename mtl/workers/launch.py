@@ -24,7 +24,7 @@ _PREFIXES = (
     "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "MV2_", "PALS_", "PBS_", "LSB_", "JSM_",
     "PL_",  # Lightning's own settings: PL_TRAINER_MAX_STEPS would change what a run computes
 )  # fmt: skip
-_PARENT = "MTL_STARTED_BY"
+PARENT = "MTL_STARTED_BY"
 """Names the process that started this one as a further process of its run."""
 _KEPT = {
     "torchrun": (
@@ -35,7 +35,7 @@ _KEPT = {
         "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NODELIST",
         "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT",
     ),
-    "mtl": (_PARENT, "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    "mtl": (PARENT, "LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     "hand": ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     "": (),
 }  # fmt: skip
@@ -73,7 +73,7 @@ class Place:
 
 def is_launcher_variable(name: str) -> bool:
     """Whether a launcher numbers or counts processes in this variable, or finds the first one by it."""
-    return name in _NAMES or name == _PARENT or name.startswith(_PREFIXES)
+    return name in _NAMES or name == PARENT or name.startswith(_PREFIXES)
 
 
 def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Place:
@@ -86,7 +86,11 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
     wanted = devices * machines
     if wanted > 1:
         _require_interfaces(environment)
-    if wanted > 1 and environment.get(_PARENT) == str(os.getppid()):
+    if (
+        wanted > 1
+        and environment.get(PARENT) == str(os.getppid())
+        and environment.get("LOCAL_RANK") != "0"  # which no process has that another one started
+    ):
         return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
     if "TORCHELASTIC_RUN_ID" in environment:
         (started,) = _numbers(environment, "torchrun", WORLD_SIZE=None)
@@ -135,7 +139,7 @@ def placed(devices: int, machines: int) -> Iterator[Place]:
     place = place_of(devices, machines, os.environ)
     with _only(_KEPT[place.started_by]):
         if place.starts_others and devices > 1:
-            os.environ[_PARENT] = str(os.getpid())
+            os.environ[PARENT] = str(os.getpid())
         yield place
 
 

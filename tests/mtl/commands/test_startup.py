@@ -64,6 +64,23 @@ def test_a_report_loads_no_torch(tmp_path):
     assert run("report", str(tmp_path))[0] == "polars matplotlib"
 
 
+def test_help_has_its_texts_where_docstrings_are_to_be_left_out():
+    def helped(*options: str, **variables: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, *options, "-m", "mtl", "figure", "--help"], capture_output=True, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    plain = helped()
+    assert plain[0] == 0
+    assert helped(PYTHONOPTIMIZE="2") == plain
+    code, printed, errors = helped("-OO", PYTHONOPTIMIZE="2")
+    assert (code, printed) == (2, "")
+    assert errors.startswith("mtl: Python leaves out docstrings (-OO)")
+    assert errors.count("\n") == 1
+
+
 def seconds(*words: str, code: int = 0) -> float:
     """Processor time, the least of three: other processes of a busy machine cost some, too."""
     return min(run(*words, code=code)[1] for _ in range(3))

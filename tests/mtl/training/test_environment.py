@@ -58,6 +58,10 @@ REFUSED_WITH_TWO = [
     (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
     (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is missing, and torchrun"),
+    (
+        {"MTL_STARTED_BY": str(os.getppid()), "LOCAL_RANK": "1", "NODE_RANK": "0"},
+        f"MTL_STARTED_BY says that process {os.getppid()} started this one",
+    ),
     (TORCHRUN | {"MASTER_PORT": "x"}, "MASTER_PORT is 'x', and torchrun"),
     ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME is 'nope0'"),
 ]
@@ -146,7 +150,10 @@ def signalled(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 HOSTILE_AT_START = [
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"},
+    {
+        "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii",
+        "PYTHONOPTIMIZE": "2",
+    },
     {
         "OMP_NUM_THREADS": "x", "NUMBA_NUM_THREADS": "x", "POLARS_MAX_THREADS": "0", "RAYON_NUM_THREADS": "x",
         "HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "HF_HOME": "/proc/none", "TMPDIR": "/proc/none",

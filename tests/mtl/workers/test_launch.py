@@ -110,3 +110,4 @@ def test_only_a_child_of_the_process_that_names_itself_is_one_of_several(monkeyp
     assert place_of(2, 1, started) == Place("mtl", local_rank=1)
     assert place_of(2, 1, started | {"MTL_STARTED_BY": "1x"}) == Place()
     assert place_of(1, 1, started) == Place()
+    assert place_of(2, 1, started | {"LOCAL_RANK": "0"}) == Place()
