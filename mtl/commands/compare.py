@@ -13,7 +13,7 @@ from mtl.runs.folder.run import Run
 from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
-    import polars as pl
+    from mtl.runs.compare.comparison import RunComparison
 
 _PICTURES, _TABLES = (".pdf", ".png", ".svg"), (".tex", ".csv", ".parquet")
 
@@ -70,21 +70,22 @@ def compare(
     for note in compared.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if out is not None:
-        for path in _write(compared.table, out, names):
+        for path in _write(compared, out, names):
             console.print(f"wrote {path}", soft_wrap=True)
 
 
-def _write(table: pl.DataFrame, out: Path, names: tuple[str, ...]) -> list[Path]:
+def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[Path]:
     from mtl.files import whole_file
     from mtl.probes.figures.comparison import comparison_figure
     from mtl.probes.tables import table_files
     from mtl.runs.figures.drawn import FigureWithTables, save
 
     if out.suffix.lower() in _PICTURES:
-        return save(FigureWithTables(comparison_figure(table, *names), (), {"": table}), out)
+        figure = comparison_figure(compared.table, *names)
+        return save(FigureWithTables(figure, compared.notes, {"": compared.table}), out)
     kind = next(kind for kind in table_files.FORMATS if out.suffix.lower() == f".{kind}")
     with whole_file(out) as path:
-        table_files.write(table, path, kind)
+        table_files.write(compared.table, path, kind, notes=compared.notes)
     return [out]
 
 

@@ -22,6 +22,8 @@ class Claims:
     shape: tuple[int, int]
     """The encoder's layers, and heads per layer."""
     of_task: Mapping[str, tuple[Head, ...]]
+    learned: Mapping[str, tuple[Head, ...]] | None = None
+    """Those claims that no target forced; `None` where the file does not say."""
 
     def claimants(self, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
         """The claimed heads, each with the tasks that claim it, in the order of `tasks`."""
@@ -35,6 +37,12 @@ class Claims:
         """The heads that two or more of the tasks claim."""
         return sorted(head for head, names in self.claimants(tasks).items() if len(names) > 1)
 
+    def contested_by_learning(self, tasks: Sequence[str]) -> int | None:
+        """How many heads two or more of the tasks learned to keep; `None` if the file does not say."""
+        if self.learned is None:
+            return None
+        return len(Claims(self.shape, self.learned).contested(tasks))
+
 
 def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) -> None:
     """Write the file; `runs` names, per task, the runs whose masks the claims follow from."""
@@ -43,12 +51,21 @@ def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) 
         {
             "layers": claims.shape[0],
             "heads": claims.shape[1],
-            "claims": {
-                name: [list(head) for head in sorted(heads)] for name, heads in claims.of_task.items()
-            },
+            "claims": _listed(claims.of_task),
+            **({} if claims.learned is None else {"learned": _listed(claims.learned)}),
             "runs": {name: list(names) for name, names in runs.items()},
         },
     )
+
+
+def _listed(heads_of: Mapping[str, Sequence[Head]]) -> dict[str, list[list[int]]]:
+    return {name: [list(head) for head in sorted(heads)] for name, heads in heads_of.items()}
+
+
+def _read(heads_of: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, tuple[Head, ...]]:
+    return {
+        str(name): tuple((int(layer), int(head)) for layer, head in heads) for name, heads in heads_of.items()
+    }
 
 
 def nothing_contested(tasks: Sequence[str], path: str) -> str:
@@ -67,10 +84,8 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
     try:
         values = json.loads(path.read_text())
         found = (int(values["layers"]), int(values["heads"]))
-        claims = {
-            str(name): tuple((int(layer), int(head)) for layer, head in heads)
-            for name, heads in values["claims"].items()
-        }
+        claims = _read(values["claims"])
+        learned = _read(values["learned"]) if "learned" in values else None
     except FileNotFoundError:
         raise InputError(
             f"clones.claims={path}: no such file; a study writes such files in its folder claims"
@@ -102,4 +117,6 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
 
                 where = head_name(Site("self", layer), head)
                 raise InputError(f"clones.claims={path}: {name} claims {where}, which is not there")
-    return Claims(shape, {name: claims[name] for name in tasks})
+    if learned is not None:
+        learned = {name: learned.get(name, ()) for name in tasks}
+    return Claims(shape, {name: claims[name] for name in tasks}, learned)

@@ -133,14 +133,18 @@ def swapped(routes: Float[Tensor, "task site head"]) -> Float[Tensor, "task site
     return routes[torch.randperm(len(routes)).to(routes.device)]
 
 
-def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig) -> str:
-    """What was copied, in one line; empty if nothing is configured."""
+def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig, tasks: Sequence[str]) -> str:
+    """What was copied, in one line, and by how many learned claims; empty if nothing is configured."""
     if config.kind == "none":
         return ""
     if config.kind == "rows":
         return "clones: a row per task, no head copied"
     heads = ", ".join(_name(copied.layer, copied.head) + _copies(copied) for copied in plan)
-    return f"clones: {config.kind}, {config.heads}: {counted(len(plan), 'head')}: {heads}"
+    learned = None
+    if config.heads != "all" and config.claims is not None:
+        learned = read_claims(Path(config.claims), tasks, None).contested_by_learning(tasks)
+    alone = "" if learned is None else f"; heads contested by learned claims alone: {learned}"
+    return f"clones: {config.kind}, {config.heads}: {counted(len(plan), 'head')}: {heads}{alone}"
 
 
 def _copies(copied: CopiedHead) -> str:

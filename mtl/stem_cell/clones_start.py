@@ -93,7 +93,8 @@ class _Clones(ModelStart):
         if clones.seed is None:
             clones = dataclasses.replace(clones, seed=config.seed)
         plan, owners = make_clones(encoder, clones, tasks)
-        return Started(owners, swapped if clones.kind == "shuffled" else None, describe_clones(plan, clones))
+        said = describe_clones(plan, clones, tasks)
+        return Started(owners, swapped if clones.kind == "shuffled" else None, said)
 
 
 def _unused(clones: ClonesConfig, tasks: int) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
@@ -80,7 +81,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
     """
     import polars as pl  # here, so that planning loads nothing heavy
 
-    from mtl.heads.gate_file import read_gates
+    from mtl.heads.gate_file import LEARNED, read_gates
     from mtl.probes.statistics.masks import final_masks
 
     tables: dict[str, list[pl.DataFrame]] = {}
@@ -88,7 +89,7 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
     for name in job.prepared_from:
         path = study.run(name) / "gates.parquet"
         try:
-            gates = read_gates(path)
+            gates = read_gates(path).with_columns(learned=LEARNED)
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"{path} cannot be read ({error}): train {name} again") from error
         [task] = gates["task"].unique().to_list()
@@ -96,9 +97,15 @@ def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Cl
         tables.setdefault(task, []).append(gates.with_columns(run=pl.lit(name), seed=pl.lit(seed)))
         names.setdefault(task, []).append(name)
     claims: dict[str, tuple[Head, ...]] = {}
+    learned: dict[str, tuple[Head, ...]] = {}
     for task, parts in tables.items():
         masks, _ = final_masks(pl.concat(parts))
         claimed = masks.claimed()[0]
-        claims[task] = tuple((int(layer), int(head)) for layer, head in np.argwhere(claimed))
+        claims[task] = _heads(claimed)
+        learned[task] = _heads(masks.learned_claims()[0])
     layers, heads = claimed.shape
-    return Claims((layers, heads), claims), names
+    return Claims((layers, heads), claims, learned), names
+
+
+def _heads(chosen: Bool[np.ndarray, "layer head"]) -> tuple[Head, ...]:
+    return tuple((int(layer), int(head)) for layer, head in np.argwhere(chosen))

@@ -161,12 +161,16 @@ def wrapped(*paragraphs: str, width: float = COLUMN, letter: float = 0.053) -> s
 
 
 @styled
-def render(figure: Figure, kind: Format, dpi: int = 300) -> bytes:
-    """The figure as a file's contents, without date, so that the same figure gives the same bytes."""
+def render(figure: Figure, kind: Format, dpi: int = 300, notes: Sequence[str] = ()) -> bytes:
+    """The figure as a file's contents, without date, so that the same figure gives the same bytes.
+
+    Notes on it are the file's description: `Subject` in PDF, `Description` in PNG and SVG.
+    """
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
+    noted = {"Subject" if kind == "pdf" else "Description": "\n".join(notes)} if notes else {}
     file = io.BytesIO()
     with _laid_out(figure, kind, dpi):
-        figure.savefig(file, format=kind, dpi=dpi, metadata=undated[kind])
+        figure.savefig(file, format=kind, dpi=dpi, metadata=undated[kind] | noted)
     return file.getvalue()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -68,14 +68,20 @@ def markdown(table: pl.DataFrame) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
-def write(table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2) -> None:
+def write(
+    table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2, notes: Sequence[str] = ()
+) -> None:
     """Write the table as a file of this kind; `decimals` are those of LaTeX, the others keep all.
 
     Heads and layers have their names: instead of their numbers in LaTeX, in a further column `name` in CSV.
-    Objects of JSON, such as versions, are texts in both.
+    Objects of JSON, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a
+    last column `notes` in the others, where there are any.
     """
+    if notes and kind != "tex":
+        table = table.with_columns(notes=pl.lit("; ".join(notes)))
     if kind == "tex":
-        path.write_text(latex(by_name(_in_words(table)), decimals), encoding="utf-8")
+        comments = "".join(f"% note: {' '.join(note.split())}\n" for note in notes)
+        path.write_text(latex(by_name(_in_words(table)), decimals) + comments, encoding="utf-8")
     elif kind == "csv":
         with path.open("wb") as file:
             with_names(_in_words(table)).write_csv(file)

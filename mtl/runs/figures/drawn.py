@@ -64,12 +64,14 @@ class FigureWithTables:
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
     """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files.
 
+    Its notes are in each of them.
+
     Raises what `check_tables` does, before anything is written.
     """
     kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
     if tables:
         check_tables(out, drawn.tables, sources)
-    contents = render(drawn.figure, kind)
+    contents = render(drawn.figure, kind, notes=drawn.notes)
     with whole_file(out) as path:
         path.write_bytes(contents)
     written = [out]
@@ -77,7 +79,8 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
         for form in table_files.FORMATS:
             beside = out.with_name(f"{out.stem}{end}.{form}")
             with whole_file(beside) as path:
-                table_files.write(drawn.printed.get(end, table) if form == "tex" else table, path, form)
+                shown = drawn.printed.get(end, table) if form == "tex" else table
+                table_files.write(shown, path, form, notes=drawn.notes)
             written.append(beside)
     return written
 

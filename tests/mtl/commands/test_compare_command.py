@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
@@ -61,6 +63,24 @@ def test_the_table_is_that_of_the_statistic(runs: Path, capsys: pytest.CaptureFi
     assert row["holm"] == row["p"]
     assert f"{row['difference']:+.2f}" in printed
     assert {path.name for path in runs.glob("c.*")} == {"c.pdf", "c.tex", "c.csv", "c.parquet"}
+
+
+def test_notes_are_in_every_file(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "a1", "--against", "b1", "--draws=200"]
+    kinds = ("tex", "csv", "parquet", "png", "svg", "pdf")
+    assert [main([*words, f"--out={runs / 'of'}-{kind}.{kind}"]) for kind in kinds] == [0] * len(kinds)
+    printed = capsys.readouterr().out.splitlines()
+    notes = {line.removeprefix("note: ") for line in printed if line.startswith("note: ")}
+    assert notes
+    for path in runs.glob("of-*"):
+        if path.suffix == ".parquet":
+            text = str(pl.read_parquet(path)["notes"].to_list())
+        elif path.suffix == ".png":
+            with Image.open(path) as picture:
+                text = picture.info["Description"]
+        else:
+            text = html.unescape(path.read_text(encoding="utf-8", errors="replace"))
+        assert [note for note in notes if note not in text.replace("\\", "")] == [], path.name
 
 
 @pytest.mark.parametrize(

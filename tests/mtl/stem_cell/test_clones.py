@@ -164,10 +164,17 @@ def test_runs_train_with_copies(
     assert main(words) == 0  # finished already
 
 
-def test_what_was_copied_is_said_by_the_heads_names() -> None:
+def test_what_was_copied_is_said_by_the_heads_names_and_by_what_was_learned(tmp_path: Path) -> None:
     copied = [CopiedHead(2, 1, (("pos",), ("dep",)))]
-    said = describe_clones(copied, ClonesConfig(kind="split", claims="f"))
-    assert said == "clones: split, contested: 1 head: L2H1 x 2"
+    config = ClonesConfig(kind="split", claims=str(tmp_path / "claims.json"))
+    of_task = {"pos": ((2, 1),), "dep": ((2, 1), (0, 0))}
+    for learned, told in (
+        (None, ""),
+        ({"pos": ((2, 1),), "dep": ((0, 0),)}, "; heads contested by learned claims alone: 0"),
+    ):
+        write_claims(tmp_path / "claims.json", Claims((3, 4), of_task, learned), {})
+        said = describe_clones(copied, config, ("pos", "dep"))
+        assert said == f"clones: split, contested: 1 head: L2H1 x 2{told}"
 
 
 def test_sets_of_heads_are_swapped_at_random() -> None:

@@ -88,10 +88,13 @@ def test_a_task_without_claims_is_one_line() -> None:
         runs(ROUTED, Block(("pos",), ("dynamic",)))
 
 
-def gates(folder: Path, task: str, opened: set[tuple[int, int]]) -> None:
+def gates(
+    folder: Path, task: str, opened: set[tuple[int, int]], forced: frozenset[tuple[int, int]] = frozenset()
+) -> None:
     rows = [
         {"task": task, "step": 3, "attention": "self", "layer": layer, "head": head, "log_alpha": 0.0,
-         "gate": float((layer, head) in opened), "open": (layer, head) in opened}
+         "gate": float((layer, head) in opened), "open": (layer, head) in opened,
+         "log_alpha_at_choice": -5.0 if (layer, head) in forced else None}
         for layer in range(2) for head in range(3)
     ]  # fmt: skip
     folder.mkdir(parents=True)
@@ -105,7 +108,7 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
         "dep-4": {(0, 0)}, "dep-5": {(0, 0), (0, 2)},
     }  # fmt: skip
     for name, heads in opened.items():
-        gates(study.run(name), name[:3], heads)
+        gates(study.run(name), name[:3], heads, frozenset({(1, 1)}))
         study.write_job(Job(name, "single dynamic", TrainConfig(seed=int(name[-1]))))
     path = tmp_path / "claims" / "pos+dep.json"
     config = dataclasses.replace(TASKS, clones=ClonesConfig("routed", claims=str(path)))
@@ -113,6 +116,8 @@ def test_the_file_has_the_heads_open_in_most_seeds_and_is_the_same_each_time(tmp
     write_claims_of(job, study)
     first = path.read_bytes()
     assert read_claims(path, ("pos", "dep"), (2, 3)).of_task == {"pos": ((0, 0), (1, 1)), "dep": ((0, 0),)}
+    assert json.loads(first)["learned"] == {"pos": [[0, 0]], "dep": [[0, 0]]}
+    assert read_claims(path, ("dep",), (2, 3)).learned == {"dep": ((0, 0),)}
     assert json.loads(first)["runs"] == {"pos": ["pos-1", "pos-2", "pos-3"], "dep": ["dep-4", "dep-5"]}
     write_claims_of(job, study)
     assert path.read_bytes() == first
