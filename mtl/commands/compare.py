@@ -13,6 +13,8 @@ from mtl.runs.folder.run import Run
 from mtl.tasks.ranges import Seed
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from mtl.runs.compare.comparison import RunComparison
 
 _PICTURES, _TABLES = (".pdf", ".png", ".svg"), (".tex", ".csv", ".parquet")
