@@ -13,7 +13,7 @@ from mtl.errors import InputError
 from mtl.heads.attentions import Attention, is_whole
 from mtl.heads.blocks import is_held
 from mtl.heads.families import family_of
-from mtl.heads.family_table import Family
+from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.projections import is_plain
 from mtl.heads.select import head_parts
 from mtl.probes.head_names import head_name, layer_name
@@ -173,6 +173,30 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
                 f"{origin}, and not {'its own' if around else 'a plain linear layer'}: {advice}"
             )
         _require_row(family, attention, sites)
+        if verb != "closed" and family is not FAMILIES.get(model.config.model_type):
+            _require_nothing_else(family, attention, sites, verb)
+
+
+def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[Site], verb: str) -> None:
+    """Raise `InputError` if a parameter of the attention seems to have rows of heads, and the row a caller
+    gives does not name it, as gates, sinks or second projections of other families.
+
+    Looked at before any head is cut; a norm over all heads is known to be whole.
+    """
+    module, heads, size = attention.module, attention.heads, attention.size
+    if heads == 1 or family.norms_over_heads or len(attention.remaining) != heads:
+        return
+    parts = head_parts(family, attention, torch.arange(heads), heads)
+    known = {id(part.parameter) for part in parts} | set(map(id, attention.output.parameters()))
+    of_heads = {heads * size} | ({heads} - {size})
+    for name, parameter in module.named_parameters():
+        if id(parameter) not in known and of_heads & set(parameter.shape):
+            raise InputError(
+                f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family "
+                f"does not name {name}, of shape {tuple(parameter.shape)} with {heads} heads of size {size}: "
+                "use a mtl.Family that does (other_head_rows, norms_by_head, bias_by_head), or only "
+                "close heads (prune_heads with keep_shape=True, head_scale)"
+            )
 
 
 def _require_row(family: Family, attention: Attention, sites: Sequence[Site]) -> None:

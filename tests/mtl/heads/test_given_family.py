@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoModel,
     PretrainedConfig,
@@ -122,7 +123,7 @@ def registered() -> Iterator[None]:
     AutoConfig.register("own-mixer", OwnConfig)
     AutoModel.register(OwnConfig, OwnMixer)
     yield
-    from transformers import CONFIG_MAPPING, MODEL_MAPPING
+    from transformers import MODEL_MAPPING
 
     CONFIG_MAPPING._extra_content.pop("own-mixer")
     MODEL_MAPPING._extra_content.pop(OwnConfig)
@@ -183,6 +184,42 @@ def test_a_row_of_the_table_is_given_by_its_name() -> None:
         with head_scale(model, closed, family="vit"):
             assert torch.equal(model(**given).last_hidden_state, expected)
     collaborate(model, 16, steps=1, family="vit")
+
+
+OTHERS = {
+    "gpt_oss": ("llama", "sinks"), "bitnet": ("llama", "attn_sub_norm.weight"),
+    "olmoe": ("llama", "q_norm.weight"), "longformer": ("bert", "query_global.weight"),
+    "nystromformer": ("bert", "conv.weight"), "luke": ("bert", "w2e_query.weight"),
+}  # fmt: skip
+"""Families with something more for each head, the row that they seem to fit, and what it does not name."""
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_row_that_does_not_name_all_that_heads_have_cuts_nothing(name: str) -> None:
+    row, missed = OTHERS[name]
+    config = CONFIG_MAPPING[name](
+        vocab_size=99, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+        intermediate_size=40, max_position_embeddings=80, pad_token_id=0, bos_token_id=2, eos_token_id=3,
+        head_dim=8, attention_window=4, entity_vocab_size=9, entity_emb_size=8, num_local_experts=2,
+        num_experts=2, num_experts_per_tok=1,
+    )  # fmt: skip
+    model = AutoModel.from_config(config).eval()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    for change in (
+        lambda: prune_heads(model, {1: [2]}, family=row),
+        lambda: clone_heads(model, {1: [2]}, family=row),
+    ):
+        with pytest.raises(InputError, match=f"L0 can be .*does not name {missed}"):
+            change()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    given = {"input_ids": torch.arange(5, 13)[None], "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    one = torch.ones(2, 6)
+    one[1, 2] = 0
+    with torch.no_grad():
+        with head_scale(model, one, family=row):
+            closed = model(**given)[0]
+        prune_heads(model, {1: [2]}, keep_shape=True, family=row)
+        assert torch.allclose(model(**given)[0], closed, atol=1e-6)
 
 
 @pytest.mark.parametrize("function", [ablate_heads, head_importance])
