@@ -34,7 +34,7 @@ from mtl.models.device import has_fast_bfloat16
 from mtl.models.joint import JointModel
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.training.gate_loss import gate_loss, new_gates
 from mtl.training.initial_seq2seq import build_seq2seq
@@ -84,7 +84,7 @@ def texts(data: Path | None, split: str) -> list[Sentence]:
     def line() -> str:
         return " ".join(draw.choices(words, k=draw.randint(7, 19)))
 
-    return [Sentence(tuple(line().split()), labels=(Label("translate", line()),)) for _ in range(5000)]
+    return [Sentence(tuple(line().split()), translate=line()) for _ in range(5000)]
 
 
 def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -> JointModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.binarise import NULL, binarise, build, constituents
@@ -42,7 +42,8 @@ class Con(Task):
     risk)."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        return {"constituents": 0 if sentence.tree is None else len(constituents(sentence.tree))}
+        tree = sentence.layer(self.layer)
+        return {"constituents": 0 if tree is None else len(constituents(tree))}
 
     def labels_of(self, value: Any) -> Iterable[str]:
         return (label for _, _, label in constituents(value))
@@ -50,14 +51,14 @@ class Con(Task):
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         names = {NULL}
         for sentence in sentences:
-            if sentence.tree is not None:
-                names |= {label for _, _, label in binarise(constituents(sentence.tree), len(sentence))}
+            if (tree := sentence.layer(self.layer)) is not None:
+                names |= {label for _, _, label in binarise(constituents(tree), len(sentence))}
         return Labels(sorted(names))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.con import bracket_targets
 
-        return bracket_targets(sentence, labels)
+        return bracket_targets(sentence, self.layer, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.con import collate_brackets
@@ -76,4 +77,4 @@ class Con(Task):
 
     def annotate(self, sentence: Sentence, annotation: tuple[Span, ...]) -> Sentence:
         tags = sentence.tags or ("XX",) * len(sentence)
-        return replace(sentence, tree=build(sentence.words, tags, annotation))
+        return sentence.with_layers({self.layer: build(sentence.words, tags, annotation)})

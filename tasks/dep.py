@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout, Size
-from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
@@ -45,21 +45,21 @@ class Dep(Task):
     """Whether the root's dependent, and no other word, is predicted to have the relation `root`."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        return {"arcs": 0 if sentence.arcs is None else len(sentence.arcs.heads)}
+        arcs = sentence.layer(self.layer)
+        return {"arcs": 0 if arcs is None else len(arcs.heads)}
 
     def labels_of(self, value: Any) -> Iterable[str]:
         relations: tuple[str, ...] = value.relations
         return relations
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        return Labels(
-            sorted({name for sentence in sentences if sentence.arcs for name in sentence.arcs.relations})
-        )
+        trees = filter(None, (sentence.layer(self.layer) for sentence in sentences))
+        return Labels(sorted({name for arcs in trees for name in arcs.relations}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.dep import arc_targets
 
-        return arc_targets(sentence, labels)
+        return arc_targets(sentence, self.layer, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.dep import collate_arcs
@@ -78,6 +78,3 @@ class Dep(Task):
         from mtl.tasks.metrics.attachment import AttachmentScores
 
         return AttachmentScores(self.layer, self.punct)
-
-    def annotate(self, sentence: Sentence, annotation: Arcs) -> Sentence:
-        return replace(sentence, arcs=annotation)

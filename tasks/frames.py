@@ -22,15 +22,13 @@ def without_verb(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple([span for span in spans if span.label not in _VERB])
 
 
-def roles(sentences: Iterable[Sentence]) -> list[str]:
+def roles(frames: Iterable[Frame]) -> list[str]:
     """All roles of arguments, sorted."""
-    frames = (frame for sentence in sentences for frame in sentence.frames or ())
     return sorted({span.label for frame in frames for span in frame.arguments} - set(_VERB))
 
 
-def senses(sentences: Iterable[Sentence]) -> list[str]:
+def senses(frames: Iterable[Frame]) -> list[str]:
     """All senses of predicates, sorted."""
-    frames = (frame for sentence in sentences for frame in sentence.frames or ())
     return sorted({frame.sense for frame in frames if frame.sense is not None})
 
 
@@ -52,15 +50,15 @@ def split_labels(labels: Labels) -> FrameLabels:
     return FrameLabels(Labels(labels.names[: len(labels) - len(marked)]), Labels(marked))
 
 
-def representable(sentence: Sentence) -> list[Frame]:
-    """The frames as far as one BIO tag per word and predicate can hold them.
+def representable(sentence: Sentence, layer: str) -> list[Frame]:
+    """The frames of a layer as far as one BIO tag per word and predicate can hold them.
 
     The first frame of each predicate is kept, without arguments that cover the predicate's own word, and
     without overlaps (`without_overlaps`). Raises `ValueError` for a predicate or an argument that is not
     within the sentence.
     """
     frames: dict[int, Frame] = {}
-    for frame in sentence.frames or ():
+    for frame in sentence.layer(layer) or ():
         predicate, arguments = frame.predicate, without_verb(frame.arguments)
         where = f"sentence '{sentence.id}', predicate at word {predicate}"
         if not 0 <= predicate < len(sentence):
@@ -73,10 +71,10 @@ def representable(sentence: Sentence) -> list[Frame]:
     return list(frames.values())
 
 
-def dropped(sentence: Sentence, labels: Labels) -> int:
+def dropped(sentence: Sentence, layer: str, labels: Labels) -> int:
     """How many arguments `frame_targets` leaves out, those of unknown roles included."""
-    represented = [span for frame in representable(sentence) for span in frame.arguments]
-    arguments = sum(len(without_verb(frame.arguments)) for frame in sentence.frames or ())
+    represented = [span for frame in representable(sentence, layer) for span in frame.arguments]
+    arguments = sum(len(without_verb(frame.arguments)) for frame in sentence.layer(layer) or ())
     return arguments - sum(labels.index(span.label) >= 0 for span in represented)
 
 

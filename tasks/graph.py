@@ -87,9 +87,6 @@ class Graphs(Task):
         graph = sentence.layer(self.layer)
         return 0 if graph is None else len(graph.arcs) - len(representable(graph))
 
-    def annotate(self, sentence: Sentence, annotation: Graph) -> Sentence:
-        return sentence.with_layers({self.layer: annotation})
-
 
 def representable(graph: Graph) -> list[Arc]:
     """The arcs that the decoder can give: one between two words, and none from a word to itself.

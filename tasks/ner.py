@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout, Range, Size
-from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Labels, Task
 
@@ -45,18 +45,19 @@ class Ner(Task):
             raise ValueError(f"threshold {self.threshold} is not a probability between 0 and 1")
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        return {"entities": len(sentence.entities or ())}
+        return {"entities": len(sentence.layer(self.layer) or ())}
 
     def labels_of(self, value: Any) -> Iterable[str]:
         return (label for _, _, label in value)
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        return Labels(sorted({span.label for sentence in sentences for span in sentence.entities or ()}))
+        annotated = (sentence.layer(self.layer) or () for sentence in sentences)
+        return Labels(sorted({span.label for entities in annotated for span in entities}))
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.ner import entity_targets
 
-        return entity_targets(sentence, labels)
+        return entity_targets(sentence, self.layer, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.ner import collate_entities
@@ -74,8 +75,5 @@ class Ner(Task):
         return SpanScores(self.layer)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
-        entities = sentence.entities or ()
+        entities = sentence.layer(self.layer) or ()
         return len(entities) - sum(labels.index(span.label) >= 0 for span in without_overlaps(entities))
-
-    def annotate(self, sentence: Sentence, annotation: tuple[Span, ...]) -> Sentence:
-        return replace(sentence, entities=annotation)

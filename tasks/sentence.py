@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeGuard
 
 from mtl.tasks.tree import Tree
 
@@ -58,50 +59,66 @@ class Frame:
     arguments: tuple[Span, ...]
 
 
-class Label(NamedTuple):
-    """The label of a sentence, or of a pair, in one task: a class by its name, or a number."""
-
-    task: str
-    value: str | float
-
-
-class Layer(NamedTuple):
-    """A layer on words under a name of its own; its value is one that a field could have."""
-
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Sentence:
-    """Words and their annotations. A layer of annotation that is `None` is *not annotated*, not empty.
+    """Words and their layers of annotation, each under a name.
 
-    A pair of sentences holds the words of both, and `labels` as its only layer.
+    `Sentence(words, tags=…, intent=…)`: every keyword that is no field is a layer, as what is in the mapping
+    `layers` is; a layer that is `None` is *not annotated*, not empty, and is left out. Its value says what it
+    holds (`annotation_of`): a text per word, spans, `Arcs`, a `Graph`, a `Tree`, frames, or the label of the
+    whole sentence, a text or a number. A pair of sentences holds the words of both, and only labels.
     """
 
     words: tuple[str, ...]
-    tags: tuple[str, ...] | None = None
-    upos: tuple[str, ...] | None = None
-    entities: tuple[Span, ...] | None = None
-    arcs: Arcs | None = None
-    tree: Tree | None = None
-    frames: tuple[Frame, ...] | None = None
-    labels: tuple[Label, ...] | None = None
-    """One per task that labels the sentence, sorted by the name of the task."""
-    named: tuple[Layer, ...] | None = None
-    """Further layers on words, sorted by their names."""
-    second: int | None = None
+    layers: Mapping[str, Any]
+    """What is annotated, by name; it cannot be changed."""
+    second: int | None
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
-    id: str = ""
-    text: str = ""
+    id: str
+    text: str
     """The words as they were written, with the blanks that were between them; empty: not known."""
-    place: str = field(default="", compare=False, repr=False)
+    place: str = field(compare=False)
     """Where it was read (`FILE:LINE`), for messages; no part of its value."""
-    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    notes: tuple[str, ...] = field(compare=False)
     """What its reader changed or found odd, a text each time, for counts; no part of its value."""
+
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        layers: Mapping[str, Any] | None = None,
+        second: int | None = None,
+        id: str = "",
+        text: str = "",
+        place: str = "",
+        notes: tuple[str, ...] = (),
+        **named: Any,
+    ) -> None:
+        if layers is not None:
+            named = {**layers, **named}
+        annotated = {name: value for name, value in named.items() if value is not None}
+        put = object.__setattr__
+        put(self, "words", words)
+        put(self, "layers", MappingProxyType(annotated))
+        put(self, "second", second)
+        put(self, "id", id)
+        put(self, "text", text)
+        put(self, "place", place)
+        put(self, "notes", notes)
 
     def __len__(self) -> int:
         return len(self.words)
+
+    def __hash__(self) -> int:
+        return hash((self.words, frozenset(self.layers.items()), self.second, self.id, self.text))
+
+    def __repr__(self) -> str:
+        others = {key: value for key in ("second", "id", "text") if (value := getattr(self, key))}
+        shown = "".join(f", {key}={value!r}" for key, value in others.items())
+        return f"Sentence({self.words!r}, {dict(self.layers)!r}{shown})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        others = (self.second, self.id, self.text, self.place, self.notes)
+        return Sentence, (self.words, dict(self.layers), *others)
 
     def _repr_html_(self) -> str:
         """The sentence as notebooks show it."""
@@ -109,45 +126,51 @@ class Sentence:
 
         return html_of(self)
 
+    @property
+    def tags(self) -> tuple[str, ...] | None:
+        """The layer `tags`: the treebank's own tags."""
+        return self.layers.get("tags")
+
+    @property
+    def upos(self) -> tuple[str, ...] | None:
+        """The layer `upos`: universal tags."""
+        return self.layers.get("upos")
+
+    @property
+    def entities(self) -> tuple[Span, ...] | None:
+        """The layer `entities`."""
+        return self.layers.get("entities")
+
+    @property
+    def arcs(self) -> Arcs | None:
+        """The layer `arcs`: a dependency tree."""
+        return self.layers.get("arcs")
+
+    @property
+    def tree(self) -> Tree | None:
+        """The layer `tree`: constituents."""
+        return self.layers.get("tree")
+
+    @property
+    def frames(self) -> tuple[Frame, ...] | None:
+        """The layer `frames`: predicates with their arguments."""
+        return self.layers.get("frames")
+
     def layer(self, name: str) -> Any:
-        """The layer of that name: a field, a label, or a named layer; `None`: not annotated.
+        """The layer of that name; `None`: not annotated.
 
         `feats.Case` is the feature `Case` of each word in the layer `feats` (`feature_of`), unless there is a
         layer of that name itself.
         """
-        if name in FIELDS:
-            return getattr(self, name)
-        found = next((value for other, value in self._others if other == name), None)
+        found = self.layers.get(name)
         if found is not None or "." not in name:
             return found
-        bundles, feature = self.layer(bundles_of(name)), name.partition(".")[2]
-        of_words = isinstance(bundles, tuple) and bundles and isinstance(bundles[0], str)
-        return tuple([feature_of(bundle, feature) for bundle in bundles]) if of_words else None
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The names of the layers that are annotated."""
-        on_words = (name for name in ON_WORDS if getattr(self, name) is not None)
-        return *on_words, *(name for name, _ in self._others)
-
-    @property
-    def _others(self) -> tuple[Label | Layer, ...]:
-        return *(self.labels or ()), *(self.named or ())
+        bundles, feature = self.layers.get(bundles_of(name)), name.partition(".")[2]
+        return tuple([feature_of(bundle, feature) for bundle in bundles]) if is_per_word(bundles) else None
 
     def with_layers(self, layers: Mapping[str, Any]) -> Sentence:
-        """The sentence with these layers replaced, named as in `layer`; `None` removes a layer.
-
-        A text or number under a name that is no field is a label of the sentence.
-        """
-        changed = {name: value for name, value in layers.items() if name in ON_WORDS}
-        others = {name: value for name, value in layers.items() if name not in ON_WORDS}
-        if others and (self.labels or self.named or any(value is not None for value in others.values())):
-            by_name = sorted({**dict(self._others), **others}.items())
-            present = [(name, value) for name, value in by_name if value is not None]
-            labels = [Label(*item) for item in present if isinstance(item[1], str | int | float)]
-            named = [Layer(*item) for item in present if not isinstance(item[1], str | int | float)]
-            changed |= {"labels": tuple(labels) or None, "named": tuple(named) or None}
-        return replace(self, **changed) if changed else self
+        """The sentence with these layers added or replaced; `None` removes a layer."""
+        return replace(self, layers={**self.layers, **layers}) if layers else self
 
 
 def bundles_of(layer: str) -> str:
@@ -179,17 +202,22 @@ def annotation_of(value: Any) -> str:
         return "a graph"
     if isinstance(value, Tree):
         return "a tree of constituents"
-    first = value[0] if value else None
-    if isinstance(first, Frame):
-        return "predicates with arguments"
-    return "a label per word" if isinstance(first, str) else "labelled spans"
+    if is_per_word(value):
+        return "a label per word"
+    return "predicates with arguments" if value and isinstance(value[0], Frame) else "labelled spans"
+
+
+def is_label(layer: Any) -> TypeGuard[str | float]:
+    """Whether a layer is a label of the whole sentence or pair: the name of a class, a text or a number."""
+    return isinstance(layer, str | int | float)
+
+
+def is_per_word(layer: Any) -> TypeGuard[tuple[str, ...]]:
+    """Whether a layer is a text per word."""
+    return isinstance(layer, tuple) and bool(layer) and isinstance(layer[0], str)
 
 
 LEMMAS, FEATS = "lemmas", "feats"
 """The names of the layers that are columns of CoNLL-U: a lemma per word, and a bundle of features."""
 NO_FEATURES = "_"
 """The bundle of a word without features, and the value of a feature that a word does not have."""
-ON_WORDS = ("upos", "tags", "entities", "arcs", "tree", "frames")
-"""The fields of a sentence that are layers on its words."""
-FIELDS = frozenset(field.name for field in fields(Sentence))
-"""All its fields, whose names no other layer can have."""

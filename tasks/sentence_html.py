@@ -12,7 +12,7 @@ from html import escape
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span, is_label
 from mtl.tasks.tree import Tree
 
 _LETTER, _GAP, _LINE, _STEP = 7.9, 14.0, 18.0, 22.0
@@ -21,6 +21,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9")
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
 )
+_SHOWN = ("tags", "upos", "entities", "arcs", "tree", "frames")
 _STYLE = "font: 13px monospace; overflow-x: auto; white-space: nowrap; padding-bottom: 4px"
 
 
@@ -41,16 +42,17 @@ def html_of(sentence: Sentence) -> str:
     if sentence.frames is not None:
         frames = [_frame(sentence.words, frame) for frame in sentence.frames]
         parts += frames or [_line("frames", "none")]
-    for name, value in sentence.named or ():
-        parts += _named(sentence, name, value)
-    for name, label in sentence.labels or ():
-        parts.append(_line(name, label if isinstance(label, str) else f"{label:.2f}"))
+    others = sorted((is_label(value), name) for name, value in sentence.layers.items() if name not in _SHOWN)
+    for _, name in others:
+        parts += _named(sentence, name, sentence.layers[name])
     return f'<div style="{_STYLE}">{"".join(parts)}</div>'
 
 
 def _named(sentence: Sentence, name: str, value: Any) -> list[str]:
-    """A layer under a name of its own."""
+    """Any other layer."""
     words = sentence.words
+    if is_label(value):
+        return [_line(name, value if isinstance(value, str) else f"{value:.2f}")]
     if not value or value == Graph(()):
         return [_line(name, "none")]
     if isinstance(value, Arcs):

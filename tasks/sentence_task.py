@@ -33,9 +33,6 @@ class SentenceTask(Task):
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"labels": 1}
 
-    def annotate(self, sentence: Sentence, annotation: str | float) -> Sentence:
-        return sentence.with_layers({self.layer: annotation})
-
     scale: ClassVar[tuple[float, float] | None] = None
     """The numbers that its labels are in files of GLUE; `None`: they are no numbers."""
 

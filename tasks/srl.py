@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from mtl.tasks.frames import FrameLabels, dropped, roles, senses, without_verb
 from mtl.tasks.ranges import Dropout, Range, Size
-from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 
 if TYPE_CHECKING:
@@ -45,22 +45,20 @@ class Srl(Task):
     """Whether the senses of predicates are learned, too: each sense of the training data is a label."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        frames = sentence.frames or ()
+        frames = sentence.layer(self.layer) or ()
         return {"frames": len(frames), "arguments": sum(len(frame.arguments) for frame in frames)}
 
     def labels_of(self, value: Any) -> Iterable[str]:
         return (label for frame in value for _, _, label in without_verb(frame.arguments))
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        seen = list(sentences)
-        return FrameLabels(Labels(roles(seen)), Labels(senses(seen) if self.senses else ())).joined()
+        frames = [frame for sentence in sentences for frame in sentence.layer(self.layer) or ()]
+        return FrameLabels(Labels(roles(frames)), Labels(senses(frames) if self.senses else ())).joined()
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.srl import frame_targets
 
-        if sentence.frames is None:
-            raise ValueError(f"sentence '{sentence.id}' has no frames: ask annotated() first")
-        return frame_targets(sentence, labels)
+        return frame_targets(sentence, self.layer, labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.srl import collate_frames
@@ -78,7 +76,4 @@ class Srl(Task):
         return ArgumentScores(self.layer, self.senses)
 
     def dropped(self, sentence: Sentence, labels: Labels) -> int:
-        return dropped(sentence, labels)
-
-    def annotate(self, sentence: Sentence, annotation: tuple[Frame, ...]) -> Sentence:
-        return replace(sentence, frames=annotation)
+        return dropped(sentence, self.layer, labels)

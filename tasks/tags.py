@@ -24,7 +24,6 @@ class Tags(Task):
     layers: ClassVar[tuple[str, ...]] = ("tags",)
     item: ClassVar[str] = "tag"
     label_column: ClassVar[str] = "tag"
-    on_any_layer: ClassVar[bool] = True
     of_features: ClassVar[bool] = True
     loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
@@ -79,6 +78,3 @@ class Tags(Task):
         from mtl.tasks.metrics.accuracy import Accuracy
 
         return Accuracy(self.layer)
-
-    def annotate(self, sentence: Sentence, annotation: tuple[str, ...]) -> Sentence:
-        return sentence.with_layers({self.layer: annotation})

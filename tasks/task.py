@@ -58,8 +58,6 @@ class Task(ABC):
     """Whether its items are found, too, so that one label is enough to learn, and none may be right."""
     label_column: ClassVar[str] = "label"
     """What CoNLL-2003 calls the column with its labels."""
-    on_any_layer: ClassVar[bool] = False
-    """Whether its methods look for annotations in a layer of any name, `layer`, rather than in one field."""
     of_features: ClassVar[bool] = False
     """Whether it can learn one feature of bundles (the setting `feature`)."""
     half: ClassVar[Half | None] = None
@@ -89,12 +87,6 @@ class Task(ABC):
     @abstractmethod
     def layer(self) -> str:
         """The layer of `Sentence` that the task annotates."""
-
-    def seen(self, sentence: Sentence) -> Sentence:
-        """The sentence with the task's layer where tasks of its kind look for it."""
-        if self.standard is None or self.standard == self.layer:
-            return sentence
-        return sentence.with_layers({self.standard: sentence.layer(self.layer)})
 
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence carries this task's layer."""
@@ -168,6 +160,6 @@ class Task(ABC):
         """What a sentence could have been annotated with, from `Decoder.alternatives`."""
         return items
 
-    @abstractmethod
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
         """The sentence with a decoded annotation as this task's layer."""
+        return sentence.with_layers({self.layer: annotation})

@@ -90,6 +90,3 @@ class Translate(Task):
         from mtl.tasks.metrics.bleu import tokenizer_for
 
         return tokenizer_for(self.target) if self.tokenize == "auto" else self.tokenize
-
-    def annotate(self, sentence: Sentence, annotation: str) -> Sentence:
-        return sentence.with_layers({self.name: annotation})

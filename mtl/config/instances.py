@@ -20,7 +20,7 @@ from mtl.tasks.catalogue import KINDS, STRUCTURED, TASKS
 from mtl.tasks.halves import HALVES, Half
 from mtl.tasks.in_words import as_text
 from mtl.tasks.instance import instance
-from mtl.tasks.sentence import FEATS, FIELDS, ON_WORDS
+from mtl.tasks.sentence import FEATS
 from mtl.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
     """The first thing that is wrong with the tasks that a configuration names; `None`: nothing is."""
     for name, made in instances.items():
         key = f"instances.{name}"
-        if not _NAME.fullmatch(name) or name in _TAKEN or name in FIELDS.difference(ON_WORDS):
+        if not _NAME.fullmatch(name) or name in _TAKEN:
             return KeyFault(
                 key, f"{key}: '{name}' cannot name a task: use another name, of letters and digits"
             )
@@ -152,7 +152,7 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
             return KeyFault(
                 f"{key}.layer", f"{key}.layer: a task of kind {made.kind} reads the words alone: leave it out"
             )
-        if made.layer is not None and (not made.layer or made.layer in FIELDS.difference(ON_WORDS)):
+        if made.layer == "":
             return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
         has_features = KINDS[made.kind].of_features
         if made.feature is not None and not (has_features and _FEATURE.fullmatch(made.feature)):

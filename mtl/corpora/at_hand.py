@@ -204,7 +204,7 @@ def _readable(path: Path, formats: Sequence[str], likeliest: int) -> str:
             errors.append(error)
             continue
         whole = format == "glue-regress" and all(
-            float(value).is_integer() for each in sentences for _, value in each.labels or ()
+            float(value).is_integer() for each in sentences for value in each.layers.values()
         )
         if not whole:  # classes that are numbers
             return format

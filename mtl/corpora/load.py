@@ -92,7 +92,7 @@ class Source:
             kept = {own.layers[0]: sentence.layer(layer)} | {
                 name: sentence.layer(name) for name in own.layers[1:]
             }
-            sentence = sentence.with_layers(dict.fromkeys(sentence.layers)).with_layers(kept)
+            sentence = replace(sentence, layers=kept)
         for name, kind in self.kinds.items():
             named = kind.layers and (kind.standard or layer is not None)
             value = sentence.layer(kind.layers[0]) if named else None

@@ -88,11 +88,7 @@ def _is_masked(sentence: Sentence) -> bool:
 
 
 def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
-    layers = {
-        layer: value
-        for layer in second.layers
-        if first.layer(layer) is None and (value := second.layer(layer)) is not None
-    }
+    layers = {name: value for name, value in second.layers.items() if first.layer(name) is None}
     if first.words != second.words:
         trees = {name: value for name, value in layers.items() if isinstance(value, Tree)}
         layers |= {name: with_words(tree, first.words) for name, tree in trees.items()}
@@ -102,7 +98,6 @@ def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentenc
 
 def _lost(first: Sentence, second: Sentence) -> Iterator[str]:
     """A note on each layer that two sources have, and not alike: that of the first is kept."""
-    for layer in second.layers:
-        value = second.layer(layer)
-        if value is not None and first.layer(layer) not in (None, value) and first.words == second.words:
+    for layer, value in second.layers.items():
+        if first.layer(layer) not in (None, value) and first.words == second.words:
             yield f"sentence whose '{layer}' of a later source is left out, since an earlier one has another"

@@ -15,11 +15,13 @@ from rich.text import Text
 from rich.tree import Tree as Branch
 
 from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, is_label
 from mtl.tasks.tree import Tree
 
 _WIDE = 10_000
 _SLASH = "\\/"
+_SHOWN = ("tags", "upos", "entities", "arcs", "tree", "frames")
+"""The layers that have a form of their own; of the two of tags `tags` is shown."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters, those that change the direction of writing included: a terminal obeys them."""
 
@@ -35,7 +37,7 @@ def picture(sentence: Sentence) -> str:
     """
     words = [visible(word) for word in sentence.words]
     parts = [_line(sentence, words)]
-    if sentence.entities is not None and not sentence.entities:
+    if sentence.entities == ():
         parts.append("entities: none")
     if sentence.arcs is not None:
         parts.append(_drawn(_arcs(words, sentence.arcs)))
@@ -44,17 +46,17 @@ def picture(sentence: Sentence) -> str:
     if sentence.frames is not None:
         frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
-    for layer, value in sentence.named or ():
-        parts.append(f"{layer}: {_named(words, value)}")
-    labels = dict(sentence.labels or ())
-    for layer in in_order_of_catalogue(labels):
-        label = labels[layer]
-        parts.append(f"{layer}: {visible(label) if isinstance(label, str) else f'{label:.2f}'}")
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _SHOWN}
+    on_words = [name for name, value in others.items() if not is_label(value)]
+    ordered = (*on_words, *in_order_of_catalogue(others.keys() - on_words))
+    parts += [f"{name}: {_named(words, others[name])}" for name in ordered]
     return "\n".join(parts) + "\n"
 
 
 def _named(words: Sequence[str], value: Any) -> str:
-    """A layer with a name of its own, in a line or as a tree."""
+    """Any other layer, in a line or as a tree."""
+    if is_label(value):
+        return visible(value) if isinstance(value, str) else f"{value:.2f}"
     if isinstance(value, Arcs):
         return _drawn(_arcs(words, value))
     if isinstance(value, Tree):

@@ -71,7 +71,7 @@ def export(
     for task in tasks:
         layer = layers[task.name]
         annotated = (pair for pair in zip(gold, predicted, strict=True) if task.annotated(pair[0]))
-        pairs = [(task.seen(true), task.seen(guess)) for true, guess in annotated]
+        pairs = [(_placed(true, task, layer), _placed(guess, task, layer)) for true, guess in annotated]
         for pair in pairs:
             _check(*pair, layer)
         files = _files_of(layer)
@@ -93,6 +93,11 @@ def export(
         paths += _written(folder, task.name, texts)
     paths += _written(folder, UNIVERSAL, _universal(gold, predicted, tasks, left_out))
     return Exported(tuple(paths), dict(left_out))
+
+
+def _placed(sentence: Sentence, task: Task, layer: str) -> Sentence:
+    """The sentence with a task's layer where the writers of files look for it."""
+    return sentence if task.layer == layer else sentence.with_layers({layer: sentence.layer(task.layer)})
 
 
 def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> list[Path]:
@@ -129,15 +134,15 @@ def _universal(
             _count(left_out, f"sentences of {UNIVERSAL}.*, not annotated for all of {', '.join(layers)}", 1)
             continue
         pair = [
-            Sentence(true.words, id=true.id).with_layers(
-                {layer: side.layer(task.layer) for layer, task in layers.items()}
+            Sentence(
+                true.words, {layer: side.layer(task.layer) for layer, task in layers.items()}, id=true.id
             )
             for side in (true, guess)
         ]
         if "arcs" not in layers:
             first, last = (_star(len(true), at) for at in (1, len(true)))
             others = Arcs(last.heads, (NO_FEATURES,) * len(true))
-            pair = [replace(pair[0], arcs=first), replace(pair[1], arcs=others)]
+            pair = [pair[0].with_layers({"arcs": first}), pair[1].with_layers({"arcs": others})]
         if LIMITS["arcs"].exceeded((pair[0], pair[1]), ()):
             continue  # counted with the files of the arcs
         for of_file, side in zip(texts.values(), pair, strict=True):
@@ -173,7 +178,7 @@ def _writable(sentence: Sentence, layer: str, side: str, left_out: Counter[str])
     if layer == "entities" and sentence.entities is not None:
         entities = without_overlaps(sentence.entities)
         _count(left_out, f"overlapping entities in {side}", len(sentence.entities) - len(entities))
-        return replace(sentence, entities=tuple(entities))
+        return sentence.with_layers({layer: tuple(entities)})
     if layer == "frames" and sentence.frames is not None:
         frames: dict[int, Frame] = {}
         for frame in sentence.frames:
@@ -188,7 +193,7 @@ def _writable(sentence: Sentence, layer: str, side: str, left_out: Counter[str])
             for frame, other in zip(frames.values(), disjoint, strict=True)
         )
         _count(left_out, f"overlapping arguments in {side}", overlapping)
-        return replace(sentence, frames=tuple(disjoint))
+        return sentence.with_layers({layer: tuple(disjoint)})
     return sentence
 
 
@@ -236,10 +241,8 @@ def _graphs(sentence: Sentence) -> str:
     words = tuple(map(cell, sentence.words))
     others = len(words) - 1
     tree = Arcs((0, *[1] * others), ("root", *["dep"] * others))
-    return to_conllu(
-        Sentence(words, arcs=tree, id=sentence.id).with_layers({DEPS: sentence.layer(DEPS)}),
-        empty_nodes=False,
-    )
+    made = Sentence(words, {"arcs": tree, DEPS: sentence.layer(DEPS)}, id=sentence.id)
+    return to_conllu(made, empty_nodes=False)
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
@@ -279,7 +282,9 @@ def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
     frames = gold.frames or ()
     known = {frame.predicate for frame in frames}
     others = [Frame(frame.predicate, None, ()) for frame in predicted.frames or ()]
-    return replace(gold, frames=(*frames, *[frame for frame in others if frame.predicate not in known]))
+    return gold.with_layers(
+        {"frames": (*frames, *[frame for frame in others if frame.predicate not in known])}
+    )
 
 
 def _labels(layer: str, gold: Sentence, predicted: Sentence) -> str:

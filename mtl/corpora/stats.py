@@ -45,7 +45,7 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
         items = Counter(dict.fromkeys(task.items(Sentence(())), 0))
         for sentence in annotated:
             items.update(task.items(sentence))
-        numbers[name] = {"sentences": len(annotated), **items}
+        numbers[f"layer {name}" if name in numbers else name] = {"sentences": len(annotated), **items}
     return numbers
 
 

@@ -188,7 +188,8 @@ class JointModel(nn.Module):
             decoder = self.decoder(name)
             with_gold = None
             if given:
-                gold = [self.tasks[name].seen(batch.sentences[row]) for row in batch.rows[name].tolist()]
+                layer = self.tasks[name].layer
+                gold = [batch.sentences[row].layer(layer) for row in batch.rows[name].tolist()]
                 with_gold = decoder.decode_given(output.scores, output.mask, gold)
             predicted = decoder.decode(output.scores, output.mask)
             items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)

@@ -47,14 +47,15 @@ class SpanScores(NamedTuple):
     ends: Float[Tensor, "batch boundary label_dim"]
 
 
-def bracket_targets(sentence: Sentence, labels: Labels) -> SpanTargets:
+def bracket_targets(sentence: Sentence, layer: str, labels: Labels) -> SpanTargets:
     """The brackets of an annotated sentence's binarised tree.
 
     Raises `ValueError` if the sentence has no tree over its words, or its constituents cannot be binarised.
     """
-    if sentence.tree is None or sum(1 for _ in sentence.tree.leaves()) != len(sentence):
+    tree = sentence.layer(layer)
+    if tree is None or sum(1 for _ in tree.leaves()) != len(sentence):
         raise ValueError(f"sentence '{sentence.id}': needs a tree over its {counted(len(sentence), 'word')}")
-    brackets = binarise(constituents(sentence.tree), len(sentence))
+    brackets = binarise(constituents(tree), len(sentence))
     table = np.array([(start, end, labels.index(label)) for start, end, label in brackets])
     return SpanTargets(*table.reshape(-1, 3).T.astype(np.int64))
 

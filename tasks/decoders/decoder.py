@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mtl.tasks.decoders.alternatives import Item
-from mtl.tasks.sentence import Sentence
 
 
 class StructureScore(NamedTuple):
@@ -71,9 +70,12 @@ class Decoder(nn.Module, ABC):
         """One annotation per sentence."""
 
     def decode_given(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], sentences: Sequence[Sentence]
+        self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any]
     ) -> list[Any] | None:
-        """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting."""
+        """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting.
+
+        `gold` has the layer of each sentence.
+        """
         return None
 
     def alternatives(

@@ -42,9 +42,9 @@ class ArcScores(NamedTuple):
     heads: Float[Tensor, "batch candidate relation"]
 
 
-def arc_targets(sentence: Sentence, labels: Labels) -> ArcTargets:
+def arc_targets(sentence: Sentence, layer: str, labels: Labels) -> ArcTargets:
     """The targets of an annotated sentence; raises `ValueError` unless each word has a possible head."""
-    arcs = sentence.arcs
+    arcs = sentence.layer(layer)
     if arcs is None or not len(arcs.heads) == len(arcs.relations) == len(sentence):
         raise ValueError(f"sentence '{sentence.id}': needs one head and one relation per word")
     heads = np.array(arcs.heads, dtype=np.int64)

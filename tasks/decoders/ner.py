@@ -41,16 +41,17 @@ class EntityBatch(NamedTuple):
     types: Int[Tensor, " entity"]
 
 
-def entity_targets(sentence: Sentence, labels: Labels) -> EntityTargets:
+def entity_targets(sentence: Sentence, layer: str, labels: Labels) -> EntityTargets:
     """The targets of an annotated sentence, of its entities without overlaps (`without_overlaps`).
 
     Raises `ValueError` for a sentence that is not annotated, or an entity that is not within it.
     """
-    if sentence.entities is None:
-        raise ValueError(f"sentence '{sentence.id}' has no entities: ask annotated() first")
-    if any(not 0 <= start < end <= len(sentence) for start, end, _ in sentence.entities):
+    spans = sentence.layer(layer)
+    if spans is None:
+        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    if any(not 0 <= start < end <= len(sentence) for start, end, _ in spans):
         raise ValueError(f"sentence '{sentence.id}' has an entity that is not within it")
-    entities = without_overlaps(sentence.entities)
+    entities = without_overlaps(spans)
     rows = [(start, end - 1, labels.index(label)) for start, end, label in entities]
     return EntityTargets(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 

@@ -54,9 +54,11 @@ class FrameScores(NamedTuple):
     words: Float[Tensor, "batch word hidden"]
 
 
-def frame_targets(sentence: Sentence, labels: Labels) -> FrameTargets:
+def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTargets:
     """The targets of an annotated sentence, as far as tags can represent it (`representable`)."""
-    frames = representable(sentence)
+    if sentence.layer(layer) is None:
+        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    frames = representable(sentence, layer)
     roles, senses = split_labels(labels)
     is_predicate = np.zeros(len(sentence), dtype=bool)
     tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
@@ -198,12 +200,12 @@ class SrlDecoder(Decoder):
         return self._frames(scores, mask, rows, predicates)
 
     def decode_given(
-        self, scores: FrameScores, mask: Bool[Tensor, "batch word"], sentences: Sequence[Sentence]
+        self, scores: FrameScores, mask: Bool[Tensor, "batch word"], gold: Sequence[tuple[Frame, ...]]
     ) -> list[tuple[Frame, ...]]:
         places = [
             (row, predicate)
-            for row, sentence in enumerate(sentences)
-            for predicate in sorted({frame.predicate for frame in sentence.frames or ()})
+            for row, frames in enumerate(gold)
+            for predicate in sorted({frame.predicate for frame in frames or ()})
         ]
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
         return self._frames(scores, mask, index[:, 0], index[:, 1])

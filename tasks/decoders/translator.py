@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mtl.tasks.decoders.decoder import Decoder, StructureScore
 from mtl.tasks.decoders.smoothed import smoothed_cross_entropy
-from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN
 
 
@@ -100,12 +99,3 @@ class Translator(Decoder):
         nats = smoothed_cross_entropy(scores, targets.pieces, 0.0).sum(1).tolist()
         pieces = (targets.pieces != UNKNOWN).sum(1).tolist()
         return [Reference(*pair) for pair in zip(nats, pieces, strict=True)]
-
-    def decode_given(
-        self,
-        scores: Float[Tensor, "batch piece vocabulary"],
-        mask: Bool[Tensor, "batch word"],
-        sentences: Sequence[Sentence],
-    ) -> None:
-        """Nothing: `references` needs the pieces of the references."""
-        return None

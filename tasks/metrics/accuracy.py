@@ -14,7 +14,7 @@ from mtl.tasks.sentence import Sentence
 class Accuracy(SummedCounts):
     """Share of right labels; `layer` is the layer with one label, or with one per word.
 
-    With `label_of` the layer's items are not labels themselves: `label_of` gives the label of each.
+    With `label_of` there is no such layer: `label_of` gives the label of each word.
     """
 
     columns = 2
@@ -33,10 +33,10 @@ class Accuracy(SummedCounts):
         counts = np.zeros((len(gold), 2), dtype=np.int64)
         for row, guess, sentence in zip(counts, predicted, gold, strict=True):
             layer = sentence.layer(self.layer)
+            if self.label_of is not None:
+                layer = tuple(map(self.label_of, sentence.words))
             if layer is None:
                 continue
-            if self.label_of is not None:
-                layer = tuple(map(self.label_of, layer))
             pairs = [(guess, layer)] if isinstance(layer, str) else zip(guess, layer, strict=True)
             right = [left == right for left, right in pairs]
             row[:] = sum(right), len(right)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtl.probes.measures.record import HeadRecords
-from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Layer, Sentence, Span
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span
 from mtl.tasks.tree import Tree
 
 CORPUS = (
@@ -21,7 +21,7 @@ CORPUS = (
             "(TOP (S (NP (DT the) (JJ big) (NN dog)) (VP (VBD saw) (NP (NNP Anna) (NNP Bell)))))"
         ),
         frames=(Frame(3, "see.01", (Span(0, 3, "ARG0"), Span(4, 6, "ARG1"))),),
-        named=(Layer("deps", Graph((Arc(3, 4, "A0"), Arc(3, 2, "A1"), Arc(4, 0, "root"), Arc(6, 4, "A1")))),),
+        deps=Graph((Arc(3, 4, "A0"), Arc(3, 2, "A1"), Arc(4, 0, "root"), Arc(6, 4, "A1"))),
     ),
     Sentence(("Oslo",), tags=("NNP",), arcs=Arcs((0,), ("root",)), frames=()),
     Sentence(
@@ -37,7 +37,7 @@ CORPUS = (
             Frame(1, "run.02", (Span(0, 1, "ARG0"), Span(2, 3, "ARGM-MNR"), Span(3, 7, "ARGM-PRP"))),
             Frame(4, "catch.01", (Span(0, 1, "ARG0"), Span(5, 7, "ARG1"))),
         ),
-        named=(Layer("deps", Graph((Arc(1, 2, "A0"), Arc(1, 5, "A0"), Arc(2, 5, "A1"), Arc(5, 2, "A1")))),),
+        deps=Graph((Arc(1, 2, "A0"), Arc(1, 5, "A0"), Arc(2, 5, "A1"), Arc(5, 2, "A1"))),
     ),
     Sentence(("x", "y", "z")),
 )

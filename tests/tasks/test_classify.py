@@ -11,7 +11,7 @@ from mtl.tasks.catalogue import SENTENCE_TASKS, STRUCTURED
 from mtl.tasks.classify import Classify
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Stsb
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 
 ONE = Sentence(("We", "ate"))
@@ -78,7 +78,7 @@ def test_values_that_a_task_does_not_have(task, value, fault) -> None:
 def test_what_is_annotated_scores_100() -> None:
     for task, values in ((Mrpc(), ("0", "1", "1")), (Stsb(), (1.0, 2.0, 5.0)), (Classify(), ("a", "b", "a"))):
         gold = [task.annotate(PAIR, value) for value in values]
-        assert [sentence.labels for sentence in gold] == [(Label(task.name, value),) for value in values]
+        assert [sentence.layers for sentence in gold] == [{task.name: value} for value in values]
         metric = task.metric()
         metric.update(list(values), gold)
         assert metric.compute() == pytest.approx(dict.fromkeys(task.scores, 100), abs=1e-3)

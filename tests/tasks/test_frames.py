@@ -27,10 +27,10 @@ def test_tags_and_back(data: st.DataObject) -> None:
         if data.draw(st.booleans()) and not start <= predicate < end
     )
     sentence = Sentence(("w",) * length, frames=(Frame(predicate, "x.01", arguments),))
-    targets = frame_targets(sentence, LABELS)
+    targets = frame_targets(sentence, "frames", LABELS)
     assert tagged_spans(targets.tags[0].tolist(), LABELS) == arguments
     assert targets.is_predicate.nonzero()[0].tolist() == targets.predicates.tolist() == [predicate]
-    assert dropped(sentence, LABELS) == 0
+    assert dropped(sentence, "frames", LABELS) == 0
 
 
 def test_what_tags_cannot_hold_is_counted() -> None:
@@ -49,17 +49,17 @@ def test_what_tags_cannot_hold_is_counted() -> None:
     )
     again = Frame(2, None, (Span(4, 5, "A0"),))
     sentence = Sentence(("w",) * 6, frames=(frame, again))
-    assert dropped(sentence, LABELS) == 5
-    assert representable(sentence) == [Frame(2, None, (Span(0, 2, "A1"), Span(4, 5, "A2")))]
-    assert frame_targets(sentence, LABELS).tags.tolist() == [[2, 5, 0, 0, 0, 0]]
-    assert roles([sentence, Sentence(("w",))]) == ["A0", "A1", "A2"]
-    assert dropped(Sentence(("w",)), LABELS) == 0
+    assert dropped(sentence, "frames", LABELS) == 5
+    assert representable(sentence, "frames") == [Frame(2, None, (Span(0, 2, "A1"), Span(4, 5, "A2")))]
+    assert frame_targets(sentence, "frames", LABELS).tags.tolist() == [[2, 5, 0, 0, 0, 0]]
+    assert roles(sentence.frames) == ["A0", "A1", "A2"]
+    assert dropped(Sentence(("w",)), "frames", LABELS) == 0
 
 
 @pytest.mark.parametrize("frame", [Frame(3, None, ()), Frame(0, None, (Span(1, 4, "A0"),))])
 def test_outside_of_the_sentence(frame: Frame) -> None:
     with pytest.raises(ValueError, match="sentence 's', predicate at word"):
-        representable(Sentence(("w",) * 3, frames=(frame,), id="s"))
+        representable(Sentence(("w",) * 3, frames=(frame,), id="s"), "frames")
 
 
 def test_joining() -> None:

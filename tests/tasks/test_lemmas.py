@@ -14,14 +14,14 @@ from mtl.tasks.instance import instance
 from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, lemma_of, split_labels
 from mtl.tasks.lemma_scripts import SAME, made, script, shortest_form
 from mtl.tasks.lemmas import Lemmas
-from mtl.tasks.sentence import Layer, Sentence, Span
+from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.task import UNKNOWN, Labels
 
 LETTERS = "abAB+¦-.;=,0ßİǅéſ _"
 
 
 def sentence(words: str, lemmas: str) -> Sentence:
-    return Sentence(tuple(words.split()), named=(Layer("lemmas", tuple(lemmas.split())),))
+    return Sentence(tuple(words.split()), lemmas=tuple(lemmas.split()))
 
 
 SENTENCES = [
@@ -195,9 +195,9 @@ def test_accuracy_is_that_of_lemmas_and_any_is_right_where_there_is_none() -> No
 
 
 def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() -> None:
-    found = named_in([*SENTENCES, Sentence(("x",), named=(Layer("other", ("y",)),))])
+    found = named_in([*SENTENCES, Sentence(("x",), other=("y",))])
     assert {name: kind.kind for name, kind in found.items()} == {"lemmas": "lemmas", "other": "tags"}
-    spans = Sentence(("x",), named=(Layer("lemmas", (Span(0, 1, "A"),)),))
+    spans = Sentence(("x",), lemmas=(Span(0, 1, "A"),))
     assert named_in([spans])["lemmas"].kind == "spans"
     assert [*BY_KIND["lemmas"].items(SENTENCES[2])] == [Item(1, 2, SAME), Item(2, 3, "U0,L1;¦")]
     assert [*BY_KIND["lemmas"].items(Sentence(("x",)))] == []

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mtl.tasks.sentence import Arcs, Frame, Graph, Label, Layer, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import LABELS, WORDS, hostile_sentences
 
@@ -50,8 +50,10 @@ def test_each_layer_by_hand() -> None:
         arcs=Arcs((2, 0, 2, 2), ("nsubj", "root", "obj", "punct")),
         tree=Tree.parse("(TOP (S (NP (NNP Ann)) (VP (VBD saw) (NP (PRP 我们))) (. .)))"),
         frames=(Frame(1, "see.01", (Span(0, 1, "ARG0"), Span(2, 3, "ARG1"))),),
-        labels=(Label("sst2", "positive"), Label("stsb", 2.5)),
-        named=(Layer("deps", Graph(())), Layer("lemmas", ("Ann", "see", "we", "."))),
+        sst2="positive",
+        stsb=2.5,
+        deps=Graph(()),
+        lemmas=("Ann", "see", "we", "."),
     )
     root = read(sentence)
     words, tree, lemmas = root.iter(f"{SVG}svg")
@@ -77,7 +79,7 @@ def test_what_is_not_annotated_is_left_out_and_what_is_empty_is_said() -> None:
     assert texts(read(Sentence(("a",), entities=()))) == ["a", "no entity"]
     assert "frames none" in "".join(read(Sentence(("a",), frames=())).itertext())
     assert texts(read(Sentence(()))) == []
-    pair = read(Sentence(("a", "b"), second=1, labels=(Label("mrpc", "yes"),)))
+    pair = read(Sentence(("a", "b"), second=1, mrpc="yes"))
     assert len([*pair.iter(f"{SVG}path")]) == 1
 
 

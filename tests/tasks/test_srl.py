@@ -126,8 +126,7 @@ def test_given_predicates_and_their_own_words() -> None:
     decoder = _decoder()
     with torch.inference_mode():
         scores = decoder(torch.randn(3, 6, 8) * 3, MASK)
-        unknown = Sentence(tuple("ab"))
-        decoded = decoder.decode_given(scores, MASK, [SENTENCES[0], unknown, SENTENCES[2]])
+        decoded = decoder.decode_given(scores, MASK, [SENTENCES[0].frames, None, SENTENCES[2].frames])
         found = decoder.decode(scores, MASK)
     assert [[frame.predicate for frame in frames] for frames in decoded] == [[1, 4], [], [2]]
     frames = [frame for frames in decoded + found for frame in frames]
@@ -144,7 +143,7 @@ def test_no_roles_at_all() -> None:
     mask = torch.ones(1, 2, dtype=torch.bool)
     scores = decoder(torch.randn(1, 2, 8), mask)
     decoder.loss(scores, batch, mask).sum().backward()
-    assert decoder.decode_given(scores, mask, [sentence]) == [(Frame(0, None, ()),)]
+    assert decoder.decode_given(scores, mask, [sentence.frames]) == [(Frame(0, None, ()),)]
 
 
 def test_scores_are_those_of_srl_eval() -> None:
@@ -232,7 +231,7 @@ def test_senses_are_learned_decoded_and_scored() -> None:
     with torch.inference_mode():
         scores = decoder(words, MASK)
         decoded = decoder.decode(scores, MASK)
-        given = decoder.decode_given(scores, MASK, SENTENCES)
+        given = decoder.decode_given(scores, MASK, [sentence.frames for sentence in SENTENCES])
     assert decoded == given == [sentence.frames for sentence in SENTENCES]
     metric = SENSES.metric()
     metric.update(decoded, SENTENCES, given)

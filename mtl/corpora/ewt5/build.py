@@ -19,12 +19,13 @@ from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, git_blob_id, manifest
 from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
 
 SPLITS = ("train", "dev", "test")
 ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})
@@ -47,7 +48,7 @@ class Corpus(NamedTuple):
 
 
 CORPORA = {
-    "ewt5": Corpus("EWT-5", lambda sentence: replace(sentence, named=None)),
+    "ewt5": Corpus("EWT-5", lambda sentence: sentence.with_layers(dict.fromkeys((LEMMAS, FEATS, DEPS)))),
     # All layers that the reader of CoNLL-U gives, and the text of every sentence.
     "ewt10": Corpus(
         "EWT-10", lambda sentence: replace(sentence, text=sentence.text or " ".join(sentence.words))
@@ -153,13 +154,14 @@ def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: di
 def _with_entities(sentence: Sentence, named: Sentence, dropped: Counter[str]) -> Sentence:
     entities = named.entities or ()
     dropped.update(entity.label for entity in entities if entity.label not in ENTITY_LABELS)
-    return replace(sentence, entities=tuple([entity for entity in entities if entity.label in ENTITY_LABELS]))
+    kept = tuple([entity for entity in entities if entity.label in ENTITY_LABELS])
+    return sentence.with_layers({"entities": kept})
 
 
 def _with_skeleton(sentence: Sentence, skeleton: Sentence) -> Sentence:
     bare = None if skeleton.tree is None else without_traces(without_functions(skeleton.tree))
     tree = None if bare is None else rooted(with_words(bare, sentence.words))
-    return replace(sentence, tree=tree, frames=skeleton.frames)
+    return sentence.with_layers({"tree": tree, "frames": skeleton.frames})
 
 
 def _reason(left: Sequence[Keys], right: Sequence[Keys], index: int) -> str:

@@ -189,16 +189,20 @@ def _sentence(
     arcs, notes = _arcs(words, roots)
     deps = _deps(words)
     upos = words.annotated("UPOS")
-    named = {LEMMAS: words.annotated("LEMMA"), FEATS: _features(words, featured), DEPS: deps}
     sentence = Sentence(
-        words=tuple(words.column("FORM") or ()),
-        tags=words.annotated("XPOS") if column == "xpos" else upos,
-        upos=upos,
-        entities=entities.spans,
-        arcs=arcs,
+        tuple(words.column("FORM") or ()),
+        {
+            "upos": upos,
+            "tags": words.annotated("XPOS") if column == "xpos" else upos,
+            "entities": entities.spans,
+            "arcs": arcs,
+            LEMMAS: words.annotated("LEMMA"),
+            FEATS: _features(words, featured),
+            DEPS: deps,
+        },
         id=sentence_id(path, words.block) or fallback,
         notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
-    ).with_layers(named)
+    )
     sentence, problem = with_own_layers(sentence, words.comments)
     if problem is not None:
         raise malformed(path, *problem)

@@ -14,7 +14,7 @@ from mtl.corpora.formats.soundness import fault
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 
 _PAIRS = (
     ("sentence1", "sentence2"),
@@ -68,7 +68,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
         value = _value(path, number, fields[columns.label].strip(), task)
         sentence = Sentence(
             words=tuple(word for part in parts for word in part),
-            labels=None if value is None else (Label(task, value),),
+            layers={task: value},
             second=len(parts[0]) if len(parts) == 2 else None,
             id=f"{task}-{name_of(path)}-{number:06d}",
             place=f"{path}:{number}",

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed, without_collector
-from mtl.corpora.formats.soundness import fault
+from mtl.corpora.formats.soundness import fault, label_fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
 from mtl.tasks.in_words import as_json, counted
-from mtl.tasks.sentence import FIELDS, ON_WORDS, Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span, is_label
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
-_KEYS = ("id", "text", "words", *ON_WORDS, "labels", "layers", "second")
 _SKIPPED = "skipped"
 """Why `mtl predict` did not annotate a line; its record may be without words, and is no sentence then."""
 SKIPPED = "sentence that 'mtl predict' skipped"
@@ -84,19 +83,18 @@ def to_line(sentence: Sentence, skipped: str | None = None) -> str:
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
     """A sentence as the object of its line."""
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _OWN_KEYS}
+    labels = {name: value for name, value in others.items() if is_label(value)}
+    layers = {name: layer_to_json(value) for name, value in others.items() if name not in labels}
     return {
         "id": sentence.id,
         # Only where it is known, as in text that was split into words by this program.
         **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
-        **{layer: layer_to_json(getattr(sentence, layer)) for layer in ON_WORDS},
+        **{layer: layer_to_json(sentence.layer(layer)) for layer in _OWN_KEYS},
         # Not as null: files without labels stay as they were before there were any.
-        **({} if sentence.labels is None else {"labels": dict(sentence.labels)}),
-        **(
-            {}
-            if sentence.named is None
-            else {"layers": {name: layer_to_json(value) for name, value in sentence.named}}
-        ),
+        **({"labels": labels} if labels else {}),
+        **({"layers": layers} if layers else {}),
         **({} if sentence.second is None else {"second": sentence.second}),
     }
 
@@ -117,34 +115,17 @@ def layer_to_json(value: Any) -> Any:
     return value
 
 
-def _named(value: Any, words: tuple[str, ...]) -> tuple[Layer, ...] | None:
-    """Layers with names of their own; the shape of each says what it holds."""
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise ValueError("'layers' must be an object with a layer of annotation per name")
-    layers = []
-    for name, of_name in sorted(value.items()):
-        if not name:
-            raise ValueError("'layers' has a layer without a name; give it one")
-        if name in FIELDS:
-            raise ValueError(f"'layers' has '{name}', which is a key of its own; use another name")
-        if of_name is not None:
-            layers.append(Layer(name, layer_from_json(name, of_name, words)))
-    return tuple(layers) or None
-
-
-def layer_from_json(name: str, value: Any, words: tuple[str, ...]) -> Any:
+def layer_from_json(value: Any, words: tuple[str, ...], name: str) -> Any:
     """The layer that `layer_to_json` made this value of; raises `ValueError` for what fits no words."""
     if isinstance(value, str):
         return tree_from(value, words, name)
     if isinstance(value, dict):
-        return _graph(value, name, words) if value.keys() == {"arcs"} else _arcs(value, words, name)
+        return _graph(value, words, name) if value.keys() == {"arcs"} else _arcs(value, words, name)
     if isinstance(value, list) and value and isinstance(value[0], str):
-        return _strings({name: value}, name, words)
+        return _strings(value, words, name)
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return frames_from(value, words, name)
-    return _spans(value, name, words)
+    return _spans(value, words, name)
 
 
 def from_json(record: Any, place: str = "") -> Sentence:
@@ -154,9 +135,9 @@ def from_json(record: Any, place: str = "") -> Sentence:
     if not record.keys() <= {*_KEYS, _SKIPPED}:
         unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
-    words = _strings(record, "words", None)
-    labels = _labels(record.get("labels"))
-    if words is None or not (words or any(label.task == Translate.name for label in labels or ())):
+    words = _strings(record.get("words") or [], None, "words")
+    labels = _by_name(record, "labels", _label, words)
+    if not words and Translate.name not in labels:
         raise ValueError("'words' is missing or empty")
     name = record.get("id", "")
     if not isinstance(name, str):
@@ -164,16 +145,16 @@ def from_json(record: Any, place: str = "") -> Sentence:
     text = record.get("text", "")
     if not isinstance(text, str) or (text and letters(text) != letters("".join(words))):
         raise ValueError("'text' must be a string that 'words' spell, but for white space")
+    own = {
+        key: read(record[key], words, key) for key, read in _OWN_KEYS.items() if record.get(key) is not None
+    }
+    layers = _by_name(record, "layers", _layer, words)
+    both = next(iter(labels.keys() & layers.keys()), None)
+    if both is not None:
+        raise ValueError(f"'layers' has '{both}', which 'labels' has, too; rename one")
     sentence = Sentence(
-        words=words,
-        tags=_strings(record, "tags", words),
-        upos=_strings(record, "upos", words),
-        entities=None if record.get("entities") is None else _spans(record["entities"], "entities", words),
-        arcs=None if record.get("arcs") is None else _arcs(record["arcs"], words),
-        tree=None if record.get("tree") is None else tree_from(record["tree"], words),
-        frames=None if record.get("frames") is None else frames_from(record["frames"], words),
-        labels=labels,
-        named=_named(record.get("layers"), words),
+        words,
+        {**own, **labels, **layers},
         second=_second(record.get("second"), words),
         id=name,
         text=text,
@@ -205,47 +186,45 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _strings(record: dict[str, Any], key: str, words: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    values = record.get(key)
-    if values is None:
-        return None
+def _strings(values: Any, words: tuple[str, ...] | None, name: str) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"'{key}' must be a list of strings")
+        raise ValueError(f"'{name}' must be a list of strings")
     if words is not None and len(values) != len(words):
         raise ValueError(
-            f"'{key}' has {counted(len(values), 'entry', 'entries')} for {counted(len(words), 'word')}"
+            f"'{name}' has {counted(len(values), 'entry', 'entries')} for {counted(len(words), 'word')}"
         )
     return tuple(values)
 
 
-def _spans(values: Any, key: str, words: tuple[str, ...]) -> tuple[Span, ...]:
+def _spans(values: Any, words: tuple[str, ...], name: str) -> tuple[Span, ...]:
     if not isinstance(values, list):
-        raise ValueError(f"'{key}' must be a list of [start, end, label]")
+        raise ValueError(f"'{name}' must be a list of [start, end, label]")
     spans = []
     for value in values:
         if not isinstance(value, list) or len(value) != 3 or type(value[2]) is not str:
-            raise ValueError(f"'{key}' holds {as_json(value)}; a span is [start, end, label]")
+            raise ValueError(f"'{name}' holds {as_json(value)}; a span is [start, end, label]")
         start, end, label = value
         if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(words):
             raise ValueError(
-                f"'{key}' holds {as_json(value)}; start and end must satisfy 0 <= start < end <= {len(words)}"
+                f"'{name}' holds {as_json(value)}; start and end must satisfy "
+                f"0 <= start < end <= {len(words)}"
             )
         spans.append(Span(start, end, label))
     return tuple(spans)
 
 
-def _arcs(value: Any, words: tuple[str, ...], name: str = "arcs") -> Arcs:
+def _arcs(value: Any, words: tuple[str, ...], name: str) -> Arcs:
     if not isinstance(value, dict) or value.keys() != {"heads", "relations"}:
         raise ValueError(f"'{name}' must be an object with 'heads' and 'relations'")
-    heads, relations = value["heads"], _strings(value, "relations", words)
-    if relations is None or not isinstance(heads, list) or len(heads) != len(words):
+    heads, relations = value["heads"], _strings(value["relations"], words, "relations")
+    if not isinstance(heads, list) or len(heads) != len(words):
         raise ValueError(f"'{name}' must have a head and a relation for each word: {len(words)} of both")
     if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
         raise ValueError(f"'{name}' has a head that is not 0 (the root) to {len(words)}")
     return Arcs(tuple(heads), relations)
 
 
-def _graph(value: dict[str, Any], name: str, words: tuple[str, ...]) -> Graph:
+def _graph(value: dict[str, Any], words: tuple[str, ...], name: str) -> Graph:
     if not isinstance(value["arcs"], list):
         raise ValueError(f"'{name}': the 'arcs' of a graph must be a list of [dependent, head, label]")
     arcs = []
@@ -299,27 +278,40 @@ def frames_from(values: Any, words: tuple[str, ...], name: str = "frames") -> tu
             )
         if sense is not None and not isinstance(sense, str):
             raise ValueError(f"'{name}' has the sense {as_json(sense)}; it must be a string or null")
-        frames.append(Frame(predicate, sense, _spans(value["arguments"], "arguments", words)))
+        frames.append(Frame(predicate, sense, _spans(value["arguments"], words, "arguments")))
     return tuple(frames)
 
 
-def _labels(value: Any) -> tuple[Label, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict) or not value:
-        raise ValueError("'labels' must be an object with a class or a number per task")
-    for task in value:
-        if not task:
-            raise ValueError("'labels' has a label without the name of a task; give it one")
-        if task in FIELDS:
-            raise ValueError(f"'labels' names {task!r}, which is a key of its own; use another name")
-    return tuple(Label(task, value[task]) for task in sorted(value))
+def _by_name(record: dict[str, Any], key: str, read: _Reader, words: tuple[str, ...]) -> dict[str, Any]:
+    """Labels, or layers, under names of their own."""
+    values = record.get(key)
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or (key == "labels" and not values):
+        raise ValueError(f"'{key}' must be an object, with a value per name")
+    for name in values:
+        if not name:
+            raise ValueError(f"'{key}' has a value without a name; give it one")
+        if name in _OWN_KEYS:
+            raise ValueError(f"'{key}' has '{name}', which is a key of its own; use another name")
+    return {name: read(value, words, name) for name, value in values.items()}
 
 
-def _misspelt(labels: tuple[Label, ...] | None) -> tuple[str, ...]:
+def _layer(value: Any, words: tuple[str, ...], name: str) -> Any:
+    return None if value is None else layer_from_json(value, words, name)
+
+
+def _label(value: Any, words: tuple[str, ...], name: str) -> str | float:
+    wrong = label_fault(name, value)
+    if wrong is not None:
+        raise ValueError(f"the label of {name}: {wrong}")
+    label: str | float = value
+    return label
+
+
+def _misspelt(labels: Iterable[str]) -> tuple[str, ...]:
     """A note on each label whose task has nearly the name of one that comes with the program."""
-    unknown = [label.task for label in labels or () if label.task not in TASKS]
-    meant = {name: did_you_mean(name, SENTENCE_TASKS, "") for name in unknown}
+    meant = {name: did_you_mean(name, SENTENCE_TASKS, "") for name in sorted(labels) if name not in TASKS}
     return tuple(f"sentence with a label of '{name}'{hint}" for name, hint in meant.items() if hint)
 
 
@@ -338,3 +330,12 @@ def _second(value: Any, words: tuple[str, ...]) -> int | None:
 def _escaped(word: str) -> str:
     """A word as bracket notation has it, without the `_` for blanks at its ends."""
     return cell(word).translate(IN_BRACKETS).strip("_")
+
+
+_Reader = Callable[[Any, tuple[str, ...], str], Any]
+_OWN_KEYS: Mapping[str, _Reader] = {
+    "upos": _strings, "tags": _strings, "entities": _spans, "arcs": _arcs, "tree": tree_from,
+    "frames": frames_from,
+}  # fmt: skip
+"""The layers that are keys of a record, with what reads each from its value."""
+_KEYS = ("id", "text", "words", *_OWN_KEYS, "labels", "layers", "second")

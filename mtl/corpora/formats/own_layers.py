@@ -29,13 +29,15 @@ from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, lay
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.regress import number_of
-from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Label, Layer, Sentence
+from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_word
 from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _NAMED = re.compile(r"#\s*(label|layer)\s+([^\s=]+)\s*=[ \t]?(.*)")
 _TASKS = (*SENTENCE_TASKS, Translate.name)
 _WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)
+_OWN_PLACE = ("tags", "upos", "entities", "arcs", "tree", "frames")
+"""The layers that have columns, MISC or a comment of their own."""
 _BAR = {"\\": "\\\\", "|": "\\p"}
 """How MISC writes a bar, which separates its items, and what escapes it (as UD's SpacesAfter)."""
 _ESCAPED = re.compile(r"\\([\\p])")
@@ -61,22 +63,23 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
             for frame in sentence.frames
         ]
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
-    for task, label in sentence.labels or ():
-        yield f"# {task if task in _TASKS else f'label {task}'} = {cell(str(label))}"
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _OWN_PLACE}
+    for name, value in others.items():
+        if is_label(value):
+            yield f"# {name if name in _TASKS else f'label {name}'} = {cell(str(value))}"
     in_deps = deps_of(sentence) is not None
-    for name, value in sentence.named or ():
-        if (name in _WITH_COLUMN and in_column(sentence, name)) or (name == DEPS and in_deps):
-            continue
-        yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
+    for name, value in others.items():
+        in_a_column = in_deps if name == DEPS else name in _WITH_COLUMN and is_per_word(value)
+        if not in_a_column and not is_label(value):
+            yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
         yield f"# second = {sentence.second + 1}"
 
 
 def in_column(sentence: Sentence, layer: str) -> tuple[str, ...] | None:
     """A layer for which CoNLL-U has a column; `None`: not annotated, or not with a label per word."""
-    value = sentence.layer(layer)
-    is_labels = isinstance(value, tuple) and value and isinstance(value[0], str)
-    return value if is_labels else None
+    value = sentence.layers.get(layer)
+    return value if is_per_word(value) else None
 
 
 def misc_of(sentence: Sentence) -> list[str]:
@@ -131,41 +134,39 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
     The text is taken where it is not the words with blanks between them.
     """
     found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
-    changes: dict[str, Any] = {}
-    labels: list[Label] = []
-    named = dict(sentence.named or ())
+    layers = dict(sentence.layers)
     for line, comment in comments:
         if match := _NAMED.match(comment):
+            kind, name, value = match.groups()
             try:
-                if match[1] == "label":
-                    labels.append(Label(match[2], _number_or_text(match[3])))
-                elif match[2] in named:
-                    raise ValueError(f"the sentence has a layer '{match[2]}' before it")
-                else:
-                    named[match[2]] = layer_from_json(match[2], json.loads(match[3]), sentence.words)
+                if name in layers:
+                    raise ValueError(f"the sentence has a layer '{name}' before it")
+                if name in _OWN_PLACE:
+                    raise ValueError("it is no name for one")
+                layers[name] = (
+                    _number_or_text(value)
+                    if kind == "label"
+                    else layer_from_json(json.loads(value), sentence.words, name)
+                )
             except (ValueError, TypeError, RecursionError) as error:
-                what = f"the comment '# {match[1]} {match[2]}' is not as mtl writes it ({error}): fix it"
+                what = f"the comment '# {kind} {name}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)
+    changes: dict[str, Any] = {"layers": layers}
     for name, (line, value) in found.items():
         try:
-            if name in SENTENCE_TASKS:
-                labels.append(_label(name, value))
-            elif name in (LEMMAS, FEATS):
-                named |= _all_blank(sentence, name, value)
-            else:
-                changes |= _change(sentence, name, value)
+            changes |= _change(sentence, name, value)
         except ValueError as error:
             what = f"the comment '# {name}' is not as mtl writes it ({error}): fix it, or rename the comment"
             return sentence, (line, what)
-    labels.sort()
-    layers = tuple(Layer(*item) for item in sorted(named.items()))
-    return replace(sentence, **changes, labels=tuple(labels) or None, named=layers or None), None
+    return replace(sentence, **changes), None
 
 
 def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
-    """The fields that a comment changes in a sentence, if it is one of ours."""
+    """The fields and layers that a comment changes in a sentence, if it is one of ours."""
     words = sentence.words
     text = value.strip(" ")
+    if name in SENTENCE_TASKS:
+        return {name: _label(name, value)}
     if name == "text" and text != " ".join(words) and is_spelled(text, words):
         return {"text": text}
     if name in _WITH_COLUMN:
@@ -173,7 +174,7 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":
-        return {"tree": tree_from(value, words)}
+        return {"tree": tree_from(value, words, "tree")}
     if name == "frames":
         return {"frames": _frames(value, words)}
     return {"second": _second(value, len(sentence))} if name == "second" else {}
@@ -199,6 +200,7 @@ def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
                 for value in values
             ],
             tuple(words),
+            "frames",
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(
@@ -218,9 +220,9 @@ def _number_or_text(text: str) -> str | float:
     return text if number is None else number
 
 
-def _label(task: str, text: str) -> Label:
+def _label(task: str, text: str) -> str | float:
     value = SENTENCE_TASKS[task].value_of(text)
     what = SENTENCE_TASKS[task].fault(value)
     if what is not None:
         raise ValueError(what)
-    return Label(task, value)
+    return value

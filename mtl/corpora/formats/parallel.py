@@ -12,7 +12,7 @@ from pathlib import Path
 from mtl.corpora.formats.lines import CONTROL, lines_of, name_of
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 
 SEPARATOR = ":"
 """Between the paths of the two files, where they are written as one."""
@@ -38,7 +38,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
         yield Sentence(
             words=source_words(text),
-            labels=(Label("translate", CONTROL.sub("", translation).strip()),),
+            layers={"translate": CONTROL.sub("", translation).strip()},
             id=f"{name_of(source, suffix=True)}-{number:07d}",
             place=f"{source}:{number}",
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.classify import Classify
 from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import ON_WORDS, Arcs, Frame, Graph, Label, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span, is_label, is_per_word
 from mtl.tasks.translate import Translate
 
+_TAGS = ("tags", "upos")
+"""Layers of texts without white space."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -64,51 +66,46 @@ def fault(sentence: Sentence) -> Fault | None:
         for layer, number, message in in_order:
             if message is not None:
                 return Fault(number, f"'{layer}' at word {number + 1}: {message}")
-    for label_of_all in sentence.labels or ():
-        message = _sentence_label_fault(label_of_all)
-        if message is not None:
-            return Fault(None, f"the label of {label_of_all.task}: {message}")
+    return next(filter(None, (_layer_fault(*layer, sentence) for layer in sentence.layers.items())), None)
+
+
+def _layer_fault(name: str, value: Any, sentence: Sentence) -> Fault | None:
+    if is_label(value):
+        message = label_fault(name, value)
+        return None if message is None else Fault(None, f"the label of {name}: {message}")
     if sentence.second is not None:
-        for layer in (*ON_WORDS, *(layer.name for layer in sentence.named or ())):
-            if sentence.layer(layer) is not None:
-                return Fault(None, f"a pair of sentences has labels only: take '{layer}' or 'second' out")
-    return next(filter(None, (_layer_fault(name, sentence) for name in sentence.layers)), None)
-
-
-def _layer_fault(name: str, sentence: Sentence) -> Fault | None:
-    value = sentence.layer(name)
+        return Fault(None, f"a pair of sentences has labels only: take '{name}' or 'second' out")
     if isinstance(value, Graph):
         return _graph_fault(name, value)
     return _arcs_fault(value.heads) if isinstance(value, Arcs) else None
 
 
-def _sentence_label_fault(label: Label) -> str | None:
-    if label.task == Translate.name:
-        if not isinstance(label.value, str):
-            return f"{as_json(label.value)} is no text; write it in quotes"
-        control = CONTROL.search(label.value)
+def label_fault(name: str, value: Any) -> str | None:
+    """What is wrong with a value as the label of a whole sentence under a name, or `None`."""
+    if name == Translate.name:
+        if not isinstance(value, str):
+            return f"{as_json(value)} is no text; write it in quotes"
+        control = CONTROL.search(value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
-    kind = SENTENCE_TASKS.get(label.task, Classify if isinstance(label.value, str) else Regress)
-    message = kind.fault(label.value)
+    kind = SENTENCE_TASKS.get(name, Classify if isinstance(value, str) else Regress)
+    message = kind.fault(value)
     if message is not None:
         return message
-    return _label_fault(label.value) if isinstance(label.value, str) else None
+    return _label_fault(value) if isinstance(value, str) else None
 
 
 def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Callable[[str], str | None]]]:
     """Every layer with one label per word, by its key in JSON, and what finds the fault of a label."""
-    for name in sentence.layers:
-        value = sentence.layer(name)
+    for name, value in sentence.layers.items():
         if isinstance(value, Arcs):
             yield "relations" if name == "arcs" else name, value.relations, _label_fault
-        elif isinstance(value, tuple) and value and isinstance(value[0], str):
-            yield name, value, _label_fault if name in ON_WORDS else _text_fault
+        elif is_per_word(value):
+            yield name, value, _label_fault if name in _TAGS else _text_fault
 
 
 def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
     """Every label of spans, frames and graphs with its key in JSON and its first word."""
-    for name in sentence.layers:
-        value = sentence.layer(name)
+    for name, value in sentence.layers.items():
         if isinstance(value, Graph):
             for dependent, _, label in value.arcs:
                 yield name, dependent - 1, label

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Label, Layer, Sentence, Span
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span
 from mtl.tasks.tree import Tree
 
 WORDS = (
@@ -119,18 +119,18 @@ def _annotated(rng: random.Random, found: tuple[str, ...], name: str) -> Sentenc
     heads = tuple(rng.randint(1, number) if number else 0 for number in range(size))
     predicates = rng.sample(range(size), rng.randint(0, min(size, 3)))
     frames = tuple(Frame(place, rng.choice((None, *LABELS)), _spans(rng, size)) for place in predicates)
-    task = rng.choice((None, Label("classify", rng.choice(LABELS)), Label("regress", rng.uniform(-5, 5))))
+    label = rng.choice(({}, {"classify": rng.choice(LABELS)}, {"regress": rng.uniform(-5, 5)}))
     text = "".join(word + rng.choice(("", " ")) for word in found).strip()
     return Sentence(
         found,
+        label,
         tags=_labels(rng, size),
         upos=_labels(rng, size),
         entities=rng.choice((None, _spans(rng, size))),
         arcs=None if relations is None else Arcs(heads, relations),
         tree=rng.choice((None, _tree(rng, found))),
         frames=rng.choice((None, frames)),
-        labels=None if task is None else (task,),
-        named=rng.choice((None, (Layer("deps", _graph(rng, size)),))),
+        deps=rng.choice((None, _graph(rng, size))),
         id=name,
         text=rng.choice(("", text)),
     )

@@ -17,7 +17,7 @@ from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS
-from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.task import Labels
 from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
@@ -33,7 +33,7 @@ FULL = Sentence(
     arcs=Arcs((2, 0), ("nsubj", "root")),
     tree=TREE,
     frames=(Frame(1, None, (Span(0, 1, "A0"),)),),
-    labels=(Label("cola", "1"),),
+    cola="1",
     id="full",
 )
 OTHER = replace(FULL, words=("They", "sat"), id="other")
@@ -44,12 +44,7 @@ LOOKS = {
     "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
     "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
     "_copied_translations": Look(
-        {
-            "train": [
-                Sentence(WORDS, labels=(Label("translate", text),), id="copy")
-                for text in (" We  ate", "Wir aßen")
-            ]
-        },
+        {"train": [Sentence(WORDS, translate=text, id="copy") for text in (" We  ate", "Wir aßen")]},
         {"translate": Translate()},
     ),
     "_labels_left_blank": Look(
@@ -106,7 +101,7 @@ def test_a_layer_without_a_label_is_refused_for_every_task(kind) -> None:
         assert sum(kind().items(FULL).values()) > 0
 
 
-@pytest.mark.parametrize("layer", ["tags", "entities", "arcs", "tree", "frames", "labels"])
+@pytest.mark.parametrize("layer", ["tags", "entities", "arcs", "tree", "frames", "cola"])
 def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> None:
     changed = {
         "tags": ("XX", "VBD"),
@@ -114,7 +109,7 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
         "arcs": Arcs((2, 0), ("XX", "root")),
         "tree": Tree.parse("(TOP (S (XX (PRP We)) (VP (VBD ate))))"),
         "frames": (Frame(1, None, (Span(0, 1, "XX"),)),),
-        "labels": (Label("cola", "0"),),
+        "cola": "0",
     }
     known = {name: task.labels([FULL]) for name, task in ALL.items() if name not in ("control", "cola")}
     known |= {"control": Labels(()), "cola": Labels(["1"])}
@@ -122,7 +117,7 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     lines = notes_on(Look({"dev": dev}, ALL, known))
     assert len(lines) == 1
     assert "1 of " in lines[0]
-    assert ("(0 1)" if layer == "labels" else "(XX 1)") in lines[0]
+    assert ("(0 1)" if layer == "cola" else "(XX 1)") in lines[0]
     assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
 
 

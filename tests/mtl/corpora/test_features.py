@@ -18,7 +18,7 @@ from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.load import load_split
 from mtl.errors import InputError
 from mtl.tasks.lemma_lexicon import split_labels
-from mtl.tasks.sentence import Layer, Sentence, Span, feature_of, in_order
+from mtl.tasks.sentence import Sentence, Span, feature_of, in_order
 
 TEXT = (
     "1\tIch\tich\tPRON\t_\tPerson=1|Case=Nom\t0\troot\t_\t_\n"
@@ -49,7 +49,7 @@ def test_a_feature_of_a_bundle() -> None:
     assert [feature_of(bundle, "Case") for bundle in BUNDLES] == ["Nom", "Acc", "_"]
     assert feature_of("Number[psor]=Sing|Typo", "Number[psor]") == "Sing"
     assert in_order("b=1|A=2|C=3") == "A=2|b=1|C=3"
-    sentence = Sentence(("a", "b", "c"), named=(Layer("feats", BUNDLES), Layer("slots", (Span(0, 1, "A"),))))
+    sentence = Sentence(("a", "b", "c"), feats=BUNDLES, slots=(Span(0, 1, "A"),))
     assert sentence.layer("feats.Person") == ("1", "_", "_")
     assert sentence.with_layers({"feats.Person": ("2", "_", "_")}).layer("feats.Person") == ("2", "_", "_")
     assert sentence.layer("slots.Person") is sentence.layer("other.Person") is None
@@ -70,7 +70,7 @@ def test_bundles_and_features_of_them_are_tasks(tmp_path: Path, file: str, where
     elif where == "shared files":
         config = configured(tmp_path, tasks, files={"train": file, "format": "conllu"})
     else:
-        sentence = Sentence(("Ich", "ihn", "!"), named=(Layer("feats", BUNDLES),))
+        sentence = Sentence(("Ich", "ihn", "!"), feats=BUNDLES)
         write_jsonl(tmp_path / "train.jsonl", [sentence])
         config = configured(tmp_path, tasks, path=str(tmp_path))
     chosen = config.chosen()
@@ -87,8 +87,8 @@ def test_bundles_and_features_of_them_are_tasks(tmp_path: Path, file: str, where
     metric.update([("Nom", "Nom", "_")], [read])
     assert metric.compute()["accuracy"] == pytest.approx(200 / 3)
     predicted = case.annotate(Sentence(read.words), ("Nom", "_", "_"))
-    assert predicted.named == (Layer("feats.Case", ("Nom", "_", "_")),)
-    assert case.seen(read).tags == ("Nom", "Acc", "_")
+    assert predicted.layers == {"feats.Case": ("Nom", "_", "_")}
+    assert read.layer(case.layer) == ("Nom", "Acc", "_")
 
 
 def test_a_saved_task_is_the_same_one(file: str, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_saved_task_is_the_same_one(file: str, tmp_path: Path) -> None:
     )
     saved = {"case": {"kind": task.kind, "layer": task.layer}}
     assert type(task) is kind_of("case", saved)
-    decoder = task.decoder(4, task.labels([Sentence(("a",), named=(Layer("feats", ("Case=Nom",)),))]))
+    decoder = task.decoder(4, task.labels([Sentence(("a",), feats=("Case=Nom",))]))
     assert decoder(torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.bool)).shape == (1, 1, 1)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.picture import picture
-from mtl.tasks.sentence import Arcs, Frame, Label, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
@@ -83,10 +83,10 @@ def test_a_slash_in_a_word_is_no_end_of_it() -> None:
 
 
 def test_labels_of_whole_sentences_and_pairs_are_shown() -> None:
-    sentence = Sentence(("Go", "!"), labels=(Label("classify", "order"), Label("cola", "1")))
+    sentence = Sentence(("Go", "!"), classify="order", cola="1")
     assert picture(sentence) == "Go !\ncola: 1\nclassify: order\n"
     assert "# classify = order" in to_conllu(sentence).splitlines()
-    pair = Sentence(("Go", "!", "Move", "!"), labels=(Label("stsb", 4.126),), second=2)
+    pair = Sentence(("Go", "!", "Move", "!"), stsb=4.126, second=2)
     assert picture(pair) == "Go !\nMove !\nstsb: 4.13\n"
     assert picture(pair.with_layers({"stsb": 4})).endswith("stsb: 4.00\n")
     assert {"# stsb = 4.126", "# second = 3"} <= set(to_conllu(pair).splitlines())

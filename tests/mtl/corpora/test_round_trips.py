@@ -10,7 +10,7 @@ import pytest
 from mtl.corpora.formats.conll2005 import read_conll2005, to_props
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from mtl.tasks.sentence import Arcs, Label, Layer, Sentence
+from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences
 
@@ -36,7 +36,7 @@ def test_conllu(folder: Path) -> None:
 
 
 def test_pairs(folder: Path) -> None:
-    pair = Sentence(("a", "b", "c"), second=2, labels=(Label("stsb", 3.0),), id="1")
+    pair = Sentence(("a", "b", "c"), second=2, stsb=3.0, id="1")
     (folder / "p.conllu").write_text(to_conllu(pair))
     assert read_conllu(folder / "p.conllu") == [pair]
     (folder / "p.jsonl").write_text(to_line(pair))
@@ -96,10 +96,9 @@ def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder:
             upos=("X",) * len(sentence),
             arcs=Arcs(sentence.arcs.heads, ("root", *["obl:arg"] * (len(sentence) - 1))),
             tags=None,
-            named=(
-                Layer("feats", ("_", *["Number=Sing|Case=Nom"] * (len(sentence) - 1))),
-                Layer("lemmas", tuple(word.lower() for word in sentence.words)),
-            ),
+            deps=None,
+            feats=("_", *["Number=Sing|Case=Nom"] * (len(sentence) - 1)),
+            lemmas=tuple(word.lower() for word in sentence.words),
         )
         for sentence in hostile_sentences(7, words=words)
         if sentence.arcs is not None

@@ -18,7 +18,7 @@ from mtl.tasks.dep import Dep
 from mtl.tasks.instance import instance
 from mtl.tasks.lemma_lexicon import RankedScripts
 from mtl.tasks.lemma_scripts import script
-from mtl.tasks.sentence import Arcs, Layer, Sentence
+from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import Task
 
 FIGURES = {"upos": "UPOS", "xpos": "XPOS", "feats": "UFeats", "lemmas": "Lemmas"}
@@ -43,10 +43,8 @@ def annotated(rng: random.Random, words: Sequence[str], name: str) -> Sentence:
         tags=tuple(rng.choices("AB", k=size)),
         upos=tuple(rng.choices(("NOUN", "VERB"), k=size)),
         arcs=Arcs(heads, relations),
-        named=(
-            Layer("feats", tuple(rng.choices(FEATURES, k=size))),
-            Layer("lemmas", tuple(rng.choice((word, word.lower(), "_")) for word in words)),
-        ),
+        feats=tuple(rng.choices(FEATURES, k=size)),
+        lemmas=tuple(rng.choice((word, word.lower(), "_")) for word in words),
         id=name,
     )
 

@@ -16,7 +16,7 @@ from mtl.corpora.readers import read
 from mtl.corpora.running_text import Offset
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
-from mtl.tasks.sentence import Arcs, Layer, Sentence, Span
+from mtl.tasks.sentence import Arcs, Sentence, Span
 from tests.mtl.analysis import worth
 from tests.mtl.corpora.hostile import hostile_sentences
 
@@ -147,7 +147,8 @@ def test_a_document_of_spacy_by_hand() -> None:
         upos=("PROPN", "VERB", "none"),
         entities=(Span(0, 1, "PER"), Span(0, 2, "EVENT")),
         arcs=Arcs((2, 0, 2), ("nsubj", "root", "punct")),
-        named=(Layer("feats", ("Case=Nom", "_", "odd")), Layer("lemmas", ("Ann", "leave", "."))),
+        feats=("Case=Nom", "_", "odd"),
+        lemmas=("Ann", "leave", "."),
     )
     made = AnnotatedText(" Ann  left.", (sentence,), ((Offset(1, 4), Offset(6, 10), Offset(10, 11)),))
     doc = made.to_spacy()

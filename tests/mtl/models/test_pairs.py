@@ -21,7 +21,7 @@ from mtl.tasks.classify import Classify
 from mtl.tasks.dep import Dep
 from mtl.tasks.glue import Mrpc
 from mtl.tasks.pos import Pos
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from tests.conftest import SHARED
 from tests.mtl import tiny
@@ -230,9 +230,9 @@ def joint(poolings: dict[str, str]) -> JointModel:
 def mixed(model: JointModel) -> Batch:
     sentences = [
         Sentence(("the", "dog"), tags=("X", "Y")),
-        pair("the dog", "a cat saw", labels=(Label("mrpc", "1"),)),
-        Sentence(("a", "cat"), tags=("Y", "X"), labels=(Label("classify", "b"),)),
-        pair("a", "cat", labels=(Label("classify", "a"), Label("mrpc", "0"))),
+        pair("the dog", "a cat saw", mrpc="1"),
+        Sentence(("a", "cat"), tags=("Y", "X"), classify="b"),
+        pair("a", "cat", classify="a", mrpc="0"),
     ]
     tokenizer = model.encoder.tokenizer
     return collate(examples(sentences, tokenizer, model.tasks, model.labels), tokenizer, model.tasks)
@@ -275,9 +275,9 @@ def test_annotating_gives_each_sentence_what_fits_it() -> None:
     single, couple = model.annotate([Sentence(("the", "dog")), pair("the dog", "a cat")])
     assert single.tags is not None
     assert single.arcs is not None
-    assert {label.task for label in single.labels} == {"classify"}
+    assert single.layers.keys() == {"pos", "dep", "classify"}
     assert couple.tags is couple.arcs is None
-    assert {label.task for label in couple.labels} == {"classify", "mrpc"}
+    assert couple.layers.keys() == {"classify", "mrpc"}
     only = JointModel(model.encoder, {"mrpc": Mrpc()}, {"mrpc": Labels(["0", "1"])})
     assert only.annotate([Sentence(("the", "dog"))]) == [Sentence(("the", "dog"))]
 

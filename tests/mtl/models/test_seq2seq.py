@@ -25,16 +25,14 @@ from mtl.models.modes import in_evaluation_mode
 from mtl.models.parallel import ParallelTokenizer
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.tasks.translate import Translate
 from tests.mtl import tiny
 from tests.mtl.digits import pair
 
 PAIRS = [pair(digits) for digits in ("12", "7", "3041", "99", "580")]
-SENTENCES = [
-    Sentence(tuple(source.split()), labels=(Label("translate", target),)) for source, target in PAIRS
-]
+SENTENCES = [Sentence(tuple(source.split()), translate=target) for source, target in PAIRS]
 ARCHITECTURES = (
     "marian",
     "t5",

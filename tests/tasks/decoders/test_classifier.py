@@ -38,6 +38,6 @@ def test_decoding_takes_the_best_label_and_accuracy_counts_sentences() -> None:
     mask = torch.tensor([[True, True], [True, False]])
     labels = decoder.decode(decoder(words, mask), mask)
     assert labels == ["no", "yes"]
-    metric = Accuracy("id")
-    metric.update(labels, [Sentence(("a", "b"), id="no"), Sentence(("a",), id="no")])
+    metric = Accuracy("intent")
+    metric.update(labels, [Sentence(("a", "b"), intent="no"), Sentence(("a",), intent="no")])
     assert metric.compute() == {"accuracy": 50.0}

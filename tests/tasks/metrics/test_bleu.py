@@ -10,7 +10,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.tasks.decoders.translator import Reference
 from mtl.tasks.metrics.bleu import Bleu, require_tokenizer, signatures, tokenizer_for
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Translate
 from mtl.training.check import check_translation
 
@@ -31,7 +31,7 @@ PREDICTED = [
 
 
 def gold(references: list[str]) -> list[Sentence]:
-    return [Sentence(("x",), labels=(Label("translate", text),)) for text in references]
+    return [Sentence(("x",), translate=text) for text in references]
 
 
 def test_the_scores_of_a_corpus_are_those_of_sacrebleu():

@@ -11,13 +11,13 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from mtl.tasks.metrics.by_label import ClassScores
 from mtl.tasks.metrics.classes import Classes
 from mtl.tasks.metrics.correlation import Correlation
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 
 FIGURES = ("accuracy", "f1", "matthews")
 
 
 def sentences(task: str, values) -> list[Sentence]:
-    return [Sentence(("x",), labels=(Label(task, value),)) for value in values]
+    return [Sentence(("x",), {task: value}) for value in values]
 
 
 @pytest.mark.parametrize("classes", [2, 3])

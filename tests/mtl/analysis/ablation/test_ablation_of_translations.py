@@ -20,7 +20,7 @@ from mtl.models.joint import JointModel
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations
 from mtl.models.vocabulary import train_vocabulary
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.tasks.translate import Translate
 from tests.mtl import tiny
@@ -38,9 +38,7 @@ def joint_model(architecture: str) -> tuple[JointModel, Batch]:
     tiny.shake(transformer)
     encoder = Seq2Seq(transformer.double(), tokenizer, "digits", "names", max_length=24)
     model = JointModel(encoder, {"translate": Translate(beam=3)}, {"translate": Labels(())}).eval()
-    sentences = [
-        Sentence(tuple(source.split()), labels=(Label("translate", target),)) for source, target in PAIRS
-    ]
+    sentences = [Sentence(tuple(source.split()), translate=target) for source, target in PAIRS]
     corpus = examples(sentences, encoder.tokenizer, model.tasks, model.labels)
     batch = collate(corpus, encoder.tokenizer, model.tasks)
     assert not bool(batch.subwords.attention_mask.all())

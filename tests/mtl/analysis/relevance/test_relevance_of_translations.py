@@ -22,7 +22,7 @@ from mtl.models.joint import JointModel
 from mtl.models.modes import frozen
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.tasks.translate import Translate
 from tests.mtl import tiny
@@ -33,9 +33,7 @@ EVERY = Mask("", ("translate",), None)
 ITEM = Item("translate", "")
 HEADS, SIZE = 2, 8
 PAIRS = [pair(digits) for digits in ("12", "7", "3041", "99", "580")]
-SENTENCES = [
-    Sentence(tuple(source.split()), labels=(Label("translate", target),)) for source, target in PAIRS
-]
+SENTENCES = [Sentence(tuple(source.split()), translate=target) for source, target in PAIRS]
 
 
 def model(architecture: str = "marian", layers: int = 2, components: int | None = None) -> JointModel:

@@ -21,16 +21,16 @@ from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
 from mtl.tasks.glue import Cola, Mrpc, Stsb
 from mtl.tasks.pos import Pos
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 from tests.mtl.models.test_pairs import pair, tokenizer_of
 
 SENTENCES = [
-    Sentence(("the", "dog"), tags=("X", "Y"), labels=(Label("cola", "1"),)),
-    pair("the dog", "a cat saw", labels=(Label("mrpc", "1"), Label("stsb", 2.5))),
+    Sentence(("the", "dog"), tags=("X", "Y"), cola="1"),
+    pair("the dog", "a cat saw", mrpc="1", stsb=2.5),
     Sentence(("a", "cat", "saw"), tags=("Y", "X", "Y")),
-    pair("a dog", "cat", labels=(Label("mrpc", "0"),)),
-    pair("the cat saw the", "a dog", labels=(Label("stsb", 4.0),)),
+    pair("a dog", "cat", mrpc="0"),
+    pair("the cat saw the", "a dog", stsb=4.0),
 ]
 ITEMS = [Item(name, "") for name in ("pos", "cola", "mrpc", "stsb")]
 

@@ -122,7 +122,7 @@ def test_ten_layers_are_the_five_with_lemmas_features_and_text(built, tmp_path):
             due = tuple(cases.get(tag, "_") for tag in sentence.tags) if split == "train" else None
             assert sentence.layer("feats") == due
             assert sentence.text == " ".join(sentence.words)
-        plain = [replace(sentence, named=None, text="") for sentence in read]
+        plain = [replace(sentence, lemmas=None, feats=None, text="") for sentence in read]
         assert plain == read_jsonl(five / f"{split}.jsonl")
     assert ten["counts"]["train"]["lemmas"] == {"sentences": 6, "lemmas": 25}
     assert ten["counts"]["train"]["feats"] == {"sentences": 6, "tags": 25}

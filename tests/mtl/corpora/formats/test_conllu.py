@@ -9,7 +9,7 @@ import pytest
 from mtl.corpora.formats.conllu import NO_ENTITIES, NO_HEAD, read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
-from mtl.tasks.sentence import Arcs, Frame, Layer, Sentence, Span
+from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
@@ -39,11 +39,10 @@ def test_words_tags_and_arcs(tmp_path):
         tags=("VV", "PP", "IN", "DT", "NN"),
         upos=("VERB", "PRON", "ADP", "DET", "NOUN"),
         arcs=Arcs((0, 1, 5, 5, 1), ("root", "obj", "case", "det", "obl:arg")),
-        named=(Layer("lemmas", ("ir", "nosotros", "a", "el", "mar")),),
+        lemmas=("ir", "nosotros", "a", "el", "mar"),
         id="d-1",
     )
-    lemmas = (Layer("lemmas", ("#",)),)
-    assert second == Sentence(words=("#",), tags=None, upos=("SYM",), arcs=None, named=lemmas, id="a-0002")
+    assert second == Sentence(words=("#",), upos=("SYM",), lemmas=("#",), id="a-0002")
     assert read_conllu(path, column="upos")[0].tags == first.upos
 
 
@@ -94,10 +93,10 @@ def test_lemmas_and_features(tmp_path: Path) -> None:
     assert first.layer("lemmas") == ("_", "mil anno")
     assert first.layer("feats") == ("Abbr=Yes|Case=Nom|number=Sing", "_")
     assert first.layer("feats.Case") == ("Nom", "_")
-    assert (second.layers, second.layer("feats")) == (("upos", "feats"), ("_",))
-    assert third.layers == ()
+    assert second.layers == {"upos": ("X",), "feats": ("_",)}
+    assert third.layers == {}
     path.write_text(f"1\tx\t_\tX\t_\t_{rest}")
-    assert read_conllu(path)[0].layers == ("upos",)
+    assert read_conllu(path)[0].layers == {"upos": ("X",)}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from mtl.corpora.scorer_files import export
 from mtl.errors import InputError
 from mtl.tasks.graph import Graphs
 from mtl.tasks.instance import instance
-from mtl.tasks.sentence import Arc, Arcs, Graph, Layer, Sentence
+from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 
 ROWS = """\
 1\tAnn\t_\t_\t_\t_\t2\tnsubj\t2:nsubj\t_
@@ -116,9 +116,7 @@ def test_collapsing_is_all_simple_paths(seed: int) -> None:
     ],
 )
 def test_what_the_column_cannot_hold_is_in_a_comment(tmp_path: Path, value: object, comment: bool) -> None:
-    sentence = Sentence(
-        ("x", "y"), named=(Layer("deps", value), Layer("dm", Graph((Arc(2, 1, "A"),)))), id="1"
-    )
+    sentence = Sentence(("x", "y"), deps=value, dm=Graph((Arc(2, 1, "A"),)), id="1")
     text = to_conllu(sentence)
     assert ("# layer deps = " in text) is comment
     assert _read(tmp_path, text * 2) == [sentence] * 2
@@ -132,7 +130,7 @@ def test_a_layer_twice_is_an_error(tmp_path: Path) -> None:
 
 def test_json(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    sentence = Sentence(("x", "y"), named=(Layer("dm", Graph((Arc(2, 1, "A"),))), Layer("sdp", Graph(()))))
+    sentence = Sentence(("x", "y"), dm=Graph((Arc(2, 1, "A"),)), sdp=Graph(()))
     line = to_line(sentence)
     assert '"layers": {"dm": {"arcs": [[2, 1, "A"]]}, "sdp": {"arcs": []}}' in line
     path.write_text(line)
@@ -163,8 +161,8 @@ def test_faults_of_json_are_named_with_their_line(tmp_path: Path, graph: str, wh
 
 
 def test_picture_of_a_graph() -> None:
-    named = (Layer("deps", Graph((Arc(1, 2, "a"), Arc(1, 0, "root")))), Layer("dm", Graph(())))
-    assert picture(Sentence(("x", "y"), named=named)) == "x y\ndeps: \n  x (1): root (0), a y (2)\ndm: none\n"
+    graphs = {"deps": Graph((Arc(1, 2, "a"), Arc(1, 0, "root"))), "dm": Graph(())}
+    assert picture(Sentence(("x", "y"), graphs)) == "x y\ndeps: \n  x (1): root (0), a y (2)\ndm: none\n"
 
 
 def _elas(gold: Path, predicted: Path) -> tuple[float, float, float]:
@@ -189,8 +187,7 @@ def test_scores_are_those_of_the_evaluator(tmp_path: Path) -> None:
     task = instance("edeps", Graphs, "edeps")()
     words = [tuple("abc"[: rng.randint(1, 3)]) for _ in range(60)]
     gold, predicted = (
-        [Sentence(each, named=(Layer("edeps", graph(len(each))),), id=str(n)) for n, each in enumerate(words)]
-        for _ in range(2)
+        [Sentence(each, edeps=graph(len(each)), id=str(n)) for n, each in enumerate(words)] for _ in range(2)
     )
     exported = export(gold, predicted, tmp_path, [task])
     assert [path.name for path in exported.paths] == ["edeps.gold.conllu", "edeps.pred.conllu"]
@@ -203,7 +200,7 @@ def test_scores_are_those_of_the_evaluator(tmp_path: Path) -> None:
 
 
 def test_labels_that_the_column_cannot_hold_are_counted(tmp_path: Path) -> None:
-    sentence = Sentence(("a",), named=(Layer("deps", Graph((Arc(1, 0, "A|B"),))),), id="1")
+    sentence = Sentence(("a",), deps=Graph((Arc(1, 0, "A|B"),)), id="1")
     exported = export([sentence], [sentence], tmp_path, [instance("deps", Graphs, "deps")()])
     assert exported.paths == ()
     assert list(exported.left_out.values()) == [1]
@@ -237,7 +234,7 @@ def _hostile(seed: int) -> Sentence:
         parts = ["root", *parts] if head == 0 else parts
         if dependent != head:
             arcs.add(Arc(dependent, head, ">".join(parts)))
-    return Sentence(("w",) * size, upos=("X",) * size, named=(Layer("deps", Graph(tuple(arcs))),))
+    return Sentence(("w",) * size, upos=("X",) * size, deps=Graph(tuple(arcs)))
 
 
 def test_written_empty_nodes_are_read_as_the_same_graph_and_valid(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mtl.corpora.load import load_split, merge, only
 from mtl.corpora.readers import read
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
-from mtl.tasks.sentence import Label, Sentence
+from mtl.tasks.sentence import Sentence
 from tests.conftest import SHARED
 
 GLUE = SHARED / "corpora" / "glue"
@@ -55,14 +55,14 @@ def test_every_layout(task, tmp_path) -> None:
     text, value, words, second = LAYOUTS[task]
     first = read_glue(written(tmp_path, text), task)[0]
     line = 1 if task == "cola" else 2
-    assert first == Sentence(words, labels=(Label(task, value),), second=second, id=f"{task}-dev-{line:06d}")
+    assert first == Sentence(words, layers={task: value}, second=second, id=f"{task}-dev-{line:06d}")
     assert first.place == f"{tmp_path}/dev.tsv:{line}"
 
 
 def test_where_no_label_was_agreed_on_the_sentence_is_not_annotated(tmp_path) -> None:
     header = "sentence1\tsentence2\tgold_label\n"
     sentences = read_glue(written(tmp_path, f"{header}a\tb\t-\n\na\tc\tneutral\n"), "mnli")
-    assert [sentence.labels for sentence in sentences] == [None, (Label("mnli", "neutral"),)]
+    assert [sentence.layers for sentence in sentences] == [{}, {"mnli": "neutral"}]
     assert [sentence.notes for sentence in sentences] == [(NO_LABEL,), ()]
 
 
@@ -162,11 +162,11 @@ def test_glue_under_a_task_has_its_labels(tmp_path) -> None:
         **{path.stem: Files(dev=str(path), format="glue") for path in (cola, sst2, mrpc)},
     )
     first, second, pair = load_split(config, ("cola", "sst2", "mrpc"), "dev")
-    assert first.labels == (Label("cola", "1"), Label("sst2", "0"))
-    assert second.labels == (Label("cola", "0"),)
-    assert (pair.words, pair.second, pair.labels) == (first.words, 1, (Label("mrpc", "1"),))
-    assert only(first, ("sst2", "pos")).labels == (Label("sst2", "0"),)
-    assert only(first, ("pos",)).labels is None
+    assert first.layers == {"cola": "1", "sst2": "0"}
+    assert second.layers == {"cola": "0"}
+    assert (pair.words, pair.second, pair.layers) == (first.words, 1, {"mrpc": "1"})
+    assert only(first, ("sst2", "pos")).layers == {"sst2": "0"}
+    assert only(first, ("pos",)).layers == {}
     with pytest.raises(InputError, match="unknown format 'glu'"):
         load_split(CorpusConfig(path=None, cola=Files(dev=str(cola), format="glu")), ("cola",), "dev")
     with pytest.raises(InputError, match="glue does not say which task the labels are of"):
