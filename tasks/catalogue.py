@@ -11,12 +11,12 @@ from mtl.tasks.dep import Dep
 from mtl.tasks.drawn import Drawn
 from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
 from mtl.tasks.graph import Graphs
-from mtl.tasks.instance import instance
+from mtl.tasks.instance import instance, misfit
 from mtl.tasks.lemmas import Lemmas
 from mtl.tasks.ner import Ner
 from mtl.tasks.pos import Pos
 from mtl.tasks.regress import Regress
-from mtl.tasks.sentence import Sentence, annotation_of
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_task import SentenceTask
 from mtl.tasks.srl import Srl
 from mtl.tasks.tags import Tags
@@ -31,7 +31,8 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
 KINDS: Mapping[str, type[Task]] = {
-    kind.kind: kind for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress)
+    kind.kind: kind
+    for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress, Translate)
 }
 """What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, Translate)
@@ -53,7 +54,7 @@ def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
 
 def _kind_of(layer: str, value: Any) -> type[Task]:
     """The kind of tasks that learn such a layer; of several the one that most formats have it for."""
-    alike = [kind for kind in KINDS.values() if kind.annotation == annotation_of(value)]
+    alike = [kind for kind in KINDS.values() if misfit(value, kind) is None]
     return next((kind for kind in alike if kind.layers[0] == layer), alike[0])
 
 

@@ -21,7 +21,7 @@ class Classify(SentenceTask):
     """One class for a sentence or a pair, from a user's own files."""
 
     kind: ClassVar[str] = "class"
-    annotation: ClassVar[str] = "a class"
+    annotation: ClassVar[str] = "a text"
     name: ClassVar[str] = "classify"
     layers: ClassVar[tuple[str, ...]] = ("classify",)
     score: ClassVar[str] = "accuracy"
@@ -63,6 +63,8 @@ class Classify(SentenceTask):
         """What is wrong with a value as a label of this task, or `None`."""
         if not isinstance(value, str):
             return f"{as_json(value)} is no name of a class; write it in quotes"
+        if value.split() != [value]:
+            return f"the class {value!r} holds white space, or nothing; write it as one word"
         if cls.inventory and value not in cls.inventory:
             return f"{value!r} is none of {', '.join(cls.inventory)}"
         return None

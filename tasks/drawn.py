@@ -42,10 +42,6 @@ class Drawn(Task):
     dropout: Dropout = 0.33
     """Share of the word vectors' features dropped in training."""
 
-    def annotated(self, sentence: Sentence) -> bool:
-        """Whether it is one sentence; pairs are for tasks on sentences."""
-        return self.fits(sentence)
-
     def label(self, word: str) -> str:
         """The label of a word type."""
         digest = hashlib.sha256(f"{self.draw} {word}".encode()).digest()

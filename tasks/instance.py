@@ -41,7 +41,7 @@ def misfit(value: Any, kind: type[Task]) -> str | None:
     """What is wrong with a layer as that of a task of a kind; `None`: it is what such a task learns."""
     found = annotation_of(value)
     if found == kind.annotation or (value == () and kind.finds):
-        return None
+        return None if (wrong := kind.fault(value)) is None else f"has a fault: {wrong}"
     return f"holds {found}, and a task of kind {kind.kind} learns {kind.annotation}"
 
 

@@ -193,7 +193,7 @@ def in_order(bundle: str) -> str:
 def annotation_of(value: Any) -> str:
     """What a layer of this value holds, in words."""
     if isinstance(value, str):
-        return "a class"
+        return "a text"
     if isinstance(value, int | float):
         return "a number"
     if isinstance(value, Arcs):

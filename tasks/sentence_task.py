@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout
 from mtl.tasks.sentence import Sentence
@@ -40,8 +39,3 @@ class SentenceTask(Task):
     def value_of(cls, text: str) -> str | float:
         """The value that a label in a file of text stands for, which `fault` looks at."""
         return text
-
-    @classmethod
-    @abstractmethod
-    def fault(cls, value: Any) -> str | None:
-        """What is wrong with a value as a label of this task, or `None`."""

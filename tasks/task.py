@@ -64,6 +64,8 @@ class Task(ABC):
     """Of tasks with names of a user's own: the half of the training sentences that it learns from."""
     drawn: ClassVar[bool] = False
     """Whether its labels are a random draw, whose seed is its setting `draw`: no head is probed for them."""
+    alone: ClassVar[bool] = False
+    """Whether it needs a model of its own, an encoder-decoder, and so no other task is trained beside it."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -89,8 +91,8 @@ class Task(ABC):
         """The layer of `Sentence` that the task annotates."""
 
     def annotated(self, sentence: Sentence) -> bool:
-        """Whether the sentence carries this task's layer."""
-        return sentence.layer(self.layer) is not None
+        """Whether the sentence carries this task's layer; a task that reads the words alone takes any."""
+        return sentence.layer(self.layer) is not None if self.layers else self.fits(sentence)
 
     def learns_from(self, sentence: Sentence, number: int) -> bool:
         """Whether it learns from an annotated training sentence, given with its number in the corpus."""
@@ -159,6 +161,11 @@ class Task(ABC):
     ) -> tuple[Item, ...]:
         """What a sentence could have been annotated with, from `Decoder.alternatives`."""
         return items
+
+    @classmethod
+    def fault(cls, value: Any) -> str | None:
+        """What is wrong with a value of the right type as this task's layer, or `None`."""
+        return None
 
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
         """The sentence with a decoded annotation as this task's layer."""

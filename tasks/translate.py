@@ -28,6 +28,8 @@ class Translate(Task):
     """
 
     kind: ClassVar[str] = "translation"
+    annotation: ClassVar[str] = "a text"
+    alone: ClassVar[bool] = True
     name: ClassVar[str] = "translate"
     layers: ClassVar[tuple[str, ...]] = ("translate",)
     loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "piece"
@@ -83,10 +85,15 @@ class Translate(Task):
     def metric(self) -> TaskMetric:
         from mtl.tasks.metrics.bleu import Bleu
 
-        return Bleu(self.name, self.tokenizer())
+        return Bleu(self.layer, self.tokenizer())
 
     def tokenizer(self) -> str:
         """sacreBLEU's name of the tokeniser that BLEU is counted with."""
         from mtl.tasks.metrics.bleu import tokenizer_for
 
         return tokenizer_for(self.target) if self.tokenize == "auto" else self.tokenize
+
+
+def translation_in(tasks: Mapping[str, Task]) -> Translate | None:
+    """The task that translates, beside which there is no other; `None`: none does."""
+    return next((task for task in tasks.values() if isinstance(task, Translate)), None)

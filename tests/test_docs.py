@@ -175,8 +175,8 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(json.loads(record)) + "\n")
     (whole,) = read(path, "jsonl")
-    fields = [each.name for each in dataclasses.fields(whole) if each.name not in ("second", "named")]
-    assert None not in [whole.layer(name) for name in fields]
+    on_words = {"upos", "tags", "entities", "arcs", "tree", "frames", "lemmas", "feats"}
+    assert whole.layers.keys() == {*on_words, "cola"}
     shown = {}
     for name, text in blocks("own-data.md", "text"):
         path = tmp_path / FORMATS[name].patterns[0].replace("*", "shown-")
@@ -184,7 +184,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
         (shown[name],) = read(path, name)
         assert shown[name].words == whole.words
     layers = {
-        "conllu": ("tags", "upos", "lemmas", "feats", "arcs", "id"),
+        "conllu": ("tags", "upos", "lemmas", "feats", "arcs"),
         "conll2003": ("entities",),
         "columns": ("tags",),
         "brackets": ("tags", "tree"),
@@ -192,6 +192,7 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
         "conll2012": ("tags", "tree", "entities", "frames"),
     }
     assert shown.keys() == layers.keys()
+    assert shown["conllu"].id == whole.id
     for name, fields in layers.items():
         for field in fields:
             # CoNLL-2005 names the same roles A0 and AM-LOC.

@@ -47,7 +47,7 @@ def evaluate(
     """
     import mtl.models.evaluate
     from mtl.corpora.checks import Look, notes_on
-    from mtl.corpora.load import corpus_at, load_split
+    from mtl.corpora.load import corpus_at, kinds_of, load_split
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples
@@ -64,7 +64,7 @@ def evaluate(
     config = None if found.run is None else read_configuration(TrainConfig, found.run.folder / "config.yaml")
     max_words = BatchConfig.max_words if config is None else config.batch.max_words
     if corpus is not None:
-        source = corpus_at(corpus, model.tasks)
+        source = corpus_at(corpus, kinds_of(model.tasks))
     else:
         assert config is not None
         source = config.corpus

@@ -29,6 +29,7 @@ def open_measured(
 ) -> TrainedRun:
     """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
+    from mtl.config.instances import kinds_in
     from mtl.corpora.load import corpus_at
     from mtl.models.found import require_run
     from mtl.runs.folder.run import Run
@@ -36,7 +37,7 @@ def open_measured(
     require_run(run, "configuration and tables, which this command reads and writes")
     trained = open_trained(
         run,
-        None if corpus is None else corpus_at(corpus, Run.open(run).config()["tasks"]),
+        None if corpus is None else corpus_at(corpus, kinds_in(Run.open(run).config())),
         split,
         tasks=task or None,
         sentences=sentences,

@@ -16,7 +16,7 @@ from mtl.errors import InputError
 from mtl.models.found import find_model
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.translate import Beam, LengthPenalty, Translate
+from mtl.tasks.translate import Beam, LengthPenalty, translation_in
 
 if TYPE_CHECKING:
     from mtl.models.batches import Tokenizer
@@ -48,12 +48,12 @@ def translate(
     from mtl.models.joint import JointModel
 
     model = prepare(JointModel.from_pretrained(find_model(run, revision).model), accelerator)
-    task = model.tasks.get(Translate.name)
-    if not isinstance(task, Translate):
+    task = translation_in(model.tasks)
+    if task is None:
         raise InputError(
             f"{run} does not translate: its tasks are {', '.join(model.tasks)}; use 'mtl predict'"
         )
-    model.tasks[Translate.name] = replace(
+    model.tasks[task.name] = replace(
         task,
         beam=task.beam if beam is None else beam,
         length_penalty=task.length_penalty if length_penalty is None else length_penalty,
@@ -72,7 +72,7 @@ def translate(
             ]
             translated = iter(model.annotate([sentence for sentence in sentences if sentence.words]))
             for sentence in sentences:
-                text = str(next(translated).layer(Translate.name)) if sentence.words else ""
+                text = str(next(translated).layer(task.layer)) if sentence.words else ""
                 print(" ".join(_LINE_END.split(text)))
             sys.stdout.flush()
             done += len(lines)

@@ -18,7 +18,6 @@ from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.order import in_order_of_catalogue
 from mtl.tasks.ranges import Count, CountOrNone, Dropout, Range, Seed, Share, Size
 from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
@@ -321,7 +320,7 @@ class GatesConfig:
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """An encoder-decoder model from scratch, for the task `translate`."""
+    """An encoder-decoder model from scratch, for a translation."""
 
     architecture: Literal["marian", "bart", "mbart", "m2m_100", "pegasus", "t5", "mt5"] | None = None
     """Architecture of the layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
@@ -355,21 +354,17 @@ class Seq2SeqConfig:
         ),
         Forbidden(
             lambda run: run.seq2seq.architecture is not None and not run.translates(),
-            "seq2seq.architecture={run.seq2seq.architecture} is for the task translate, and tasks is "
+            "seq2seq.architecture={run.seq2seq.architecture} is for translations, and tasks is "
             "{tasks}: use encoder.name",
         ),
         Forbidden(
             lambda run: run.seq2seq.components is not None and not run.translates(),
-            "seq2seq.components={run.seq2seq.components} is for the task translate, and tasks is {tasks}: "
+            "seq2seq.components={run.seq2seq.components} is for translations, and tasks is {tasks}: "
             "'mtl collaborate' makes encoders whose heads share components",
         ),
         Forbidden(
-            lambda run: (
-                ", ".join(name for name in run.chosen() if name != Translate.name)
-                if run.translates()
-                else None
-            ),
-            "translate is trained alone, because it uses a different model: leave out {found}",
+            lambda run: run.beside_alone(),
+            "{found[0]} is trained alone, because it uses a different model: leave out {found[1]}",
         ),
         Forbidden(
             lambda run: _shares_components(run) and run.seq2seq.architecture is None,
@@ -535,7 +530,13 @@ class TrainConfig:
 
     def translates(self) -> bool:
         """Whether a model of translation is trained."""
-        return Translate.name in self.tasks
+        return any(task.alone for task in self.chosen().values())
+
+    def beside_alone(self) -> tuple[str, str] | None:
+        """A task that is trained alone, and the names of those beside it; `None`: there is no such task."""
+        alone = next((name for name, task in self.chosen().items() if task.alone), None)
+        others = ", ".join(name for name in self.chosen() if name != alone)
+        return (alone, others) if alone is not None and others else None
 
     def rates(self) -> dict[str, float]:
         """The learning rates by key, with those that `null` stands for."""

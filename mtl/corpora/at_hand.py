@@ -103,11 +103,12 @@ def learners(group: Group, taken: Collection[str]) -> Iterator[Learner | str]:
     """The tasks that can learn from a group, under names that are not taken; a line for other layers."""
     train, dev = group.sentences["train"], group.sentences["dev"]
     layers = dict.fromkeys(layer for sentence in train for layer in sentence.layers)
-    kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()} | {"upos": Tags}
+    kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()}
+    kinds |= {"upos": Tags, Translate.name: Translate}
     kinds |= {**SENTENCE_TASKS, **{name: KINDS[kind.kind] for name, kind in named_in(train).items()}}
     given = set(taken)
     for layer in layers:
-        if layer == Translate.name:
+        if kinds[layer].alone:
             yield f"{layer}: left out: a translation is trained alone, as configs/translation.yaml does"
             continue
         name, kind = _LAYERS.get(layer, layer), kinds[layer]

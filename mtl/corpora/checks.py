@@ -17,7 +17,7 @@ from mtl.tasks.binarise import CHAIN
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 
 Splits = Mapping[str, Sequence[Sentence]]
 
@@ -181,9 +181,11 @@ def _masked_words(look: Look) -> Iterator[str]:
 
 
 def _copied_translations(look: Look) -> Iterator[str]:
-    for name in look.tasks.keys() & {Translate.name}:
+    task = translation_in(look.tasks)
+    if task is not None:
         for split, sentences in look.splits.items():
-            copies = [s for s in sentences if s.words and s.words == source_words(str(s.layer(name) or ""))]
+            texts = [(each, str(each.layer(task.layer) or "")) for each in sentences]
+            copies = [each for each, text in texts if each.words and each.words == source_words(text)]
             if copies:
                 of = f"{len(copies):,} of {counted(len(sentences), 'translation')}"
                 yield f"{split}: {of} are their source (the first, {_place(copies[0])})"

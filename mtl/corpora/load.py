@@ -19,22 +19,22 @@ from mtl.tasks.catalogue import TASKS
 from mtl.tasks.instance import misfit
 from mtl.tasks.sentence import Sentence, bundles_of
 from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
 
 SPLITS = ("train", "dev", "test")
 
 
-def corpus_at(place: str | Path, tasks: Collection[str]) -> CorpusConfig:
+def corpus_at(place: str | Path, kinds: Mapping[str, type[Task]]) -> CorpusConfig:
     """The corpus that a command is given: a folder of JSON lines, or SOURCE:TARGET for translations.
 
     SOURCE:TARGET is all three splits: train, dev and test are the same two files.
     """
-    if Translate.name not in tasks:
+    alone = next((name for name, kind in kinds.items() if kind.alone), None)
+    if alone is None:
         return CorpusConfig(str(place))
     both = str(place)
     pair_of_files(both)
-    files: Any = {Translate.name: Files(both, both, both, "parallel")}
-    return replace(CorpusConfig(None), **files)
+    files: Any = {alone: Files(both, both, both, "parallel")}
+    return replace(CorpusConfig(None), **(files if alone in TASKS else {"instances": files}))
 
 
 Tasks = Collection[str] | Mapping[str, Task]
@@ -98,7 +98,10 @@ class Source:
             value = sentence.layer(kind.layers[0]) if named else None
             if value is not None and (wrong := misfit(value, kind)) is not None:
                 raise InputError(f"{sentence.place or sentence.id}: {name}: its layer {wrong}")
-        return only(sentence, self.kinds)
+        sentence = only(sentence, self.kinds)
+        if not sentence.words and sentence.layers and not any(kind.alone for kind in self.kinds.values()):
+            raise InputError(f"{sentence.place or sentence.id}: a sentence without words; take it out")
+        return sentence
 
 
 def _layer_in(kind: type[Task], files: Files) -> str | None:

@@ -118,7 +118,7 @@ def card(
     )
     unknown = origin.note or "not known"
     encoder = f"{origin.encoder} ({origin.derivation})" if origin.derivation else origin.encoder
-    translates = "translate" in tasks
+    translates = any(site.attention == "cross" for site in sites)
     rows = [f"| {task} | {of.words(sites)} |" for task, of in heads.items()]
     parts = [
         f"---\n{header.to_yaml()}\n---",

@@ -18,7 +18,7 @@ from mtl.runs.folder.sentence_counts import SCHEMA, key_of
 from mtl.tasks.metrics.metric import TaskMetric
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 
 Scores = dict[str, dict[str, float]]
 """Per task its scores by name, in per cent."""
@@ -98,12 +98,12 @@ def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
     """The signatures of BLEU and similar metrics, for metrics.json; empty without a translation task."""
-    task = tasks.get(Translate.name)
-    if not isinstance(task, Translate):
+    task = translation_in(tasks)
+    if task is None:
         return {}
     from mtl.tasks.metrics.bleu import signatures
 
-    return {SIGNATURES: {Translate.name: signatures(task.tokenizer())}}
+    return {SIGNATURES: {task.name: signatures(task.tokenizer())}}
 
 
 def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:

@@ -30,7 +30,7 @@ from mtl.models.hub import model_folder, upload
 from mtl.models.limits import MAX_WORDS
 from mtl.models.model_files import Parts, load_weights, read_parts, weights_checksum, write_model
 from mtl.models.modes import computing_threads, in_evaluation_mode
-from mtl.models.parallel import ParallelSubwords
+from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
 from mtl.models.pretrained import AttentionKind
 from mtl.models.routes import Owners, routes_of
 from mtl.models.seq2seq import Seq2Seq
@@ -80,6 +80,8 @@ class JointModel(nn.Module):
         super().__init__()
         self.encoder, self.gates, self.owners = encoder, gates, owners
         self.tasks, self.labels = dict(tasks), dict(labels)
+        if isinstance(encoder.tokenizer, ParallelTokenizer):
+            encoder.tokenizer.layer = next(task.layer for task in tasks.values())
         self.origin = Origin()
         """What the model was made from and how it scored, where it was loaded from a run or a saved model."""
         self._when_loaded: int | None = None

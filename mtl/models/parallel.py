@@ -102,6 +102,8 @@ class ParallelTokenizer:
     ) -> None:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.pad: int = tokenizer.pad_token_id
+        self.layer = Translate.name
+        """The layer of translations; a joint model has the one of its task."""
         if source and hasattr(tokenizer, "src_lang"):
             tokenizer.src_lang = source
         if target and hasattr(tokenizer, "tgt_lang"):
@@ -117,7 +119,7 @@ class ParallelTokenizer:
         if not sentences:
             return []
         sources = self.tokenizer([" ".join(sentence.words) for sentence in sentences])["input_ids"]
-        texts = [sentence.layer(Translate.name) for sentence in sentences]
+        texts = [sentence.layer(self.layer) for sentence in sentences]
         known = [text for text in texts if text is not None]
         encoded = iter(self.tokenizer(text_target=known)["input_ids"] if known else [])
         targets = [None if text is None else next(encoded) for text in texts]

@@ -10,7 +10,7 @@ from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, as_input_error, plain_name
 from mtl.heads.family_table import FAMILIES
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 from mtl.training.check_gates import check_gates
 from mtl.training.parts import used_starts
 
@@ -54,9 +54,10 @@ def check_translation(config: TrainConfig) -> None:
                 f"seq2seq.components={settings.components}: the heads of {settings.architecture} cannot "
                 f"share query and key components: {reason}; use mbart or another architecture"
             )
-    task = config.chosen()[Translate.name]
-    assert isinstance(task, Translate)
-    given = f"translate.tokenize={task.tokenize}"
-    key = f"{given} with translate.target={task.target}" if task.tokenize == "auto" else given
+    task = translation_in(config.chosen())
+    assert task is not None
+    settings_of = f"instances.{task.name}" if task.standard else task.name
+    given = f"{settings_of}.tokenize={task.tokenize}"
+    key = f"{given} with {settings_of}.target={task.target}" if task.tokenize == "auto" else given
     with as_input_error():
         require_tokenizer(task.tokenizer(), key)

@@ -14,7 +14,6 @@ from mtl.errors import InputError
 from mtl.heads.family_table import KINDS_OF_TRANSLATION
 from mtl.heads.wanted import heads_wanted
 from mtl.tasks.in_words import first_line
-from mtl.tasks.translate import Translate
 
 
 def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
@@ -26,7 +25,7 @@ def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
     gates = config.gates
     if config.pruning in ("none", "fixed"):
         return
-    available = kinds_of(tasks)
+    available = kinds_of(config)
     check_kinds(gates.kinds, available)
     _check_by_kind(gates, available)
     if config.seq2seq.architecture is not None:
@@ -53,9 +52,9 @@ def unused_gates(config: TrainConfig) -> str | None:
     return f"without effect with pruning={config.pruning}, which learns no mask: {', '.join(given)}"
 
 
-def kinds_of(tasks: Sequence[str]) -> tuple[str, ...]:
-    """The kinds of attention of the model that these tasks are trained on."""
-    return KINDS_OF_TRANSLATION if Translate.name in tasks else ("self",)
+def kinds_of(config: TrainConfig) -> tuple[str, ...]:
+    """The kinds of attention of the model that is trained."""
+    return KINDS_OF_TRANSLATION if config.translates() else ("self",)
 
 
 def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
@@ -136,7 +135,7 @@ def check_target(config: TrainConfig) -> None:
     except LOAD_ERRORS as error:
         reason = first_line(error)
         raise InputError(f"the config.json of {name} cannot be used ({reason}): was it changed?") from error
-    if tuple(heads) == kinds_of(config.tasks):  # an encoder with other kinds is refused when it is loaded
+    if tuple(heads) == kinds_of(config):  # an encoder with other kinds is refused when it is loaded
         _check_heads(config, heads)
 
 

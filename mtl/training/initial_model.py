@@ -26,7 +26,7 @@ from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_files import mapping_of
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 from mtl.training.parts import Started, used_starts
@@ -181,8 +181,8 @@ def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCach
     """
     if config.init_from is not None:
         start = _from_run(config, tasks, console)
-    elif Translate.name in tasks:
-        start = Start(seq2seq_checkpoint(config, tasks[Translate.name]))
+    elif (translation := translation_in(tasks)) is not None:
+        start = Start(seq2seq_checkpoint(config, translation))
     else:
         encoder = inputs.encoder(config.encoder)
         started = _started(config, encoder, tasks, console, None)
@@ -208,7 +208,11 @@ def build_model(
     source = start.source
     if source is None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
-        encoder = start.encoder or seq2seq_from_scratch(config, tasks[Translate.name], sentences)
+        encoder = start.encoder
+        if encoder is None:
+            translation = translation_in(tasks)
+            assert translation is not None
+            encoder = seq2seq_from_scratch(config, translation, sentences)
         model = JointModel(encoder, tasks, labels, owners=start.owners)
     else:
         # Not `or`: an empty inventory is false, and its decoder is kept.
@@ -236,7 +240,7 @@ def build_model(
 def _from_run(config: TrainConfig, tasks: Mapping[str, Task], console: Console) -> Start:
     """The model of the run to start from; raises `InputError` for a run that does not fit."""
     source = JointModel.from_pretrained(str(config.init_from), attention=config.encoder.attention)
-    if (source.encoder.translator is not None) != (Translate.name in tasks):
+    if (source.encoder.translator is not None) != config.translates():
         raise InputError(
             f"{config.init_from} was trained for {', '.join(source.tasks)}, and its model cannot be trained "
             f"for {', '.join(tasks)}: a translation model cannot become a labelling model, nor the reverse"

@@ -9,13 +9,11 @@ from mtl.models.architectures import MAX_LENGTH, from_scratch
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.vocabulary import train_vocabulary
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.task import Task
 from mtl.tasks.translate import Translate
 
 
-def seq2seq_checkpoint(config: TrainConfig, task: Task) -> Seq2Seq | None:
+def seq2seq_checkpoint(config: TrainConfig, task: Translate) -> Seq2Seq | None:
     """The checkpoint `encoder.name`; `None` if the model is made from scratch."""
-    assert isinstance(task, Translate)
     if config.seq2seq.architecture is not None:
         return None
     return Seq2Seq.from_pretrained(
@@ -23,11 +21,10 @@ def seq2seq_checkpoint(config: TrainConfig, task: Task) -> Seq2Seq | None:
     )
 
 
-def seq2seq_from_scratch(config: TrainConfig, task: Task, sentences: Sequence[Sentence]) -> Seq2Seq:
+def seq2seq_from_scratch(config: TrainConfig, task: Translate, sentences: Sequence[Sentence]) -> Seq2Seq:
     """A model from scratch with a vocabulary of the training sentences."""
-    assert isinstance(task, Translate)
     texts = [
-        text for sentence in sentences for text in (" ".join(sentence.words), str(sentence.layer(task.name)))
+        text for sentence in sentences for text in (" ".join(sentence.words), str(sentence.layer(task.layer)))
     ]
     tokenizer = train_vocabulary(texts, config.seq2seq.vocabulary, MAX_LENGTH)
     transformer = from_scratch(config.seq2seq, tokenizer, config.encoder.attention)

@@ -44,7 +44,7 @@ from mtl.runs.folder.same_run import holds
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
@@ -177,17 +177,18 @@ def _train(
     if message is not None:
         console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
     splits["train"] = within_limit(splits["train"], longest)
-    translate = tasks.get(Translate.name)
-    if isinstance(translate, Translate):
+    translation = translation_in(tasks)
+    if translation is not None:
+        layer = translation.layer
         for split, sentences in splits.items():
-            if message := describe_empty(sentences):
+            if message := describe_empty(sentences, layer):
                 what = "left out" if split == "train" else "scored as they are"
                 console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
-        splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence)]
-        if translate.tokenizer() == "13a" and (found := describe_unspaced(splits["dev"])):
+        splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence, layer)]
+        if translation.tokenizer() == "13a" and (found := describe_unspaced(splits["dev"], layer)):
             console.print(
                 f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
-                "(translate.tokenize=13a): set translate.target, or translate.tokenize (zh, ja-mecab, char)",
+                f"(tokenize=13a): set target or tokenize (zh, ja-mecab, char) of {translation.name}",
                 highlight=False,
                 soft_wrap=True,
             )

@@ -49,7 +49,7 @@ def require_tokenizer(tokenize: str, key: str) -> None:
         extra = tokenize.removesuffix("-mecab")
         raise ValueError(
             f"{key} needs a package that is not installed: pip install 'sacrebleu[{extra}]', or use "
-            "translate.tokenize=char"
+            "tokenize=char"
         ) from error
 
 
@@ -78,7 +78,7 @@ class Bleu(TaskMetric):
 
     def __init__(self, layer: str, tokenize: str = "13a") -> None:
         super().__init__()
-        require_tokenizer(tokenize, f"translate.tokenize={tokenize}")
+        require_tokenizer(tokenize, f"tokenize={tokenize}")
         self.layer, self.tokenize = layer, tokenize
         self.add_state("bleu", torch.zeros(_BLEU_COUNTS, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("chrf", torch.zeros(_CHRF_COUNTS, dtype=torch.float64), dist_reduce_fx="sum")

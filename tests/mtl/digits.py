@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from mtl.config.instances import Instance
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
@@ -33,6 +35,13 @@ def write(folder: Path, sentences: int, seed: int, longest: int = 4) -> str:
     for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return ":".join(map(str, paths))
+
+
+def named(config: TrainConfig, name: str) -> TrainConfig:
+    """The run with its task under a name of its own."""
+    task = Instance("translation", **asdict(config.translate))
+    corpus = CorpusConfig(None, instances={name: config.corpus.translate})
+    return replace(config, tasks=(name,), instances={name: task}, translate=Translate(), corpus=corpus)
 
 
 def config(

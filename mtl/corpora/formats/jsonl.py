@@ -18,7 +18,6 @@ from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
 from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span, is_label
-from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 _SKIPPED = "skipped"
@@ -137,7 +136,7 @@ def from_json(record: Any, place: str = "") -> Sentence:
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
     words = _strings(record.get("words") or [], None, "words")
     labels = _by_name(record, "labels", _label, words)
-    if not words and Translate.name not in labels:
+    if not words and not any(isinstance(labels[name], str) for name in labels.keys() - SENTENCE_TASKS.keys()):
         raise ValueError("'words' is missing or empty")
     name = record.get("id", "")
     if not isinstance(name, str):

@@ -13,6 +13,7 @@ from mtl.corpora.formats.lines import CONTROL, lines_of, name_of
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.translate import Translate
 
 SEPARATOR = ":"
 """Between the paths of the two files, where they are written as one."""
@@ -38,7 +39,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
         yield Sentence(
             words=source_words(text),
-            layers={"translate": CONTROL.sub("", translation).strip()},
+            layers={Translate.name: CONTROL.sub("", translation).strip()},
             id=f"{name_of(source, suffix=True)}-{number:07d}",
             place=f"{source}:{number}",
         )
@@ -69,24 +70,24 @@ def pair_of_files(paths: str | Path) -> tuple[Path, Path]:
     return both
 
 
-def describe_empty(sentences: Sequence[Sentence]) -> str | None:
+def describe_empty(sentences: Sequence[Sentence], layer: str = Translate.name) -> str | None:
     """How many translations have an empty side, and where the first is; `None` without any."""
-    empty = [sentence for sentence in sentences if is_empty(sentence)]
+    empty = [sentence for sentence in sentences if is_empty(sentence, layer)]
     if not empty:
         return None
     number = counted(len(empty), "pair has", "pairs have")
     return f"{number} an empty line (the first, {empty[0].place or empty[0].id})"
 
 
-def describe_unspaced(sentences: Sequence[Sentence]) -> str | None:
+def describe_unspaced(sentences: Sequence[Sentence], layer: str) -> str | None:
     """How many translations are in a script without blanks between words, if more than half are."""
-    found = sum(bool(_UNSPACED.search(str(sentence.layer("translate")))) for sentence in sentences)
+    found = sum(bool(_UNSPACED.search(str(sentence.layer(layer)))) for sentence in sentences)
     return f"{found:,} of {counted(len(sentences), 'translation')}" if 2 * found > len(sentences) else None
 
 
-def is_empty(sentence: Sentence) -> bool:
+def is_empty(sentence: Sentence, layer: str = Translate.name) -> bool:
     """Whether one side of a translation is empty."""
-    return not sentence.words or not sentence.layer("translate")
+    return not sentence.words or not sentence.layer(layer)
 
 
 def _lines(path: Path) -> list[str]:

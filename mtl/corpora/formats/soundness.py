@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from mtl.corpora.formats.lines import CONTROL
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.classify import Classify
 from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.regress import Regress
 from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span, is_label, is_per_word
@@ -32,12 +31,12 @@ def fault(sentence: Sentence) -> Fault | None:
     """The first fault of a sentence that no format and no task can hold, or `None`.
 
     Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed, and in a label per word in a layer with a name of its own: lemmas have the words'. Other
-    labels, but for translations, hold no white space. A label of a whole sentence is one that its task
-    allows; a pair has no other labels. Arcs form a tree with one root. In a graph only a path over empty
-    nodes, whose label has a `>`, leads from a word to itself. Overlapping entities, overlapping arguments,
-    several frames at one predicate and several arcs between two words are no faults: tasks leave out what
-    they cannot represent, and count it.
+    are allowed, and in a label per word in a layer with a name of its own: lemmas have the words'. So are
+    they in texts of whole sentences under names of their own, which may be translations. Other labels hold no
+    white space. A label of a whole sentence is one that its task allows; a pair has no other labels. Arcs
+    form a tree with one root. In a graph only a path over empty nodes, whose label has a `>`, leads from a
+    word to itself. Overlapping entities, overlapping arguments, several frames at one predicate and several
+    arcs between two words are no faults: tasks leave out what they cannot represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
@@ -82,16 +81,14 @@ def _layer_fault(name: str, value: Any, sentence: Sentence) -> Fault | None:
 
 def label_fault(name: str, value: Any) -> str | None:
     """What is wrong with a value as the label of a whole sentence under a name, or `None`."""
-    if name == Translate.name:
-        if not isinstance(value, str):
-            return f"{as_json(value)} is no text; write it in quotes"
+    if name in SENTENCE_TASKS:
+        return (_label_fault(value) if isinstance(value, str) else None) or SENTENCE_TASKS[name].fault(value)
+    if isinstance(value, str):
         control = CONTROL.search(value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
-    kind = SENTENCE_TASKS.get(name, Classify if isinstance(value, str) else Regress)
-    message = kind.fault(value)
-    if message is not None:
-        return message
-    return _label_fault(value) if isinstance(value, str) else None
+    return (
+        f"{as_json(value)} is no text; write it in quotes" if name == Translate.name else Regress.fault(value)
+    )
 
 
 def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Callable[[str], str | None]]]:

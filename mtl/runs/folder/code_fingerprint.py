@@ -14,7 +14,6 @@ from mtl.config.instances import kinds_in
 from mtl.config.part import modules_of_parts
 from mtl.config.schema import BalancerConfig
 from mtl.tasks.catalogue import KINDS, TASKS
-from mtl.tasks.translate import Translate
 
 TRAINING = "mtl.training.train"
 """The entry module of training: it imports everything that this runs."""
@@ -72,12 +71,13 @@ def unused_modules(config: Mapping[str, Any]) -> frozenset[str]:
     """
     if not config.get("tasks"):
         return frozenset()
-    used = {base.__module__ for kind in kinds_in(config).values() for base in kind.__mro__}
+    kinds = kinds_in(config).values()
+    used = {base.__module__ for kind in kinds for base in kind.__mro__}
     tasks = {kind.__module__ for kind in (*TASKS.values(), *KINDS.values())} - used
     balancer = (config.get("balancer") or {}).get("name", BalancerConfig().name)
     room = "mtl.training.balancers"
     balancers = {f"{room}.{name}" for name in get_args(get_type_hints(BalancerConfig)["name"])}
-    translation = () if Translate.name in config["tasks"] else TRANSLATION
+    translation = () if any(kind.alone for kind in kinds) else TRANSLATION
     return frozenset({*tasks, *translation, *balancers.difference([f"{room}.{balancer}"])})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import SPLITS, Tasks, corpus_at, sources
+from mtl.corpora.load import SPLITS, Tasks, corpus_at, kinds_of, sources
 from mtl.corpora.readers import files, reader_modules
 from mtl.errors import InputError
 from mtl.files import fingerprint
@@ -188,7 +188,7 @@ class _Contents:
             return {}
         if measure != "probes":
             split = probes.split if "split" in group.settings else "dev"
-            return {f"probes.{group.corpus}": self.corpus(corpus_at(place, tasks), tasks, [split])}
+            return {f"probes.{group.corpus}": self.corpus(corpus_at(place, kinds_of(tasks)), tasks, [split])}
         splits = dict.fromkeys([probes.split, *(["train"] if probes.centroids == "train" else [])])
         files = [Path(place) / f"{split}.jsonl" for split in splits]
         for file in files:

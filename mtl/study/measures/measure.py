@@ -16,7 +16,7 @@ from mtl.analysis.curves.start import Start
 from mtl.analysis.measuring import make, settings_of
 from mtl.analysis.probing.run import probe_run
 from mtl.analysis.trained import TrainedRun, open_trained
-from mtl.config.instances import Instance
+from mtl.config.instances import Instance, kinds_in
 from mtl.config.keys import hints_of
 from mtl.config.schema import CorpusConfig
 from mtl.config.typed import configuration_from
@@ -96,7 +96,7 @@ def _opened(
     out: Path | None = None,
 ) -> TrainedRun:
     run, sentences = Path(settings["target"]), settings.get("sentences")
-    corpus = None if source is None else corpus_at(source, Run.open(run).config()["tasks"])
+    corpus = None if source is None else corpus_at(source, kinds_in(Run.open(run).config()))
     trained = open_trained(run, corpus, split, sentences=sentences, inputs=inputs, out=out)
     for reason in trained.left_out:
         print(f"not measured: {reason}")

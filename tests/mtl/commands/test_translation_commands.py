@@ -26,11 +26,10 @@ from tests.mtl import digits
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that has learned a little: single digits."""
+    """A run that has learned a little, single digits, under a name of its own."""
     folder = tmp_path_factory.mktemp("digits")
-    return train(
-        digits.config(folder, sentences=300, epochs=3, pruning="dynamic"), console=Console(quiet=True)
-    )
+    config = digits.named(digits.config(folder, sentences=300, epochs=3, pruning="dynamic"), "names_of")
+    return train(config, console=Console(quiet=True))
 
 
 def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -73,7 +72,7 @@ def test_a_run_is_scored_on_other_files_and_exported(run, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "tok:13a|smooth:exp" in printed
     gold, predicted = (
-        (tmp_path / "out" / f"translate.{side}.txt").read_text().splitlines() for side in ("gold", "pred")
+        (tmp_path / "out" / f"names_of.{side}.txt").read_text().splitlines() for side in ("gold", "pred")
     )
     assert gold == Path(other.split(":")[1]).read_text().splitlines()
     assert f"{corpus_bleu(predicted, [gold]).score:.2f}" in printed
@@ -83,14 +82,16 @@ def test_exported_translations_are_what_sacrebleus_paired_bootstrap_takes(run, t
     """The test of two systems that docs/translation.md names: here of two widths of beam."""
     scores, out = tmp_path / "scores.json", tmp_path / "out"
     assert main(["evaluate", str(run.folder), f"--export={out}", f"--json_out={scores}"]) == 0
-    gold, first = ((out / f"translate.{side}.txt").read_text().splitlines() for side in ("gold", "pred"))
-    given(monkeypatch, Path(run.config()["corpus"]["translate"]["test"].split(":")[0]).read_bytes())
+    gold, first = ((out / f"names_of.{side}.txt").read_text().splitlines() for side in ("gold", "pred"))
+    given(
+        monkeypatch, Path(run.config()["corpus"]["instances"]["names_of"]["test"].split(":")[0]).read_bytes()
+    )
     capsys.readouterr()
     assert main(["translate", str(run.folder), "--beam=1"]) == 0
     systems = [("beam of 2", first), ("beam of 1", capsys.readouterr().out.splitlines())]
     _, results = PairedTest(systems, {"BLEU": BLEU()}, [gold], "bs", n_samples=100)()
     whole, other = results["BLEU"]
-    assert whole.score == pytest.approx(json.loads(scores.read_text())["test"]["translate"]["bleu"])
+    assert whole.score == pytest.approx(json.loads(scores.read_text())["test"]["names_of"]["bleu"])
     assert 0 < other.p_value <= 1
 
 
@@ -109,14 +110,12 @@ def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
     assert "cross L0H" in capsys.readouterr().out
     table = pl.read_parquet(run.folder / "heads.parquet")
     for measure in ("importance", "ablation", "relevance", "relevance_signed"):
-        kinds = table.filter(measure=measure, task="translate")["attention"]
+        kinds = table.filter(measure=measure, task="names_of")["attention"]
         assert kinds.value_counts().sort("attention").rows() == [("cross", 2), ("decoder", 2), ("encoder", 2)]
     capsys.readouterr()
     assert main(["prune", folder, f"--out={tmp_path / 'cut'}"]) == 0
     cut = Run.open(tmp_path / "cut")
-    assert cut.metrics()["dev"]["translate"]["bleu"] == pytest.approx(
-        run.metrics()["dev"]["translate"]["bleu"]
-    )
+    assert cut.metrics()["dev"]["names_of"]["bleu"] == pytest.approx(run.metrics()["dev"]["names_of"]["bleu"])
     assert "2 of 6 heads kept" in capsys.readouterr().out
 
 
@@ -152,7 +151,8 @@ def test_pruning_curves_show_how_many_heads_of_each_kind_are_left(run, tmp_path,
 @pytest.mark.slow
 def test_learned_gates_of_one_kind_are_points_of_a_curve(run, tmp_path, capsys):
     gates = GatesConfig(kinds=("encoder",), target_open=0.5)
-    other = train(digits.config(tmp_path, pruning="dynamic", gates=gates), console=Console(quiet=True))
+    config = digits.named(digits.config(tmp_path, pruning="dynamic", gates=gates), "names_of")
+    other = train(config, console=Console(quiet=True))
     words = ["curve", str(run.folder), "--masks=false", "--steps=1", "--draws=1", "--sentences=4"]
     assert main([*words, "--by=random", f"--gates=[{other.folder}]"]) == 0
     assert "gates: heads of each kind that are kept" in " ".join(capsys.readouterr().out.split())
@@ -161,7 +161,7 @@ def test_learned_gates_of_one_kind_are_points_of_a_curve(run, tmp_path, capsys):
     opened = set(last.select("attention", "layer", "head").iter_rows())
     assert len(opened) == 5  # one of the encoder's, and all of those without gates
     orders = pl.read_parquet(run.folder / "curve_heads.parquet")
-    assert curve_table.mask_of(orders, "gates", "translate", 5) == opened
+    assert curve_table.mask_of(orders, "gates", "names_of", 5) == opened
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mtl.config.instances import Instance
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.load import corpus_fingerprint, load_split, only, require_layers, sources
@@ -99,3 +100,28 @@ def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkey
         load_split(CorpusConfig(path="data/toy"), ("pos",), "dev")
     with pytest.raises(InputError, match="no such folder; make one"):
         load_split(CorpusConfig(path=str(tmp_path / "data")), ("pos",), "dev")
+
+
+def test_a_text_under_a_name_of_its_own_may_be_a_translation_and_must_be_a_word_as_a_class(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(
+        '{"words": ["a", "b"], "labels": {"own": "x y"}}\n{"words": [], "labels": {"own": "x"}}\n'
+    )
+    config = CorpusConfig(str(tmp_path))
+    translation, kind = Instance("translation").task("own"), Instance("class").task("own")
+    assert [s.layer("own") for s in load_split(config, {"own": translation}, "train")] == ["x y", "x"]
+    with pytest.raises(InputError, match=r"train\.jsonl:1: own: .*'x y' holds white space"):
+        load_split(config, {"own": kind}, "train")
+    path.write_text(empty)
+    with pytest.raises(InputError, match=r"train\.jsonl:1: a sentence without words"):
+        load_split(config, {"own": kind}, "train")
+    for line in (
+        '{"words": []}',
+        '{"words": [], "labels": {"cola": "1"}}',
+        '{"words": [], "labels": {"own": 1}}',
+    ):
+        path.write_text(line)
+        with pytest.raises(InputError, match="'words' is missing or empty"):
+            read_jsonl(path)

@@ -275,7 +275,7 @@ def test_annotating_gives_each_sentence_what_fits_it() -> None:
     single, couple = model.annotate([Sentence(("the", "dog")), pair("the dog", "a cat")])
     assert single.tags is not None
     assert single.arcs is not None
-    assert single.layers.keys() == {"pos", "dep", "classify"}
+    assert single.layers.keys() == {"tags", "arcs", "classify"}
     assert couple.tags is couple.arcs is None
     assert couple.layers.keys() == {"classify", "mrpc"}
     only = JointModel(model.encoder, {"mrpc": Mrpc()}, {"mrpc": Labels(["0", "1"])})

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
+from mtl.config.instances import Instance
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
@@ -48,6 +49,14 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def history(run: Run) -> list[dict[str, str]]:
     rows = list(csv.DictReader((run.folder / "history.csv").read_text().splitlines()))
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_a_task_under_a_name_of_its_own_trains_as_translate_does(before, tmp_path):
+    run = train(digits.named(digits.config(tmp_path), "own"), console=QUIET)
+    first, second = weights(before), weights(run)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert {split: {"own": of["translate"]} for split, of in before.metrics().items()} == run.metrics()
 
 
 @pytest.mark.slow
@@ -185,7 +194,13 @@ def test_settings_that_cannot_be():
     scratch = Seq2SeqConfig("marian")
     with pytest.raises(InputError, match=r"translate is trained alone, .* leave out pos"):
         check_settings(TrainConfig(tasks=("pos", "translate"), seq2seq=scratch))
-    with pytest.raises(InputError, match=r"seq2seq\.architecture=marian is for the task translate"):
+    named = {"de_en": Instance("translation"), "fr_en": Instance("translation"), "ner2": Instance("spans")}
+    for other in ("pos", "ner2", "fr_en", "translate"):
+        config = TrainConfig(tasks=("de_en", other), instances=named, seq2seq=scratch)
+        with pytest.raises(InputError, match=r"^\S+ is trained alone, .* leave out \S+$") as error:
+            check_settings(config)
+        assert {"de_en", other} < set(str(error.value).split())
+    with pytest.raises(InputError, match=r"seq2seq\.architecture=marian is for translations, and tasks is p"):
         check_settings(TrainConfig(tasks=("pos",), seq2seq=scratch))
     check_settings(TrainConfig(tasks=("translate",), seq2seq=scratch, translate=Translate("en", "de")))
 
