@@ -106,9 +106,8 @@ def test_a_text_under_a_name_of_its_own_may_be_a_translation_and_must_be_a_word_
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "train.jsonl"
-    path.write_text(
-        '{"words": ["a", "b"], "labels": {"own": "x y"}}\n{"words": [], "labels": {"own": "x"}}\n'
-    )
+    empty = '{"words": [], "labels": {"own": "x"}}\n'
+    path.write_text('{"words": ["a", "b"], "labels": {"own": "x y"}}\n' + empty)
     config = CorpusConfig(str(tmp_path))
     translation, kind = Instance("translation").task("own"), Instance("class").task("own")
     assert [s.layer("own") for s in load_split(config, {"own": translation}, "train")] == ["x y", "x"]
@@ -117,11 +116,7 @@ def test_a_text_under_a_name_of_its_own_may_be_a_translation_and_must_be_a_word_
     path.write_text(empty)
     with pytest.raises(InputError, match=r"train\.jsonl:1: a sentence without words"):
         load_split(config, {"own": kind}, "train")
-    for line in (
-        '{"words": []}',
-        '{"words": [], "labels": {"cola": "1"}}',
-        '{"words": [], "labels": {"own": 1}}',
-    ):
-        path.write_text(line)
+    for labels in ("null", '{"cola": "1"}', '{"own": 1}'):
+        path.write_text(f'{{"words": [], "labels": {labels}}}')
         with pytest.raises(InputError, match="'words' is missing or empty"):
             read_jsonl(path)
