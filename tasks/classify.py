@@ -64,7 +64,7 @@ class Classify(SentenceTask):
         if not isinstance(value, str):
             return f"{as_json(value)} is no name of a class; write it in quotes"
         if value.split() != [value]:
-            return f"the class {value!r} holds white space, or nothing; write it as one word"
+            return f"the label {value!r} holds white space, or nothing; write it as one word"
         if cls.inventory and value not in cls.inventory:
             return f"{value!r} is none of {', '.join(cls.inventory)}"
         return None
