@@ -8,6 +8,7 @@ from typing import Literal
 from rich.console import Console
 
 from mtl.errors import InputError, as_input_error
+from mtl.probes.appearance import Appearance, appearing
 from mtl.runs.figures.row import MOVING
 from mtl.runs.figures.table import FIGURES, FigureName, animate, draw
 from mtl.tasks.in_words import counted
@@ -26,6 +27,9 @@ def figure(
     size: tuple[float, float] | None = None,
     font: str = "",
     font_size: float | None = None,
+    palette: str = "",
+    colours: dict[str, str] | None = None,
+    order: tuple[str, ...] = (),
 ) -> None:
     """Draw a figure from chosen runs.
 
@@ -43,7 +47,15 @@ def figure(
         size: Width and height in inches, for instance --size=[3.3,2.5].
         font: An installed font, for instance --font="DejaVu Serif".
         font_size: Size of ordinary letters in points; 7 if not given.
+        palette: List of colours of matplotlib, for instance Dark2, instead of the usual one.
+        colours: Colours by the names in the figure: --colours='{pos: black, STL: "#0072B2"}'.
+        order: Names in the order in which they are shown (tasks, setups, methods, masks of rgb):
+            --order=[dep,pos].
     """
+    from mtl.probes.figures.palette import check_appearance
+    from mtl.probes.figures.publication import Publication, publish
+    from mtl.runs.figures.drawn import check_tables, save
+
     console = Console(markup=False, emoji=False)
     suffix = out.suffix.lower().removeprefix(".")
     kinds = FIGURES[name].kinds()
@@ -52,18 +64,26 @@ def figure(
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
             raise InputError(f"{run} is given twice: name every run once")
+    published = Publication(title, names or {}, size, font, font_size)
+    chosen = Appearance(palette, colours or {}, order)
     with as_input_error():
+        check_appearance(chosen)
         if suffix in MOVING:
+            if published != Publication() or chosen != Appearance():
+                raise InputError(
+                    f"{out}: a moving figure is drawn as it is; without title, names, size, font, palette, "
+                    "colours and order"
+                )
             pictures, notes = animate(name, runs, tasks, out)
             written = [f"{out} ({counted(pictures, 'picture')})"]
         else:
-            from mtl.probes.figures.publication import Publication, publish
-            from mtl.runs.figures.drawn import check_tables, save
-
             if tables:
                 check_tables(out, FIGURES[name].tables, runs)
-            drawn = draw(name, runs, tasks, split, measure)
-            publish(drawn.figure, Publication(title, names or {}, size, font, font_size))
+            with appearing(chosen) as shown:
+                drawn = draw(name, runs, tasks, split, measure)
+            for fault in shown.faults(f"the figure {name}"):
+                raise InputError(fault)
+            publish(drawn.figure, published)
             notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
     for note in notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from mtl.probes.appearance import Appearance, appearing
+
 if TYPE_CHECKING:
     from mtl.probes.report.sweep import SweepEvidence
 
@@ -16,6 +18,9 @@ def report(
     out: Path | None = None,
     split: Literal["dev", "test"] | None = None,
     claims: str | None = None,
+    palette: str = "",
+    colours: dict[str, str] | None = None,
+    order: tuple[str, ...] = (),
 ) -> None:
     """Write one self-contained HTML page about all runs and probes in a folder.
 
@@ -26,16 +31,26 @@ def report(
         claims: The setup, by its name in the report, whose masks are claims. If not given: in a study the
             first block of its file that has masks; otherwise the single-task setup that has masks of the most
             tasks and seeds.
+        palette: List of colours of matplotlib, for instance Dark2; if nothing of this and the next two is
+            given, they are those of the study in the folder.
+        colours: Colours by name of a task, setup or run: --colours='{STL: black, MTL-3: "#0072B2"}'.
+        order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
     """
     from mtl.runs.report.uncollected import uncollected
 
     with uncollected():
-        _write(folder, out or folder / "report.html", split, claims)
+        _write(
+            folder, out or folder / "report.html", split, claims, Appearance(palette, colours or {}, order)
+        )
 
 
-def _write(folder: Path, out: Path, split: Literal["dev", "test"] | None, claims: str | None) -> None:
+def _write(
+    folder: Path, out: Path, split: Literal["dev", "test"] | None, claims: str | None, chosen: Appearance
+) -> None:
     from mtl.config.schema import TrainConfig
+    from mtl.errors import as_input_error
     from mtl.files import check_file_place, write_text
+    from mtl.probes.figures.palette import check_appearance
     from mtl.probes.report.claims import claim_sets
     from mtl.probes.report.overlaps import masks_by_setup
     from mtl.probes.report.report import report as page
@@ -50,6 +65,8 @@ def _write(folder: Path, out: Path, split: Literal["dev", "test"] | None, claims
     from mtl.study.jobs.folder import StudyFolder
 
     check_file_place(out)
+    with as_input_error():
+        check_appearance(chosen)
     study = stored_study(folder)
     train = TrainConfig() if study is None else study.train
     scores = train.main_scores()
@@ -67,10 +84,13 @@ def _write(folder: Path, out: Path, split: Literal["dev", "test"] | None, claims
         )
     if study is not None:
         evidence = only_claiming_seeds(study, evidence, deciding)
-    drawn = page(evidence, deciding, page_parts())
+    if chosen == Appearance() and study is not None:
+        chosen = study.appearance
+    with appearing(chosen) as shown:
+        drawn = page(evidence, deciding, page_parts())
     write_text(out, drawn.html)
     console = Console(markup=False, emoji=False)
-    for line in drawn.lines():
+    for line in (*drawn.lines(), *(f"note: {fault}" for fault in shown.faults("the page"))):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)
 

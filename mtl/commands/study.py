@@ -14,8 +14,9 @@ from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.words import joined
-from mtl.errors import InputError, plain_name
+from mtl.errors import InputError, as_input_error, plain_name
 from mtl.files import check_folder_place
+from mtl.probes.appearance import Appearance
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
 from mtl.tasks.in_words import counted
@@ -60,6 +61,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.study.jobs.plan import carrying_out, make_plan
 
     config = configured("mtl study", StudyConfig, words, options=Options)
+    _check_appearance(config.appearance)
     folder = _folder(config.studies, config.name, words)
     if not options.dry_run:
         check_folder_place(folder.path)
@@ -96,6 +98,15 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0
+
+
+def _check_appearance(chosen: Appearance) -> None:
+    """Raise `InputError` for an appearance that cannot be; matplotlib is loaded only where one is chosen."""
+    if chosen != Appearance():
+        from mtl.probes.figures.palette import check_appearance
+
+        with as_input_error("appearance"):
+            check_appearance(chosen)
 
 
 def _print_changes(changes: Sequence[object], console: Console) -> None:

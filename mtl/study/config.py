@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mtl.config.schema import PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
+from mtl.probes.appearance import Appearance
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
 from mtl.tasks.ranges import Count
@@ -148,6 +149,8 @@ class StudyConfig:
     """Which masks determine the heads that a task claims, in the report."""
     split: Literal["dev", "test"] = "test"
     """Split of the scores in the report."""
+    appearance: Appearance = field(default_factory=Appearance)
+    """Colours and order of names in the report and its figures."""
 
     @staticmethod
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:

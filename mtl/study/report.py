@@ -11,6 +11,7 @@ import polars as pl
 from rich.console import Console
 
 from mtl.config.instances import kind_of, on_words
+from mtl.probes.appearance import appearing
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
@@ -29,7 +30,7 @@ CHANNELS = 3
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
     page = study.path / "report.html"
-    with only_reporter(study.path) as mine, uncollected():
+    with only_reporter(study.path) as mine, uncollected(), appearing(config.appearance) as shown:
         if not mine:
             console.print("another process is already writing the report")
             return page
@@ -56,6 +57,8 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             if data.pruning.kinds is not None:
                 figures["curve-kinds"] = partial(draw, "curve-kinds", with_curves, split=config.split)
         tables = run_report(study.path, data, figures, console, claiming)
+        for fault in shown.faults("the report"):
+            console.print(f"note: appearance: {fault}", soft_wrap=True)
         log_study(study.path, config, tables, page)
         return page
 

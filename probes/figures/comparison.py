@@ -6,6 +6,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
 from mtl.probes.task_order import by_catalogue
 
@@ -23,15 +24,18 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     `table` is that of `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
     """
     table = by_catalogue(table)
+    colours = {name: colour_of(label, usual) for name, (label, usual, _) in _INTERVALS.items()}
     tasks = list(table["task"])
     figure = new_figure(0.3 * len(tasks) + 0.95, COLUMN)
     axes = figure.subplots()
     for place, row in enumerate(table.iter_rows(named=True)):
-        for number, (name, (_, colour, width)) in enumerate(_INTERVALS.items()):
+        for number, (name, (_, _, width)) in enumerate(_INTERVALS.items()):
             if row[f"{name}_low"] is not None:
                 height = place + 0.22 * (number - 1)
-                axes.hlines(height, row[f"{name}_low"], row[f"{name}_high"], color=colour, linewidth=width)
-                axes.plot([row["difference"]], [height], "o", color=colour, markersize=2.5)
+                axes.hlines(
+                    height, row[f"{name}_low"], row[f"{name}_high"], color=colours[name], linewidth=width
+                )
+                axes.plot([row["difference"]], [height], "o", color=colours[name], markersize=2.5)
     axes.axvline(0, color=INK, linewidth=0.5)
     axes.set_yticks(range(len(tasks)), tasks)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
@@ -40,8 +44,8 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [
-        Line2D([], [], color=colour, linewidth=width, label=label)
-        for label, colour, width in _INTERVALS.values()
+        Line2D([], [], color=colours[name], linewidth=width, label=label)
+        for name, (label, _, width) in _INTERVALS.items()
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=1)
     return figure

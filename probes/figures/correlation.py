@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from mtl.probes.appearance import ordered
 from mtl.probes.figures.style import COLUMN, INK, new_figure, styled
 
 MAP = "RdBu_r"
@@ -28,7 +29,7 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
     `table` has the columns `first`, `second` and `value`, a key of `NAMES`: it is a `correlation_table`, or
     an `agreement` of one measure.
     """
-    names = list(pl.concat([table["first"], table["second"]]).unique(maintain_order=True))
+    names = ordered(pl.concat([table["first"], table["second"]]).unique(maintain_order=True))
     place = {name: index for index, name in enumerate(names)}
     matrix = np.full((len(names), len(names)), np.nan)
     for first, second, number in table.select("first", "second", value).iter_rows():

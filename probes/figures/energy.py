@@ -28,6 +28,7 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
         model: (look.colour, 1.1 + 1.1 * (len(models) - 1 - place))
         for place, (model, look) in enumerate(looks_of(models).items())
     }
+    models = list(looks)
     figure = new_figure(PANEL * len(MATRICES) + 0.4 + 0.13 * len(models), COLUMN * 1.25)
     panels = figure.subplots(len(MATRICES), 2, squeeze=False)
     for row, (matrix, title) in zip(panels, MATRICES.items(), strict=True):

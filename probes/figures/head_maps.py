@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from mtl.probes.appearance import ordered
 from mtl.probes.figures.correlation import MAP
 from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, styled
 from mtl.probes.sites import grid
@@ -28,7 +29,7 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     tasks = tasks_in(means)
     sites, heads = grid_size(means)
     kinds = list(dict.fromkeys(site.attention for site in sites))
-    columns = list(itertools.product(means["setup"].unique(maintain_order=True), kinds))
+    columns = list(itertools.product(ordered(means["setup"].unique(maintain_order=True)), kinds))
     width = COLUMN * (1 if len(kinds) == 1 else min(len(columns) // len(kinds), WIDEST))
     across = width / len(columns) - 0.3
     tallest = max(sum(site.attention == kind for site in sites) for kind in kinds)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mtl.probes.figures.style import COLOURS, FAINT, INK, new_figure, styled
+from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.palette import colour_of
+from mtl.probes.figures.style import FAINT, INK, new_figure, styled
 from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
 from mtl.tasks.in_words import counted
 
 PER_ROW = 24
 """Labels in one row of the figure; more than these are not legible at column width."""
-LOOKS = {
-    "static": (FAINT, 0.94, 2.4),
-    "stl": ("#000000", 0.74, 1.4),
-    "pair": (COLOURS[4], 0.5, 1.4),
-    "joint": (COLOURS[0], 0.28, 1.4),
-}
-"""Colour, length (as a share of a label's width) and thickness in points of each regime's marker.
+MARKS = {"static": (0.94, 2.4), "stl": (0.74, 1.4), "pair": (0.5, 1.4), "joint": (0.28, 1.4)}
+"""Length (as a share of a label's width) and thickness in points of each regime's marker.
 
 Later ones are drawn over earlier ones and are shorter, so that equal values can all be seen."""
 
@@ -40,12 +39,13 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
         raise ValueError(f"no label with at least {FEWEST_ITEMS} items: probe more sentences")
     names = list(labels["label"])
     regimes = [regime for regime in REGIMES if regime in labels.columns]
+    colours = _colours(regimes)
     rows = max(1, -(-len(names) // PER_ROW))
     figure = new_figure(0.3 + 1.25 * rows)
     for row, axes in enumerate(figure.subplots(rows, 1, squeeze=False).flat):
-        _row(axes, labels.slice(row * PER_ROW, PER_ROW), regimes, PER_ROW if rows > 1 else len(names))
+        _row(axes, labels.slice(row * PER_ROW, PER_ROW), colours, PER_ROW if rows > 1 else len(names))
     handles = [
-        Line2D([], [], color=LOOKS[regime][0], linewidth=LOOKS[regime][2], label=REGIME_NAMES[regime])
+        Line2D([], [], color=colours[regime], linewidth=MARKS[regime][1], label=REGIME_NAMES[regime])
         for regime in regimes
     ]
     handles.append(Line2D([], [], color=INK, linestyle=":", linewidth=0.9, label="chance"))
@@ -63,14 +63,23 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
     return figure
 
 
-def _row(axes: Axes, labels: pl.DataFrame, regimes: list[str], room: int) -> None:
+def _colours(regimes: Sequence[str]) -> dict[str, str]:
+    """Those that the setups have in other figures; what was not trained is grey."""
+    looks = looks_of(REGIME_NAMES[regime] for regime in regimes if regime != "static")
+    return {
+        regime: colour_of("static", FAINT) if regime == "static" else looks[REGIME_NAMES[regime]].colour
+        for regime in regimes
+    }
+
+
+def _row(axes: Axes, labels: pl.DataFrame, colours: Mapping[str, str], room: int) -> None:
     places = np.arange(labels.height)
-    for regime in regimes:
-        colour, length, thickness = LOOKS[regime]
+    for place, regime in enumerate(colours):
+        length, thickness = MARKS[regime]
         values = 100 * labels[regime].cast(pl.Float64).to_numpy()
         axes.hlines(
-            values, places - length / 2, places + length / 2, color=colour, linewidth=thickness,
-            zorder=2 + regimes.index(regime), capstyle="butt",
+            values, places - length / 2, places + length / 2, color=colours[regime], linewidth=thickness,
+            zorder=2 + place, capstyle="butt",
         )  # fmt: skip
     axes.hlines(
         100 * labels["chance"].cast(pl.Float64).to_numpy(), places - 0.47, places + 0.47, color=INK,

@@ -7,10 +7,12 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from mtl.probes.appearance import ordered
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import LOOKS, Look
 from mtl.tasks.order import NAMES
 
-_SETUP = re.compile(r"(STL|MTL-\d+)(?:, (.*))?")
+_SETUP = re.compile(r"(STL|MTL(?:-\d+)?)(?:, (.*))?")
 _OF_SETUPS = (
     *(("STL", variant) for variant in ("", "dynamic", "static")),
     *(("MTL", variant) for variant in ("", "dynamic", "static", "dynamic, a mask per task")),
@@ -20,12 +22,13 @@ _OF_SETUPS = (
 
 
 def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[str] = ()) -> dict[str, Look]:
-    """A look for each name, in their order; different names look different, as far as there are looks.
+    """A look for each name, in the chosen order; different names look different, as far as there are looks.
 
     `known` names have the looks in their order, plain setups theirs, and all others one by a checksum of the
     name. So a name looks the same whatever stands beside it. Only where names have one look by themselves,
     all but the first in the alphabet take the next look that is no other name's, and legends number them
     (`Look.named`). Figures of one page give all names of the page as `among`, so that they agree there, too.
+    Chosen colours and order (`mtl.probes.appearance`) come before all this.
     """
     names = list(dict.fromkeys(names))
     alike: dict[int, list[str]] = {}
@@ -40,11 +43,11 @@ def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[st
             if place in free:
                 free.remove(place)
             looks[name] = replace(LOOKS[place], number=number)
-    return {name: looks[name] for name in names}
+    return {name: replace(looks[name], colour=colour_of(name, looks[name].colour)) for name in ordered(names)}
 
 
 def task_looks(tasks: Collection[str]) -> dict[str, Look]:
-    """A look for each task, in their order: its place in the catalogue decides."""
+    """A look for each task, in their order: its place in the catalogue decides, unless one is chosen."""
     return looks_of(tasks, known=NAMES)
 
 

@@ -25,6 +25,7 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
     """
     tasks, setups = tasks_in(table), list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups)
+    setups = list(looks)
     measures = [name for name in PREDICTORS if name in set(table["measure"])]
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)

@@ -50,7 +50,7 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
                 _line(axes, rows, "score", look, broken=bool(epochs))
         axes.set_xlim(-2, 102)
     panels.figure.supxlabel("heads kept, % (bands: standard deviation over runs and draws)", fontsize=7)
-    handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in methods]
+    handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in panels.looks]
     epochs_after = [number for number in points["trained_epochs"].unique().sort() if number]
     if epochs_after:
         unit = "epoch" if epochs_after == [1] else "epochs"

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
+from mtl.probes.figures.palette import mask_colours
 from mtl.probes.figures.style import (
     COLUMN,
     FORCED,
@@ -36,9 +37,19 @@ Shades = dict[tuple[int, ...], list[tuple[int, int, int]]]
 """By the set of masks that keep a head the colours that such heads have."""
 
 
-def rgb_image(gates: Float[np.ndarray, "3 ..."]) -> UInt8[np.ndarray, "... 3"]:
-    """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none."""
-    return np.moveaxis(np.rint(255 * (1 - np.clip(gates, 0, 1))), 0, -1).astype(np.uint8)
+def rgb_image(
+    gates: Float[np.ndarray, "3 ..."], inks: Float[np.ndarray, "3 3"] | None = None
+) -> UInt8[np.ndarray, "... 3"]:
+    """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none.
+
+    Other `inks` (red, green and blue from 0 to 1 of each mask) blend in the same way, by their product, each
+    as strong as its gate; the usual ones are cyan, magenta and yellow.
+    """
+    if inks is None:
+        inks = 1 - np.eye(CHANNELS)
+    strength = np.clip(gates, 0, 1)[..., None]
+    blend = np.prod(1 - strength * (1 - inks.reshape(CHANNELS, *[1] * (gates.ndim - 1), 3)), axis=0)
+    return np.rint(255 * blend).astype(np.uint8)
 
 
 def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
@@ -48,12 +59,16 @@ def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
     return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
 
 
-def shades(gates: Float[np.ndarray, "3 ..."], kept: Bool[np.ndarray, "3 ..."]) -> Shades:
+def shades(
+    gates: Float[np.ndarray, "3 ..."],
+    kept: Bool[np.ndarray, "3 ..."],
+    inks: Float[np.ndarray, "3 3"] | None = None,
+) -> Shades:
     """By the set of masks that keep a head, for those that occur, the colours of such heads, dark first.
 
-    Of many colours some are taken, evenly from the darkest to the lightest one.
+    Of many colours some are taken, evenly from the darkest to the lightest one. `inks` as in `rgb_image`.
     """
-    colours = rgb_image(gates).reshape(-1, CHANNELS)
+    colours = rgb_image(gates, inks).reshape(-1, CHANNELS)
     sets = kept.reshape(CHANNELS, -1).T
     found = {}
     for size in range(CHANNELS + 1):
@@ -91,7 +106,8 @@ def rgb_overlap(
     _, layers, heads = gates.shape
     height = cell_inches(layers, heads, COLUMN - 0.35)
     struck = forced is not None and any(each.any() for each in forced)
-    keyed = shades(gates, kept)
+    inks = mask_colours(names)
+    keyed = shades(gates, kept, inks)
     texts = set_names(list(keyed), names, "+")
     numbered = max(map(len, texts)) * LETTER + 0.3 > COLUMN
     if numbered:
@@ -104,7 +120,7 @@ def rgb_overlap(
     key = 0.14 * (title.count("\n") + 1 + -(-len(texts) // columns)) + 0.1
     figure = new_figure(2 * height + 0.75 + key)
     picture, grey = figure.subplots(2, 1)
-    colours = rgb_image(gates)
+    colours = rgb_image(gates, inks)
     picture.imshow(colours, aspect="auto", interpolation="nearest")
     head_axes(picture, sites, heads)
     if struck and forced is not None:

@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
+from mtl.probes.appearance import ordered
+from mtl.probes.figures.palette import mask_colours
 from mtl.probes.figures.rgb_overlap import CHANNELS, shades
 from mtl.probes.report.claims import ClaimingSetup
 from mtl.probes.report.data import ReportData
@@ -72,12 +74,14 @@ def overlays(
                 each[:, :CHANNELS] for each in (masks.gate, masks.opened, masks.learned)
             )
             forced = opened & ~learned, ~opened & learned
+            inks = mask_colours(names)
             maps = {}
-            for place, task in enumerate(masks.tasks):
+            for task in ordered(masks.tasks):
+                place = masks.tasks.index(task)
                 title = f"heads that {task} keeps with seeds {', '.join(map(str, seeds))}, {setup}"
                 of_task = gates[place], masks.sites, title, (forced[0][place], forced[1][place])
-                maps[task] = rgb_map(*of_task), thirds_map(*of_task)
-            keyed = shades(np.moveaxis(gates, 1, 0), np.moveaxis(opened, 1, 0))
+                maps[task] = rgb_map(*of_task, inks), thirds_map(*of_task)
+            keyed = shades(np.moveaxis(gates, 1, 0), np.moveaxis(opened, 1, 0), inks)
             return {
                 "setup": setup, "names": names, "maps": maps, "key": rgb_key(keyed, names),
                 "forced": bool(any(each.any() for each in forced)),

@@ -42,13 +42,17 @@ def head_map(
 
 
 def rgb_map(
-    gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str, forced: ForcedOfThree
+    gates: Float[np.ndarray, "3 site head"],
+    sites: Sequence[Site],
+    title: str,
+    forced: ForcedOfThree,
+    inks: Float[np.ndarray, "3 3"] | None = None,
 ) -> Markup:
-    """Three masks in one, a channel of colour each (as `mtl.probes.figures.rgb_overlap.rgb_image`).
+    """Three masks in one, a colour each (as `mtl.probes.figures.rgb_overlap.rgb_image`, with its `inks`).
 
     Heads that are forced in any of the masks are struck through.
     """
-    image = rgb_image(gates)
+    image = rgb_image(gates, inks)
     cells = "".join(
         f'<rect x="{head}" y="{site}" width="1" height="1" fill="{_hex(image[site, head])}"/>'
         for site, head in np.ndindex(gates.shape[1:])

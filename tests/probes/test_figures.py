@@ -19,11 +19,12 @@ from mtl.probes.figures.grey_overlap import grey_overlap
 from mtl.probes.figures.head_history import MOST_FRAMES
 from mtl.probes.figures.head_label_heatmap import head_label_heatmap
 from mtl.probes.figures.heads_kept import heads_kept
-from mtl.probes.figures.label_accuracy import LOOKS, PER_ROW, label_accuracy
+from mtl.probes.figures.label_accuracy import PER_ROW, label_accuracy
 from mtl.probes.figures.learning_curves import learning_curves
+from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.masks import animation, mask_picture
 from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap, shades
-from mtl.probes.figures.style import COLUMN, FORCED, MOSTLY_FORCED, pixels, render
+from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, pixels, render
 from mtl.probes.sites import Site
 from tests.probes import worlds
 
@@ -320,8 +321,12 @@ def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
     table = labels(10)
     figure = label_accuracy(table)
     axes = figure.axes[0]
-    for setup in ("static", "stl", "pair", "joint"):
-        colour = np.rint(255 * np.array(to_rgb(LOOKS[setup][0])))
+    looks = looks_of(("STL", "MTL-2", "MTL"))
+    colours = {"static": FAINT} | {
+        setup: looks[name].colour for setup, name in (("stl", "STL"), ("pair", "MTL-2"), ("joint", "MTL"))
+    }
+    for setup, name in colours.items():
+        colour = np.rint(255 * np.array(to_rgb(name)))
         image = pixels(figure, dpi=400)
         for place in (0, 4, 9):
             column, row = axes.transData.transform((place + 0.08, 100 * table[setup][place]))

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 
 from mtl.errors import InputError
 from mtl.files import whole_file
+from mtl.probes.appearance import ordered
 from mtl.probes.figures.correlation import correlation_matrix
 from mtl.probes.figures.gates_over_time import gates_over_time
 from mtl.probes.figures.grey_overlap import grey_overlap
@@ -65,9 +66,12 @@ def rgb(request: FigureRequest) -> FigureWithTables:
     ]
     if len(set(channels)) < CHANNELS:
         channels = [Path(run).name for run in runs["run"]]
+    if len(set(channels)) < CHANNELS:
+        channels = list(runs["run"])
     opened, learned = masks.opened[0], masks.learned[0]
     forced = (opened & ~learned, ~opened & learned)
-    return _rgb(_Channels(channels, masks.gate[0], opened, opened & learned, forced), masks.sites, notes)
+    of_runs = _Channels(channels, masks.gate[0], opened, opened & learned, forced)
+    return _rgb(of_runs, masks.sites, notes)
 
 
 class _Channels(NamedTuple):
@@ -79,8 +83,16 @@ class _Channels(NamedTuple):
     learned: Bool[np.ndarray, "3 site head"]
     forced: tuple[Bool[np.ndarray, "3 site head"], Bool[np.ndarray, "3 site head"]]
 
+    def ordered(self) -> _Channels:
+        """The masks in the chosen order (`mtl.probes.appearance`)."""
+        names = ordered(self.names)
+        places = [self.names.index(name) for name in names]
+        forced = self.forced[0][places], self.forced[1][places]
+        return _Channels(names, self.gates[places], self.kept[places], self.learned[places], forced)
+
 
 def _rgb(channels: _Channels, sites: Sequence[Site], notes: tuple[str, ...]) -> FigureWithTables:
+    channels = channels.ordered()
     drawn = rgb_overlap(channels.gates, sites, channels.names, channels.kept, channels.forced)
     each = zip(channels.names, channels.gates, channels.kept, channels.learned, strict=True)
     rows = pl.concat(_rows(sites, *mask) for mask in each)

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
 from mtl.probes.stem_cell.statistics.conflict import CLASSES, ConflictByClaims
 
@@ -29,7 +30,7 @@ def conflict_figure(result: ConflictByClaims, twins: pl.DataFrame) -> Figure:
         if not len(values):
             continue
         aside = 0.5 * (np.random.default_rng(0).random(len(values)) - 0.5)
-        colour = COLOURS[1] if name == TWINS else COLOURS[0]
+        colour = colour_of(name, COLOURS[1] if name == TWINS else COLOURS[0])
         axes.plot(place + aside, values, ".", color=FAINT, markersize=1.8, alpha=0.6)
         axes.hlines(values.mean(), place - 0.3, place + 0.3, color=colour, linewidth=1.6)
     axes.axhline(0, color=INK, linewidth=0.4)

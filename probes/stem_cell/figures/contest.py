@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
 from mtl.probes.task_order import tasks_in
@@ -46,11 +47,12 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
         axes.set_xlim(min(places) - 0.4, max(places) + 0.4)
         axes.grid(axis="y", color=GRID, linewidth=0.4)
         axes.spines[["top", "right"]].set_visible(False)
+    mean = colour_of("mean", COLOURS[0])
     figure.supylabel("worth to the task, standardised logs", fontsize=7)
     figure.supxlabel("by the partner that the task is trained with", fontsize=7)
     handles = [
         Line2D([], [], color=FAINT, linewidth=0.6, label="a head that the task claims"),
-        Line2D([], [], color=COLOURS[0], marker="o", markersize=3, label="mean, 95 %"),
+        Line2D([], [], color=mean, marker="o", markersize=3, label="mean, 95 %"),
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
@@ -59,19 +61,21 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
 def _panel(axes: Axes, lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame) -> None:
     for apart, beside in lines.select("apart", "beside").iter_rows():
         axes.plot([APART, BESIDE], [apart, beside], color=FAINT, linewidth=0.5, alpha=0.7)
+    mean = colour_of("mean", COLOURS[0])
     for row in means.iter_rows(named=True):
         start, end = row["apart"], row["apart"] - row["beta"]
         axes.plot(
-            [APART, BESIDE], [start, end], color=COLOURS[0], linewidth=1.3, marker="o", markersize=3, zorder=3
+            [APART, BESIDE], [start, end], color=mean, linewidth=1.3, marker="o", markersize=3, zorder=3
         )
         interval = start - row["high"], start - row["low"]
         if np.isfinite(interval).all():
-            axes.vlines(BESIDE, *interval, color=COLOURS[0], linewidth=1.3, zorder=3)
+            axes.vlines(BESIDE, *interval, color=mean, linewidth=1.3, zorder=3)
         else:
             # Too few orders of claims for an end: the whole panel.
-            axes.axvline(BESIDE, color=COLOURS[0], linewidth=1.3, zorder=3)
+            axes.axvline(BESIDE, color=mean, linewidth=1.3, zorder=3)
     for row in sides.iter_rows(named=True):
-        place, colour = SIDES[row["partner"]], SIDE_COLOURS[row["partner"]]
+        place = SIDES[row["partner"]]
+        colour = colour_of(row["partner"], SIDE_COLOURS[row["partner"]])
         axes.plot([place], [row["mean"]], marker="s", color=colour, markersize=3, zorder=3)
         if row["low"] is not None:
             axes.vlines(place, row["low"], row["high"], color=colour, linewidth=1.0, zorder=3)

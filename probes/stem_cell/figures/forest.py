@@ -9,6 +9,7 @@ import polars as pl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
 from mtl.probes.stem_cell.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, TENTH
 
@@ -26,6 +27,7 @@ def forest(table: pl.DataFrame) -> Figure:
     """
     if table.is_empty():
         raise ValueError("no estimates of the contest to draw")
+    colours = {word: colour_of(word, usual) for word, usual in WORD_COLOURS.items()}
     groups = list(table["group"].unique(maintain_order=True))
     rows = [row for group in groups for row in table.filter(pl.col("group") == group).iter_rows(named=True)]
     gaps = np.cumsum([0.0] + [0.5 * (one["group"] != two["group"]) for one, two in itertools.pairwise(rows)])
@@ -42,7 +44,7 @@ def forest(table: pl.DataFrame) -> Figure:
         share = row["share"]
         if share is None or not np.isfinite(share):
             continue
-        colour, width = WORD_COLOURS[row["word"]], 1.6 if row["primary"] else 0.8
+        colour, width = colours[row["word"]], 1.6 if row["primary"] else 0.8
         low, high = np.clip([100 * row["share_low"], 100 * row["share_high"]], left, right)
         axes.hlines(place, low, high, color=colour, linewidth=width)
         axes.plot([100 * share], [place], "o", color=colour, markersize=4 if row["primary"] else 2.8)
@@ -57,8 +59,7 @@ def forest(table: pl.DataFrame) -> Figure:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [
-        Line2D([], [], color=colour, marker="o", markersize=3, label=word)
-        for word, colour in WORD_COLOURS.items()
+        Line2D([], [], color=colour, marker="o", markersize=3, label=word) for word, colour in colours.items()
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=3)
     return figure

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
 from mtl.probes.sites import sites_of
 from mtl.probes.stem_cell.statistics.mixing import CLASSES
@@ -28,8 +29,7 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     _layers(above, layers.filter(models=shown))
     groups = list(tests["models"].unique(maintain_order=True))
     looks = looks_of(groups)
-    for turn, group in enumerate(groups):
-        look = looks[group]
+    for turn, (group, look) in enumerate(looks.items()):
         aside = 0.2 * (turn - (len(groups) - 1) / 2)
         rows = tests.filter((pl.col("models") == group) & pl.col("above").is_not_null())
         for row in rows.iter_rows(named=True):
@@ -73,11 +73,12 @@ def _layers(axes: Axes, layers: pl.DataFrame) -> None:
         rows = layers.filter(claims=name)
         overlap = np.full(len(sites), np.nan)  # a gap where a layer has no such pair
         overlap[[number[place] for place in rows.select("attention", "layer").rows()]] = rows["overlap"]
-        colour = FAINT if name == "all" else LOOKS[turn - 1].colour
+        label = "all pairs of heads" if name == "all" else f"claimed by {NAMES[name]}"
+        colour = colour_of(label, FAINT if name == "all" else LOOKS[turn - 1].colour)
         marker = "" if name == "all" else LOOKS[turn - 1].shape
         axes.plot(
             overlap, color=colour, marker=marker, markersize=3, linewidth=0.9,
-            label="all pairs of heads" if name == "all" else f"claimed by {NAMES[name]}",
+            label=label,
         )  # fmt: skip
     axes.set_xticks(*site_ticks(sites, COLUMN, between="\n"))
     axes.set_xlabel("layer")

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.looks import looks_of
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, Look, new_figure, styled
 from mtl.probes.stem_cell.statistics.equivalence import JOINT, SINGLE
 from mtl.probes.stem_cell.statistics.remedies import CONDITIONS, recoveries
@@ -33,7 +34,8 @@ def recovery(scores: pl.DataFrame) -> Figure:
     tasks = tasks_in(table)
     shown = [name for name in CONDITIONS if name in set(table["condition"]) - {SINGLE, JOINT}]
     looks = looks_of(shown, known=[name for name in CONDITIONS if name not in (SINGLE, JOINT)])
-    looks |= {JOINT: Look(FAINT, "X"), SINGLE: Look(INK, "*")}
+    shown = list(looks)
+    looks |= {JOINT: Look(colour_of(JOINT, FAINT), "X"), SINGLE: Look(colour_of(SINGLE, INK), "*")}
     columns = min(len(tasks), 2)
     rows = -(-len(tasks) // columns)
     panel = ROW * len(shown) + 0.6

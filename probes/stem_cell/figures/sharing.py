@@ -30,8 +30,7 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
     figure = new_figure(0.12 * len(tasks) * max(1.5, len(setups)) + 0.5 + 0.13 * len(setups), COLUMN)
     axes = figure.subplots()
     widest = 3 * max(*np.abs(table["loss"].to_numpy()), MARGIN)
-    for number, setup in enumerate(setups):
-        look = looks[setup]
+    for number, (setup, look) in enumerate(looks.items()):
         for row in table.filter(pl.col("setup") == setup).iter_rows(named=True):
             place = tasks.index(row["task"]) + 0.7 * ((number + 0.5) / len(setups) - 0.5)
             if row["low"] is not None:

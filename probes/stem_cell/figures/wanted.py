@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtl.probes.appearance import ordered
+from mtl.probes.figures.palette import colour_of
 from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
 from mtl.probes.stem_cell.statistics.wanted import KINDS
 
@@ -21,12 +23,12 @@ def wanted_figure(table: pl.DataFrame) -> Figure:
     Where a target forced heads open, hollow dots and a dashed bar beside it are those of learned heads alone.
     `table` is that of `mtl.probes.stem_cell.statistics.wanted.wanted`.
     """
-    kinds = [kind for kind in KINDS if kind in set(table["kind"])]
+    kinds = ordered(kind for kind in KINDS if kind in set(table["kind"]))
     forced = not table["learned"].equals(table["jaccard"], null_equal=True)
     figure = new_figure(1.8 + 0.2 * forced, COLUMN)
     axes = figure.subplots()
     for place, kind in enumerate(kinds):
-        colour = COLOURS[KINDS.index(kind)]
+        colour = colour_of(kind, COLOURS[KINDS.index(kind)])
         of_kind = table.filter(pl.col("kind") == kind)
         _column(axes, of_kind["jaccard"], place - 0.2 * forced, colour, "full")
         if forced:

@@ -102,6 +102,7 @@ def test_the_signature_is_the_command_line():
         "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
         "tasks": ("pos", "dep"), "split": "test", "measure": "ablation", "tables": False,
         "title": "", "names": None, "size": (6.0, 4.0), "font": "", "font_size": None,
+        "palette": "", "colours": None, "order": (),
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
         arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
@@ -122,6 +123,37 @@ def test_rgb_of_three_runs_has_their_colours(seeds, tmp_path, capsys):
     for colour in np.rint(255 * (1 - np.stack([final(folder) for folder in seeds], axis=1))):
         assert has_colour(tmp_path / "rgb.png", colour)
     assert "wrote" in capsys.readouterr().out
+
+
+def test_rgb_in_chosen_colours_and_order(seeds, tmp_path):
+    chosen = {"seed 2": "#0000ff", "seed 1": "white"}
+    figure("rgb", seeds, tmp_path / "rgb.png", colours=chosen, order=("seed 3", "seed 2"))
+    gates = np.stack([final(folder) for folder in seeds], axis=1)
+    for _, two, three in gates:
+        blend = np.array([1 - two, 1 - two, 1]) * [1 - three, 1, 1]  # white leaves no trace
+        assert has_colour(tmp_path / "rgb.png", np.rint(255 * blend))
+    assert list(pl.read_csv(tmp_path / "rgb.csv")["mask"].unique(maintain_order=True)) == [
+        "seed 3", "seed 2", "seed 1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"colours": {"seed 4": "red"}}, "the figure rgb has no 'seed 4'; it has seed 1, seed 2, seed 3"),
+        ({"colours": {"seed 1": "redd"}}, "colours: seed 1: no colour 'redd'"),
+        ({"order": ("seed 4",)}, "order: the figure rgb has no 'seed 4'"),
+        ({"order": ("seed 1", "seed 1")}, "'seed 1' stands there twice"),
+        ({"palette": "Dark9"}, "no 'Dark9' with 8 colours; there are "),
+        ({"palette": "Dark2", "name": "grey"}, "the figure grey has no colours of names"),
+        ({"title": "Heads", "name": "animation", "out": "a.gif"}, "a moving figure is drawn as it is"),
+    ],
+)
+def test_an_appearance_that_cannot_be_is_refused_before_a_file_is_written(seeds, tmp_path, chosen, said):
+    given = {"name": "rgb", "out": "a.png"} | chosen
+    with pytest.raises(InputError, match=re.escape(said)):
+        figure(runs=seeds[:1] if "title" in chosen else seeds, **given | {"out": tmp_path / given["out"]})
+    assert not list(tmp_path.glob("a.*"))
 
 
 def test_rgb_of_three_tasks_is_of_mean_gates(folders, tmp_path):
