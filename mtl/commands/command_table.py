@@ -34,6 +34,8 @@ class Command:
     """Arguments that name a file to write."""
     folders: tuple[str, ...] = ()
     """Arguments that name a folder to write into."""
+    answers: bool = False
+    """Whether what is printed is the result; of other commands it is a file or folder."""
     several_processes: bool = False
     """Whether a launcher may start several processes of the command for one piece of work."""
 
@@ -46,7 +48,7 @@ def load(path: str) -> Any:
 
 def measuring_command(name: str) -> Command:
     """The command `mtl NAME` of a group of measures that has none of its own."""
-    return Command(f"mtl.commands.measure:{name}", GROUPS[name].summary, files=("out",))
+    return Command(f"mtl.commands.measure:{name}", GROUPS[name].summary, files=("out",), answers=True)
 
 
 MEASURES = {
@@ -56,7 +58,13 @@ MEASURES = {
 
 COMMANDS = {
     "doctor": Command(
-        "mtl.commands.doctor:doctor", "say what is installed, and what can run here", files=("json_out",)
+        "mtl.commands.doctor:doctor", "say what is installed, and what can run here", files=("json_out",),
+        answers=True,
+    ),
+    "completion": Command(
+        "mtl.commands.completion:completion",
+        "print a script by which a shell completes commands and options",
+        answers=True,
     ),
     "init": Command("mtl.commands.init:init", "write a configuration for files at hand", files=("out",)),
     "data ewt5": Command("mtl.commands.data:ewt5", "build EWT in five layers", folders=("out",)),
@@ -72,7 +80,9 @@ COMMANDS = {
     "data select": Command(
         "mtl.commands.data:select", "select sentences of a corpus by their ids", folders=("out",)
     ),
-    "data stats": Command("mtl.commands.data:stats", "count sentences, words and annotations"),
+    "data stats": Command(
+        "mtl.commands.data:stats", "count sentences, words and annotations", answers=True,
+    ),
     "train": Command(
         "mtl.commands.train:train",
         "train a model, or resume training",
@@ -87,10 +97,12 @@ COMMANDS = {
         several_processes=True,
     ),
     "evaluate": Command(
-        "mtl.commands.evaluate:evaluate", "score a trained model", files=("json_out",), folders=("export",)
+        "mtl.commands.evaluate:evaluate", "score a trained model", files=("json_out",), folders=("export",),
+        answers=True,
     ),
     "compare": Command(
-        "mtl.commands.compare:compare", "test whether two sets of runs score differently", files=("out",)
+        "mtl.commands.compare:compare", "test whether two sets of runs score differently", files=("out",),
+        answers=True,
     ),
     "figure": Command(
         "mtl.commands.figure:figure",
@@ -99,19 +111,25 @@ COMMANDS = {
         files=("out",),
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
-    "predict": Command("mtl.commands.predict:predict", "annotate the text of a file, or of standard input"),
+    "predict": Command(
+        "mtl.commands.predict:predict", "annotate the text of a file, or of standard input", answers=True,
+    ),
     "serve": Command("mtl.commands.serve:serve", "annotate over HTTP, requests of many clients in one batch"),
-    "translate": Command("mtl.commands.translate:translate", "translate text from standard input"),
+    "translate": Command(
+        "mtl.commands.translate:translate", "translate text from standard input", answers=True,
+    ),
     "probe": Command(
         "mtl.commands.probe:probe",
         "measure what each attention head is good at",
         files=("markdown",),
         folders=("out",),
+        answers=True,
     ),
     "show": Command(
         "mtl.commands.show:show",
         "show what one attention head does, on a sentence or on examples",
         files=("output",),
+        answers=True,
     ),
     **MEASURES,
     "ablate": Command(
@@ -119,14 +137,17 @@ COMMANDS = {
         "close heads and test what the scores lose",
         files=("out", "json_out"),
         resumes=True,
+        answers=True,
     ),
     "curve": Command(
-        "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True
+        "mtl.commands.curve:curve", "score a model with fewer and fewer heads", resumes=True,
+        answers=True,
     ),
     "energy": Command(
         "mtl.commands.energy:energy",
         "measure how many query and key components heads need, alone and together",
         files=("out", "figure", "mixing"),
+        answers=True,
     ),
     "collaborate": Command(
         "mtl.commands.collaborate:collaborate", "let the heads of a model share query and key components",

@@ -9,6 +9,7 @@ from typing import Any
 
 from mtl.commands.arguments import parameters_of, places_of, required_of, usage_of
 from mtl.commands.command_table import COMMANDS, load
+from mtl.commands.verbosity import BOTH
 from mtl.config.keys import choices_of, hints_of, without_null
 from mtl.config.schema import ALIASES
 from mtl.errors import InputError, did_you_mean
@@ -32,7 +33,8 @@ def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
     """The help of the whole program, or of a group of commands."""
     width = max(map(len, names))
     lines = [f"  mtl {name:<{width}}  {COMMANDS[name].summary}" for name in names]
-    return "\n".join(["usage: mtl COMMAND [ARGUMENTS]   (mtl COMMAND --help lists them)", "", *lines])
+    usage = "usage: mtl COMMAND [ARGUMENTS]   (mtl COMMAND --help lists them)"
+    return "\n".join([usage, "", *lines, "", f"Of every command {BOTH}"])
 
 
 def help_of(name: str, group: str | None = None) -> str:

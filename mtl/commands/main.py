@@ -15,6 +15,7 @@ from mtl.commands.arguments import arguments_of
 from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.environment import drop_thread_counts, naming_variables
 from mtl.commands.help import help_of, overview
+from mtl.commands.verbosity import speaking, without_verbosity
 from mtl.config.parse import configured, given_values
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.files import check_file_place, check_folder_place
@@ -55,10 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
+    if "_MTL_COMPLETE" in os.environ:
+        from mtl.commands.completion import complete
+
+        return complete(os.environ["_MTL_COMPLETE"])
     try:
         if arguments is None:
             _have_docstrings()
         _require_current_folder()
+        words, verbosity = without_verbosity(words)
         name, rest = _command(words)
         command = COMMANDS[name]
         group = _help_group(rest)
@@ -66,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(help_of(name, group or None))
             raise SystemExit(0)
         among = nullcontext() if command.several_processes else alone()
-        with interrupted_by_signals(), naming_variables(), among:
+        with interrupted_by_signals(), naming_variables(), among, speaking(verbosity, command, rest):
             return _run(f"mtl {name}", command, rest)
     except InputError as error:
         message, code = str(error), 2

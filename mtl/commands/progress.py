@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,7 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
 @contextmanager
 def progress_of(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """The same bar for other units than sentences, which `what` names."""
-    with Progress(console=Console(markup=False, emoji=False, stderr=True)) as shown:
+    quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
+    with Progress(console=Console(markup=False, emoji=False, stderr=True, quiet=quiet)) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)

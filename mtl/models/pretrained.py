@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging as python_logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,7 +135,10 @@ def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenize
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence load reports, progress bars and notes on retries, then restore the settings."""
+    """Silence load reports, progress bars and notes on retries for the block, unless all is to be heard."""
+    if python_logging.getLogger().isEnabledFor(python_logging.INFO):
+        yield
+        return
     level, hub_level = logging.get_verbosity(), hub_logging.get_verbosity()
     bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

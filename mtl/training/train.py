@@ -53,6 +53,7 @@ from mtl.training.initial_model import load_start, with_settings_of_source
 from mtl.training.launch import failures, note_failure
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
+from mtl.training.run_log import RunLog, run_log
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.launch import PARENT, Place, placed
 from mtl.workers.lease import holder_of, lease
@@ -81,11 +82,19 @@ def train(
     config = configuration_from(TrainConfig, plain(dataclasses.asdict(config)))  # which checks every value
     with placed(config.trainer.devices, config.trainer.num_nodes) as place:
         console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
-        return _run(config, place, console, inputs or InputCache(), observers if place.is_first else ())
+        with run_log(console) as log:
+            return _run(
+                config, place, console, log, inputs or InputCache(), observers if place.is_first else ()
+            )
 
 
 def _run(
-    config: TrainConfig, place: Place, console: Console, inputs: InputCache, observers: Sequence[Observer]
+    config: TrainConfig,
+    place: Place,
+    console: Console,
+    log: RunLog,
+    inputs: InputCache,
+    observers: Sequence[Observer],
 ) -> Run:
     rates = config.rates()
     optimizer = dataclasses.replace(
@@ -102,7 +111,7 @@ def _run(
     _require_parent(place, run)
     keep_large_blocks()
     with _threads(config.trainer.threads), _lease(run) if place.is_first else nullcontext():
-        _train(config, run, console, inputs, observers)
+        _train(config, run, console, log, inputs, observers)
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
     return run
@@ -146,7 +155,12 @@ def _require_parent(place: Place, run: Run) -> None:
 
 
 def _train(
-    config: TrainConfig, run: Run, console: Console, inputs: InputCache, observers: Sequence[Observer]
+    config: TrainConfig,
+    run: Run,
+    console: Console,
+    log: RunLog,
+    inputs: InputCache,
+    observers: Sequence[Observer],
 ) -> None:
     config = with_settings_of_source(config)
     tasks = config.chosen()
@@ -210,6 +224,8 @@ def _train(
                 soft_wrap=True,
             )
         run.create(settings)
+    if is_first_process():
+        log.keep_in(run.folder)
     with _outcome_noted(run, observers):
         if is_first_process():
             made_of = _provenance(config, corpus, masks, encoder) | _first_recorded(run)

@@ -60,10 +60,11 @@ def trainer_for(config: TrainConfig, callbacks: list[pl.Callback]) -> pl.Trainer
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence Lightning's messages that the user can do nothing about."""
+    """Silence Lightning's messages that the user can do nothing about, unless all is to be heard."""
     logger = logging.getLogger("pytorch_lightning")
     level = logger.level
-    logger.setLevel(logging.WARNING)
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        logger.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode on

@@ -77,7 +77,7 @@ def test_help_has_no_noise_of_types(name, capsys):
         assert noise not in text.replace("[CONFIG.yaml …]", "")
     described = [line for line in text.splitlines() if line.startswith("  --")]
     assert all(len(line) <= 100 for line in text.splitlines())
-    assert described or name == "predict"
+    assert described or name == "completion"
 
 
 def test_every_key_and_option_is_described(capsys):
@@ -416,6 +416,12 @@ def test_input_without_words_is_told_before_the_model_is_loaded(
     errors = capsys.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
+
+
+def test_a_run_has_a_log_of_what_was_printed(run):
+    lines = (run / "log.txt").read_text().splitlines()
+    assert any(f" {run}: training " in line for line in lines)
+    assert any(" epoch " in line and "loss" in line for line in lines)
 
 
 def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):

@@ -1,0 +1,111 @@
+"""`mtl completion`, and what shells ask for when Tab is pressed.
+
+The scripts and the questions are click's: a command of it is made from the types of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import click
+from click.shell_completion import CompletionItem, shell_complete
+
+from mtl.commands.arguments import parameters_of, places_of
+from mtl.commands.command_table import COMMANDS, Command, load
+from mtl.config.keys import choices_of, hint_of, hints_of, item_of, known_keys_of, without_null
+from mtl.config.schema import ALIASES
+
+VARIABLE = "_MTL_COMPLETE"
+"""Set by the scripts when they ask; its value names the shell."""
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print a script by which a shell completes commands, options and their values.
+
+    Args:
+        shell: The shell that reads the script; see docs/install.md for where to.
+    """
+    shell_complete(click.Group("mtl"), {}, "mtl", VARIABLE, f"{shell}_source")
+
+
+def complete(instruction: str) -> int:
+    """Print what may follow the words that the shell has put into its variables; returns the exit code."""
+    if instruction.startswith("bash"):
+        _join_options()
+    words = os.environ.get("COMP_WORDS", "").split()
+    return shell_complete(_program(words[1:]), {}, "mtl", VARIABLE, instruction)
+
+
+def _join_options() -> None:
+    """Take the signs between options and values out of the variables: for bash they are words."""
+    words, place = os.environ["COMP_WORDS"].split(), int(os.environ["COMP_CWORD"])
+    os.environ["COMP_CWORD"] = str(place - words[:place].count("="))
+    os.environ["COMP_WORDS"] = " ".join(word for word in words if word != "=")
+
+
+def _program(words: Sequence[str]) -> click.Group:
+    """The program with all commands, of which only the one on the command line has its parameters."""
+    group = click.Group("mtl", add_help_option=False)
+    for name, command in COMMANDS.items():
+        parent = group
+        first, _, second = name.partition(" ")
+        if second:
+            inner = group.commands.get(first)
+            parent = inner if isinstance(inner, click.Group) else click.Group(first)
+            group.add_command(parent, first)
+        chosen = list(words[: name.count(" ") + 1]) == name.split()
+        parameters = list(_parameters(command)) if chosen else []
+        made = click.Command(second or first, params=parameters, short_help=command.summary)
+        parent.add_command(made)
+    return group
+
+
+def _parameters(command: Command) -> Iterator[click.Parameter]:
+    if command.takes == "signature":
+        function = load(command.function)
+        places, kind = places_of(function), parameters_of(function)
+        for key in known_keys_of(kind):
+            hint = hint_of(kind, key)
+            if key in places:
+                count = -1 if item_of(hint) else 1
+                yield click.Argument([key], type=_type(hint), nargs=count, required=False)
+            else:
+                yield _option(key, hint)
+        return
+    options = {} if command.options is None else hints_of(load(command.options))
+    for key, hint in options.items():
+        yield _option(key.replace("_", "-"), hint)
+    if command.configuration is not None:
+        kind = load(command.configuration)
+        spellings = {meant: alias for alias, meant in ALIASES.items()}
+        for key in [key for key in known_keys_of(kind) if key not in options]:
+            yield _option(spellings.get(key, key), hint_of(kind, key))
+    yield click.Argument(["files"], type=click.Path(), nargs=-1)
+
+
+def _option(key: str, hint: Any) -> click.Option:
+    # The name behind the spelling is one that Python allows; nobody reads it.
+    names = [f"--{key}", f"of_{key}".replace(".", "_").replace("-", "_")]
+    if without_null(hint)[0] is bool:
+        return click.Option(names, is_flag=True)
+    return click.Option(names, type=_type(hint), shell_complete=_values)
+
+
+def _type(hint: Any) -> click.ParamType[Any]:
+    choices = choices_of(without_null(hint)[0])
+    return click.Choice(choices) if choices else click.Path()
+
+
+def _values(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem[Any]]:
+    """The values of an option; zsh and fish, which take `--key=value` for one word, want the whole of it."""
+    current = os.environ.get("COMP_WORDS", "").split()[-1:]
+    before = f"{option.opts[0]}="
+    items = option.type.shell_complete(context, option, begun)
+    if not current or not current[0].startswith(before):
+        return items
+    return [
+        item if item.type != "plain" else CompletionItem(f"{before}{item.value}", help=item.help)
+        for item in items
+    ]

@@ -1,0 +1,84 @@
+"""What a run prints, kept in its folder with the time of every line."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from rich.console import Console
+
+from mtl.errors import InputError, RunError
+
+NAME = "log.txt"
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class RunLog(io.TextIOBase):
+    """A stream that passes on what is written to it, and keeps the lines: until `keep_in`, in memory."""
+
+    def __init__(self, stream: IO[str] | io.TextIOBase) -> None:
+        self._stream = stream
+        self._path: Path | None = None
+        self._waiting = ""
+
+    def keep_in(self, folder: Path) -> None:
+        """Append the lines so far, and all that follow, to the log of this folder."""
+        self._path = folder / NAME
+        self._append("")
+
+    def note(self, text: str) -> None:
+        """Keep lines that are not passed on."""
+        self._append(f"{text}\n")
+
+    def write(self, text: str) -> int:
+        """Pass the text on and keep it."""
+        self._append(_STYLES.sub("", text))
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Pass on whatever a buffer of the stream holds."""
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether the text is passed on to a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """That of the stream."""
+        return self._stream.fileno()
+
+    def _append(self, text: str) -> None:
+        *lines, self._waiting = f"{self._waiting}{text}".split("\n")
+        if self._path is None:
+            self._waiting = "\n".join([*lines, self._waiting])
+        elif lines:
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            with self._path.open("a", encoding="utf-8", errors="replace") as file:
+                file.writelines(f"{now} {line.rstrip()}\n" for line in lines)
+
+
+@contextmanager
+def run_log(console: Console) -> Iterator[RunLog]:
+    """Have a log of what the console prints during the block, and of how the block ends if it fails."""
+    stream = console.file
+    log = RunLog(stream)
+    console.file = cast(IO[str], log)
+    try:
+        yield log
+    except (InputError, RunError) as error:
+        log.note(f"mtl: {error}")
+        raise
+    except KeyboardInterrupt:
+        log.note("interrupted")
+        raise
+    except BaseException:
+        log.note(traceback.format_exc().rstrip())
+        raise
+    finally:
+        console.file = stream
