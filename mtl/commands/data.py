@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Count, Seed
 
 _NO_FILES: list[str] = []
+_NO_IDS: list[Path] = []
 
 
 def _builder(name: str, what: str) -> Callable[..., None]:
@@ -140,18 +142,37 @@ def convert(
     Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
 
 
-def select(corpus: Path, *, ids: list[Path], out: Path, overwrite: bool = False) -> None:
-    """Cut sentences out of a corpus by their ids.
+def select(
+    corpus: Path,
+    *,
+    out: Path,
+    ids: list[Path] = _NO_IDS,
+    train: Count | None = None,
+    dev: Count | None = None,
+    test: Count | None = None,
+    seed: Seed = 1,
+    overwrite: bool = False,
+) -> None:
+    """Cut sentences out of a corpus, by their ids or by chance.
 
     Args:
-        corpus: Folder with .jsonl files, all of which are searched.
-        ids: Files of sentence ids, a line each; X.ids becomes X.jsonl.
+        corpus: Folder with .jsonl files; for ids, all are searched.
         out: Folder for the cut corpus.
+        ids: Files of sentence ids, a line each; X.ids becomes X.jsonl.
+        train: Number of training sentences that are drawn.
+        dev: Number of development sentences.
+        test: Number of test sentences.
+        seed: The same seed draws the same sentences.
         overwrite: Replace the corpus that the folder holds, all of its splits.
     """
-    from mtl.corpora.select import select
+    from mtl.corpora.select import draw, select
 
-    for name, count in select(corpus, ids, out, overwrite).items():
+    given = {"train": train, "dev": dev, "test": test}
+    numbers = {split: number for split, number in given.items() if number is not None}
+    if bool(ids) == bool(numbers):
+        raise InputError("name the sentences by --ids, or say how many to draw: --train=300 --dev=60")
+    chosen = draw(corpus, numbers, out, seed, overwrite) if numbers else select(corpus, ids, out, overwrite)
+    for name, count in chosen.items():
         print(f"{out / name}.jsonl: {counted(count, 'sentence')}")
 
 

@@ -1,14 +1,18 @@
-"""Cutting a subset out of a corpus by lists of sentence ids."""
+"""Cutting a subset out of a corpus, by lists of sentence ids or by chance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.formats.lines import BLANKS, malformed, read_lines
 from mtl.corpora.splits import refuse_existing, split_files, write_splits
 from mtl.errors import InputError
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 
@@ -18,9 +22,7 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
     Sentences come in the list's order, from all `*.jsonl` files of `corpus`. With `overwrite` the lists
     replace the corpus that `out` holds, so that no split of it is left beside them.
     """
-    if out.resolve() == corpus.resolve():
-        raise InputError(f"{out} is the corpus itself: choose another --out")
-    refuse_existing(out, overwrite)
+    _check_place(corpus, out, overwrite)
     lists = [ids] if isinstance(ids, Path) else list(ids)
     if len({path.stem for path in lists}) < len(lists):
         raise InputError(f"two lists have the same name: {', '.join(map(str, lists))}; rename one")
@@ -28,6 +30,36 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
     chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
     write_splits(out, chosen)
     return {name: len(subset) for name, subset in chosen.items()}
+
+
+def draw(
+    corpus: Path, numbers: Mapping[str, int], out: Path, seed: int = 1, overwrite: bool = False
+) -> dict[str, int]:
+    """Write so many sentences of each split, drawn by chance, into `out`; returns them by split.
+
+    They keep their order. The same seed gives the same sentences, of each split whatever the others are.
+    """
+    _check_place(corpus, out, overwrite)
+    paths = {path.stem: path for path in split_files(corpus)}
+    chosen = {}
+    for split, number in numbers.items():
+        if split not in paths:
+            raise InputError(f"{corpus}: no {split}.jsonl to draw sentences from; it has {', '.join(paths)}")
+        sentences = list(read_jsonl(paths[split]))
+        if number > len(sentences):
+            raise InputError(
+                f"{paths[split]}: {number:,} of {counted(len(sentences), 'sentence')}: draw fewer"
+            )
+        drawn = np.random.default_rng([seed, zlib.crc32(split.encode())]).permutation(len(sentences))[:number]
+        chosen[split] = [sentences[place] for place in sorted(drawn.tolist())]
+    write_splits(out, chosen)
+    return dict(numbers)
+
+
+def _check_place(corpus: Path, out: Path, overwrite: bool) -> None:
+    if out.resolve() == corpus.resolve():
+        raise InputError(f"{out} is the corpus itself: choose another --out")
+    refuse_existing(out, overwrite)
 
 
 def _by_id(corpus: Path) -> dict[str, Sentence]:

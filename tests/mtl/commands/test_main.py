@@ -380,6 +380,11 @@ def test_toy_select_and_stats(tmp_path, capsys):
     words = ["data", "select", str(tmp_path / "toy"), f"--ids={tmp_path / 'few.ids'}", f"--out={tmp_path}"]
     assert main(words) == 0
     assert read_jsonl(tmp_path / "few.jsonl") == sentences[3:6]
+    words = ["data", "select", str(tmp_path / "toy"), f"--out={tmp_path / 'drawn'}"]
+    assert main([*words, "--train=4", "--dev=2"]) == 0
+    assert len(read_jsonl(tmp_path / "drawn" / "train.jsonl")) == 4
+    assert main(words) == 2
+    assert "or say how many to draw" in capsys.readouterr().err
     capsys.readouterr()
     assert main(["data", "stats", str(tmp_path / "toy"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["train"]["sentences"] == 20

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.select import select
+from mtl.corpora.select import draw, select
 from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import corpus_stats, stats_table
 from mtl.corpora.toy.corpus import write_toy
@@ -88,6 +88,33 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == ["first.jsonl", "notes.txt"]
     with pytest.raises(InputError, match="is the corpus itself"):
         select(corpus, first, corpus, overwrite=True)
+
+
+def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path):
+    sentences = [Sentence((f"w{place}",), id=str(place)) for place in range(50)]
+    for split in ("train", "dev"):
+        write_jsonl(tmp_path / f"{split}.jsonl", sentences)
+
+    def drawn(numbers, seed=1):
+        assert draw(tmp_path, numbers, tmp_path / "out", seed, overwrite=True) == numbers
+        return {
+            split: [int(one.id) for one in read_jsonl(tmp_path / "out" / f"{split}.jsonl")]
+            for split in numbers
+        }
+
+    both = drawn({"train": 10, "dev": 10})
+    assert len(set(both["train"])) == 10
+    assert both["train"] == sorted(both["train"])
+    assert both["train"] != both["dev"]
+    assert drawn({"dev": 10}) == {"dev": both["dev"]}
+    assert drawn({"dev": 10}, seed=2) != {"dev": both["dev"]}
+    assert drawn({"dev": 50}) == {"dev": list(range(50))}
+    assert not (tmp_path / "out" / "train.jsonl").exists()
+    with pytest.raises(InputError, match=r"dev\.jsonl: 51 of 50 sentences; draw fewer"):
+        draw(tmp_path, {"dev": 51}, tmp_path / "other")
+    with pytest.raises(InputError, match=r"no test\.jsonl to draw sentences from; it has dev, train"):
+        draw(tmp_path, {"test": 1}, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_ids_are_found_with_and_without_blanks_around_them(corpus, tmp_path):
