@@ -110,7 +110,7 @@ def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path)
     assert drawn({"dev": 10}, seed=2) != {"dev": both["dev"]}
     assert drawn({"dev": 50}) == {"dev": list(range(50))}
     assert not (tmp_path / "out" / "train.jsonl").exists()
-    with pytest.raises(InputError, match=r"dev\.jsonl: 51 of 50 sentences; draw fewer"):
+    with pytest.raises(InputError, match=r"dev\.jsonl: 51 of 50 sentences: draw fewer"):
         draw(tmp_path, {"dev": 51}, tmp_path / "other")
     with pytest.raises(InputError, match=r"no test\.jsonl to draw sentences from; it has dev, train"):
         draw(tmp_path, {"test": 1}, tmp_path / "other")
