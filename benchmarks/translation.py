@@ -37,7 +37,7 @@ from mtl.models.seq2seq import Seq2Seq
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.training.gate_loss import gate_loss, new_gates
-from mtl.training.initial_seq2seq import build_seq2seq
+from mtl.training.initial_seq2seq import seq2seq_from_scratch
 
 CONFIG = Path(__file__).parents[1] / "configs" / "translation.yaml"
 PIECES = 16
@@ -92,7 +92,7 @@ def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -
     if run is not None:
         return JointModel.from_pretrained(run / "model", attention=config.encoder.attention)
     tasks = config.chosen()
-    encoder = build_seq2seq(config, config.translate, train)
+    encoder = seq2seq_from_scratch(config, config.translate, train)
     return JointModel(encoder, tasks, {name: Labels(()) for name in tasks})
 
 

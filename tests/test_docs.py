@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import dataclasses
 import html
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import get_type_hints
@@ -296,3 +298,19 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     # Shapes are readable: each as it stands in the code.
     shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/models.html")]))
     assert 'Float[Tensor, "batch word hidden"]' in shown
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "docs"])
+def test_programs_beside_the_package_import_what_there_is(folder: str) -> None:
+    missing: list[str] = []
+    for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module if isinstance(node, ast.ImportFrom) else None
+            if module is None or module.partition(".")[0] not in ("mtl", "tests", "benchmarks"):
+                continue
+            there = importlib.import_module(module)
+            missing += [
+                f"{path}: {module}.{name.name}" for name in node.names
+                if not hasattr(there, name.name) and find_spec(f"{module}.{name.name}") is None
+            ]  # fmt: skip
+    assert not missing

@@ -17,7 +17,7 @@ import torch
 from mtl import JointModel
 from mtl.analysis.costs.energy import captured_variance
 from mtl.heads.attentions import attentions
-from mtl.heads.families import family_of, head_dim
+from mtl.heads.families import family_of
 from mtl.heads.query_key import QueryKey, query_key
 
 DRAWS, SHARE = 200, 0.9
@@ -39,8 +39,8 @@ def main(*runs: str) -> None:
         model = JointModel.from_pretrained(Path(run, "model"))
         assert model.gates is not None
         transformer = model.encoder.transformer
-        family, size = family_of(transformer), head_dim(transformer)
-        layers = [query_key(family, attention, size) for attention in attentions(transformer, family)]
+        family = family_of(transformer)
+        layers = [query_key(family, attention) for attention in attentions(transformer, family)]
         kept = [np.flatnonzero(layer).tolist() for layer in model.gates.open()[0].numpy()]
         used = [(layer, heads) for layer, heads in zip(layers, kept, strict=True) if heads]
         every = range(model.encoder.heads)
