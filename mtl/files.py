@@ -219,6 +219,28 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """As `whole_folder`, for a folder that is not there, or empty.
+
+    Raises `FileExistsError` if another process has filled it meanwhile.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with naming_full_disk(path), _beginning(path, _make_folder) as temporary:
+        try:
+            yield temporary
+            try:
+                temporary.rename(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise FileExistsError(
+                    errno.EEXIST, "another process has made it meanwhile; use another --out", str(path)
+                ) from error
+        finally:
+            _remove(temporary)
+
+
 def recover_folder(path: Path) -> None:
     """Clean up after a process that was killed while it replaced the folder `path`.
 

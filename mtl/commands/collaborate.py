@@ -58,7 +58,7 @@ def collaborate(
     from mtl.analysis.costs.sharing import check_lengths, sharing_costs
     from mtl.commands.progress import progress_of
     from mtl.errors import InputError
-    from mtl.files import whole_folder
+    from mtl.files import new_folder
     from mtl.heads.collaborative import check_components
     from mtl.heads.collaborative import collaborate as share_components
     from mtl.models.derived_run import write_collaborative_run, write_model
@@ -99,7 +99,7 @@ def collaborate(
         table_files.write(vectors, folder / "mixing.parquet", "parquet")
 
     if joint is None:
-        with whole_folder(out) as folder:
+        with new_folder(out) as folder:
             encoder.save(folder)
             add(folder)
     elif source is None:

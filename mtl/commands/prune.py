@@ -131,7 +131,7 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
 
 def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     from mtl.errors import InputError
-    from mtl.files import whole_folder
+    from mtl.files import new_folder
     from mtl.heads.prune import prune_heads
     from mtl.models.head_scales import closed_heads
 
@@ -144,7 +144,7 @@ def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     else:
         closed = closed_heads(gates)
     prune_heads(encoder.transformer, closed, gates, keep_shape=cut.keep_shape)
-    with whole_folder(cut.out) as folder:
+    with new_folder(cut.out) as folder:
         encoder.save(folder)
     console = Console()
     opened = sum(head not in closed.get(site, ()) for site, there in enumerate(remaining) for head in there)

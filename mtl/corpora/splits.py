@@ -9,7 +9,7 @@ from typing import Any
 
 from mtl.corpora.formats.jsonl import to_line
 from mtl.errors import InputError
-from mtl.files import whole_file, whole_folder, write_json
+from mtl.files import new_folder, whole_file, write_json
 from mtl.tasks.sentence import Sentence
 
 PROVENANCE = "provenance.json"
@@ -56,7 +56,7 @@ def write_splits(
     leaves the old corpus.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        with whole_folder(folder) as made:
+        with new_folder(folder) as made:
             _replace(made, splits, provenance)
     else:
         _replace(folder, splits, provenance)

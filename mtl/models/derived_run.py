@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mtl.files import whole_folder
+from mtl.files import new_folder
 from mtl.models.card import Origin
 from mtl.models.evaluate import signatures_of
 from mtl.models.joint import JointModel
@@ -38,7 +38,7 @@ def write_model(
     """
     steps = filter(None, (origin.derivation, step))
     model.origin = dataclasses.replace(origin, derivation=", ".join(steps), scores={})
-    with whole_folder(out) as folder:
+    with new_folder(out) as folder:
         model.save_with_card(folder, out.name)
         add(folder)
 
@@ -69,7 +69,7 @@ def _write(
 ) -> Run:
     config, status = source.config(), source.status()
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
-    with whole_folder(out) as folder:
+    with new_folder(out) as folder:
         run = Run(folder)
         run.model.mkdir()
         model.save(run.model)

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from mtl.files import (
     fingerprint,
     full_disk,
     matching,
+    new_folder,
     recover_folder,
     remove_temporary_files,
     sha256,
@@ -169,7 +171,7 @@ IN_WORDS = RuntimeError("Error while serializing: I/O error: No space left on de
 UNCLEAR = RuntimeError("Invalid thrift: transport error")
 
 
-@pytest.mark.parametrize("block", [whole_file, whole_folder])
+@pytest.mark.parametrize("block", [whole_file, whole_folder, new_folder])
 @pytest.mark.parametrize(("error", "free"), [(FULL, 1 << 30), (IN_WORDS, 1 << 30), (UNCLEAR, 4096)])
 def test_an_error_of_a_full_disk_names_what_was_written(tmp_path, monkeypatch, block, error, free):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
@@ -303,6 +305,18 @@ def test_errors_of_libraries_in_rust_have_the_systems_number(tmp_path):
         [sys.executable, "-c", AT_THE_LIMIT, tmp_path / "file"], capture_output=True, text=True, check=True
     )
     assert ended.stdout.split() == [str(errno.EFBIG)] * 2
+
+
+def test_of_two_that_make_one_new_folder_the_first_wins_and_the_second_is_told(tmp_path):
+    def make(name: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        with new_folder(tmp_path / "out") as folder:
+            (folder / "model").write_text(name)
+            meanwhile()
+
+    with pytest.raises(FileExistsError, match="another process") as raised:
+        make("second", lambda: make("first"))
+    assert raised.value.filename == str(tmp_path / "out")
+    assert content(tmp_path) == {"out/model": "first"}
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
