@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from mtl.config.keys import choices_of, hint_of, item_of, known_keys_of, mapping_of, without_null
@@ -111,6 +112,7 @@ def _numbers(key: str) -> Iterator[int | float]:
             yield 1e3 if math.isinf(found.high) else (0.999 if found.open_high else 1.0) * found.high
 
 
+@cache
 def all_values() -> dict[str, tuple[str, ...]]:
     """Every key that is not left out with its values."""
     return {key: values_of(key) for key in leaves()}

@@ -93,8 +93,8 @@ NAMED = (
 """The keys of which every pair of values is tried."""
 EXAMPLES = 200
 """Combinations of values of all keys, drawn at random."""
-ON_TWO_DEVICES = 60
-"""Those of them for two devices."""
+TRAINED = 60
+"""Those of them that are trained, on one device and on two."""
 
 
 def drawn(seed: int, share: float) -> Combination:
@@ -109,8 +109,10 @@ def drawn(seed: int, share: float) -> Combination:
 
 def test_every_key_has_values_or_is_left_out_by_name():
     assert not [key for key, values in GENERATED.items() if not values]
-    assert not [key for key in LEFT_OUT if key not in known_keys_of(TrainConfig)]
-    assert not [key for key in WRITTEN if key not in known_keys_of(TrainConfig)]
+    known = known_keys_of(TrainConfig)
+    absent = {"clones"}.difference(known)  # without the package that brings it
+    unknown = [key for key in (*LEFT_OUT, *WRITTEN) if key not in known]
+    assert {key.partition(".")[0] for key in unknown} == absent
     several = [key for key, values in GENERATED.items() if len(values) > 1]
     assert len(several) > 0.95 * len(GENERATED)
 
@@ -146,7 +148,7 @@ def defaults(**values: str) -> Combination:
     return {key: of_key[0] for key, of_key in GENERATED.items()} | values
 
 
-def combinations(matrix: Matrix, number: int = EXAMPLES) -> list[Combination]:
+def combinations(matrix: Matrix, number: int = TRAINED) -> list[Combination]:
     """Every pair of values of the named keys, and so many random combinations of values of all."""
     named = {key: GENERATED[key] for key in NAMED if key in GENERATED}
     pairs = pairwise(named, lambda some: matrix.accepted(defaults(**some)), tries=6, first=0.85)
@@ -169,7 +171,7 @@ def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(par
 def test_settings_on_two_devices_train_or_are_refused_before_anything_is_read(matrix):
     """Ranks agree, and none waits for one that was refused."""
     jobs: list[dict[str, Any]] = []
-    for seed, port in zip(count(10 * EXAMPLES), free_ports(ON_TWO_DEVICES), strict=False):
+    for seed, port in zip(count(10 * EXAMPLES), free_ports(TRAINED), strict=False):
         name = f"two-{seed}"
         combination = {**drawn(seed, 0.1), "trainer.devices": "2"}
         words = [*matrix.words(combination), f"--name={name}"]
@@ -180,7 +182,7 @@ def test_settings_on_two_devices_train_or_are_refused_before_anything_is_read(ma
     first, second = (path.with_suffix(f".{rank}").read_text().splitlines() for rank in (0, 1))
     assert len(first) == len(jobs)
     assert [line.partition(":")[0] for line in first] == [line.partition(":")[0] for line in second]
-    assert first.count('"trained"') > ON_TWO_DEVICES / 3
+    assert first.count('"trained"') > TRAINED / 3
 
 
 FORBIDDEN = {
