@@ -40,7 +40,7 @@ from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.translator import Translator
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 
 
 class TaskScores(NamedTuple):
@@ -205,9 +205,10 @@ class JointModel(nn.Module):
             head_scale = self.scales.in_pass(self.training)
         if head_scale is not None and head_scale.dim() == 3:
             head_scale = head_scale[0]  # of the only task
-        [(name, task)] = self.tasks.items()
+        task = translation_in(self.tasks)
+        assert task is not None
+        name = task.name
         decoder = self.decoder(name)
-        assert isinstance(task, Translate)
         assert isinstance(decoder, Translator)
         subwords = batch.subwords
         assert isinstance(subwords, ParallelSubwords)

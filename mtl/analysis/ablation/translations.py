@@ -23,7 +23,7 @@ from mtl.models.joint import JointModel
 from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.translations import translations
-from mtl.tasks.translate import Translate
+from mtl.tasks.translate import translation_in
 
 
 class TranslatedCopies(AblatedCopies):
@@ -33,8 +33,9 @@ class TranslatedCopies(AblatedCopies):
     """
 
     def __init__(self, model: JointModel, encoder: Seq2Seq) -> None:
-        [(self._name, task)] = model.tasks.items()
-        assert isinstance(task, Translate)
+        task = translation_in(model.tasks)
+        assert task is not None
+        self._name = task.name
         self._task, self.encoder = task, encoder
         self._replay = LayerReplay(encoder.transformer, encoder.family, encoder_alone=True)
         self._encoded: Float[Tensor, "row subword hidden"]

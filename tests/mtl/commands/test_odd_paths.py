@@ -99,7 +99,17 @@ def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict
 
 
 def test_the_commands_that_are_tried_are_all_that_read_a_path(tmp_path):
-    made_without = {"data ewt5", "data ewt10", "data toy", "demo", "translate", "study", "sweep", "serve"}
+    made_without = {
+        "completion",
+        "data ewt5",
+        "data ewt10",
+        "data toy",
+        "demo",
+        "translate",
+        "study",
+        "sweep",
+        "serve",
+    }
     assert commands(tmp_path, tmp_path, tmp_path, tmp_path).keys() == COMMANDS.keys() - made_without
 
 

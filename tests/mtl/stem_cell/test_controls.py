@@ -210,7 +210,7 @@ def test_short_names_and_instances_are_trained_to_the_weights_of_before(short, t
 def test_a_wrong_setting_of_a_preset_is_named_with_its_line(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("tasks: [pos, control]\ncontrol:\n  draw: x\n")
-    with pytest.raises(InputError, match=r"a.yaml: line 3: instances.control.draw: expected a whole number"):
+    with pytest.raises(InputError, match=r"a.yaml: line 3: tasks.control.draw: expected a whole number"):
         configured("mtl train", TrainConfig, [str(file)])
 
 

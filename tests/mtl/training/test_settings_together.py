@@ -203,8 +203,8 @@ FORBIDDEN = {
     "pruning=fixed takes its masks from a file": "--pruning=fixed",
     "gates.masks=x is for pruning=fixed, and pruning=none": "--gates.masks=x",
     "seq2seq.mixing=blocks is for heads that share components": "--seq2seq.mixing=blocks",
-    "seq2seq.architecture=bart is for the task translate": "--seq2seq.architecture=bart",
-    "seq2seq.components=8 is for the task translate": "--seq2seq.components=8",
+    "seq2seq.architecture=bart is for translations": "--seq2seq.architecture=bart",
+    "seq2seq.components=8 is for translations": "--seq2seq.components=8",
     "translate is trained alone, because it uses a different model: leave out pos": "--tasks=translate,pos",
     "seq2seq.components=8 is for a model from scratch": "--tasks=translate --seq2seq.components=8",
     "seq2seq.components=999: use 1 to 128 components": "--tasks=translate --seq2seq.components=999 "

@@ -167,7 +167,7 @@ def test_components_that_cannot_be_are_refused_in_one_line(settings, message):
 
 
 def test_components_are_for_translation():
-    with pytest.raises(InputError, match="is for the task translate, and tasks is pos: 'mtl collaborate'"):
+    with pytest.raises(InputError, match="is for translations, and tasks is pos: 'mtl collaborate'"):
         check_settings(TrainConfig(tasks=("pos",), seq2seq=Seq2SeqConfig(components=6)))
 
 

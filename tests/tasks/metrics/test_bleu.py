@@ -90,9 +90,9 @@ def test_the_tokeniser_follows_the_target():
     [
         (
             Translate(tokenize="14a"),
-            "translate.tokenize=14a is no tokeniser of sacreBLEU that needs no download",
+            "tokenize=14a is no tokeniser of sacreBLEU that needs no download",
         ),
-        (Translate(tokenize="spm"), "translate.tokenize=spm is no tokeniser"),
+        (Translate(tokenize="spm"), "tokenize=spm is no tokeniser"),
     ],
 )
 def test_what_cannot_be_counted_is_said_in_one_line(task, message):

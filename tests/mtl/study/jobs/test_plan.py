@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import mtl.config.effective as effective
 from mtl.config.parse import configured
 from mtl.config.part import meters
 from mtl.config.schema import TrainConfig
@@ -104,6 +105,7 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
         return {**values, "added": 0} if isinstance(value, TrainConfig) else values
 
     monkeypatch.setattr(dataclasses, "asdict", with_a_new_key)
+    monkeypatch.setattr(effective, "_defaults", effective._defaults.__wrapped__)
     plan = world.plan()
     assert [job.settings["added"] for job in plan.jobs] == [0, 0]
     assert [job.made_of for job in plan.jobs] == before
