@@ -194,8 +194,8 @@ def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[
             raise InputError(
                 f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family "
                 f"does not name {name}, of shape {tuple(parameter.shape)} with {counted(heads, 'head')} of "
-                f"size {size}: use a mtl.Family that does (other_head_rows, norms_by_head, bias_by_head), or only "
-                "close heads (prune_heads with keep_shape=True, head_scale)"
+                f"size {size}: use a mtl.Family that does (other_head_rows, norms_by_head, bias_by_head), or "
+                "only close heads (prune_heads with keep_shape=True, head_scale)"
             )
 
 
