@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         view.show(ended, console)
         page = collect(folder, config, console)
     if failed:
-        console.print(f"{counted(failed, 'job')} failed; run the command again to retry")
+        print(f"mtl: {counted(failed, 'job')} failed; run the command again to retry", file=sys.stderr)
     if page is not None:
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failed else 0

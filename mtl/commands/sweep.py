@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -165,7 +166,7 @@ def _local(
         console.print(f"report: {page}", soft_wrap=True)
     failed = list(ended.states().values()).count("failed")
     if failed:
-        console.print(f"{counted(failed, 'trial')} failed; run the command again to retry")
+        print(f"mtl: {counted(failed, 'trial')} failed; run the command again to retry", file=sys.stderr)
     return 1 if failed else 0
 
 

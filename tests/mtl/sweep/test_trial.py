@@ -175,11 +175,11 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     sweep, _, _ = folder.read_sweep()
     assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
     again = program(*arguments)
-    out, _ = again.communicate(timeout=400)
+    out, errors = again.communicate(timeout=400)
     assert again.returncode == 1
     assert "1 tried again" in out
     assert "batch.mode=aligned" in out
-    assert "1 trial failed; run the command again to retry" in out
+    assert "1 trial failed; run the command again to retry" in errors
     assert [folder.state(trial) for trial in trials_of(folder.study(sweep))] == ["failed", "finished"]
     assert json.loads((folder.run("trial-0001") / "status.json").read_text())["state"] == "finished"
     assert not (folder.run("trial-0001") / "wandb").exists()
