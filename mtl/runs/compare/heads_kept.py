@@ -11,6 +11,7 @@ from mtl.config.effective import settings_in, unused_keys
 from mtl.errors import InputError
 from mtl.probes.report.data import HeadsKept
 from mtl.probes.tables.gates_table import last_gates
+from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.gates import gates_of
 from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of
@@ -31,7 +32,12 @@ def heads_kept_of(
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
-    gates, without_masks = gates_of(runs, tasks, shared_once=False)
+    bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
+    check_encoders({str(run.folder): encoder_of(run) for run in runs})
+    masked = [run for run in runs if run.folder not in bare]
+    gates, notes = gates_of(masked or runs, tasks, shared_once=False)
+    if bare:
+        notes += (f"{counted(len(bare), 'run')} without masks (the first, {bare[0]}): drawn with all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
@@ -48,8 +54,7 @@ def heads_kept_of(
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
         .sort("task", "setup", "kept", "seed", "score", "run")
     )
-    all_heads = tuple(note.replace("left out", "drawn with all heads") for note in without_masks)
-    return HeadsKept(table, heads), (*all_heads, *without_scores, *too_many)
+    return HeadsKept(table, heads), (*notes, *without_scores, *too_many)
 
 
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
