@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
-from matplotlib.artist import Artist
-from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.appearance import Appearance, appearing, ordered
 from mtl.probes.figures.palette import check_appearance, colour_of
 from mtl.probes.figures.style import COLOURS
 from tests.probes.figure_makers import MAKERS
-from tests.probes.stem_cell.figure_makers import MAKERS as OF_LABORATORY
+from tests.probes.palettes import require_palette
 
-Maker = Callable[[tuple[str, ...]], Figure]
 TASKS = ("pos", "ner", "dep")
-NO_INK = [colour for colour in COLOURS if colour != "#000000"]
 
 
-def colours_in(figure: Figure) -> set[str]:
-    return {to_hex(colour).upper() for artist in figure.findobj() for colour in _colours(artist)}
-
-
-def _colours(artist: Artist) -> Iterator[object]:
-    if isinstance(artist, Line2D):
-        yield artist.get_color()
-    if isinstance(artist, LineCollection):
-        yield from artist.get_colors()
-
-
-@pytest.mark.parametrize("name", [*MAKERS, *OF_LABORATORY])
+@pytest.mark.parametrize("name", MAKERS)
 def test_no_figure_has_another_colour_than_those_of_the_chosen_palette(name: str) -> None:
-    maker: Maker = {**MAKERS, **OF_LABORATORY}[name]
-    with appearing(Appearance(palette="Dark2")) as shown:
-        used = colours_in(maker(TASKS)) & set(NO_INK)
-    assert not used
-    assert bool(colours_in(maker(TASKS)) & set(NO_INK)) == (bool(shown.coloured) and name != "rgb")
+    require_palette(name, MAKERS[name], TASKS)
 
 
 @pytest.mark.parametrize("name", ["heads-kept", "learning-curves", "heads", "prediction", "masks", "gates"])

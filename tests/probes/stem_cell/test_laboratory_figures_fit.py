@@ -6,6 +6,7 @@ import pytest
 
 from mtl.stem_cell.evidence import EVIDENCE
 from tests.probes.figure_makers import TASKS
+from tests.probes.palettes import require_palette
 from tests.probes.stem_cell.figure_makers import MAKERS
 from tests.probes.test_figures_fit import faults
 
@@ -18,3 +19,8 @@ def test_every_figure_is_made_here() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_figure_fits(name: str, count: int) -> None:
     assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_figure_has_another_colour_than_those_of_the_chosen_palette(name: str) -> None:
+    require_palette(name, MAKERS[name], TASKS[:3])
