@@ -78,7 +78,7 @@ COMMANDS = {
         "mtl.commands.data:convert", "write a corpus of any format as JSON lines", folders=("out",)
     ),
     "data select": Command(
-        "mtl.commands.data:select", "select sentences of a corpus, by id or by chance", folders=("out",)
+        "mtl.commands.data:select", "select sentences of a corpus, by id or at random", folders=("out",)
     ),
     "data stats": Command(
         "mtl.commands.data:stats", "count sentences, words and annotations", answers=True,

@@ -153,7 +153,7 @@ def select(
     seed: Seed = 1,
     overwrite: bool = False,
 ) -> None:
-    """Cut sentences out of a corpus, by their ids or by chance.
+    """Cut sentences out of a corpus, by their ids or at random.
 
     Args:
         corpus: Folder with .jsonl files; for ids, all are searched.

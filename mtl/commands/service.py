@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from mtl.commands.service_bodies import Limits, TooLarge, answer, parsed
+from mtl.commands.service_bodies import Limits, TooLarge, parsed, response_body
 from mtl.errors import InputError
 from mtl.models.annotation import Probable
 from mtl.models.batcher import Batcher, Busy
@@ -54,10 +54,10 @@ def application(
         loop = asyncio.get_running_loop()
         try:
             if len(body) <= _SMALL:
-                asked = parsed(body, language, limits)
+                wanted = parsed(body, language, limits)
             else:
-                asked = await loop.run_in_executor(beside, parsed, body, language, limits)
-            found = await asyncio.wrap_future(batcher.submit(asked.sentences, asked.k))
+                wanted = await loop.run_in_executor(beside, parsed, body, language, limits)
+            found = await asyncio.wrap_future(batcher.submit(wanted.sentences, wanted.k))
         except TooLarge as error:
             raise web.HTTPRequestEntityTooLarge(limits.bytes, len(body), text=str(error)) from error
         except (InputError, ValueError) as error:
@@ -68,9 +68,9 @@ def application(
                 headers={"Retry-After": "1"},
             ) from None
         if len(found) <= _FEW:
-            written = answer(asked, found)
+            written = response_body(wanted, found)
         else:
-            written = await loop.run_in_executor(beside, answer, asked, found)
+            written = await loop.run_in_executor(beside, response_body, wanted, found)
         return web.Response(body=written, content_type="application/json", charset="utf-8")
 
     async def health(request: web.Request) -> web.Response:

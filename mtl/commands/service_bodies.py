@@ -34,8 +34,8 @@ class Limits:
     """Until a body has arrived."""
 
 
-class Asked(NamedTuple):
-    """What a request asks for."""
+class Request(NamedTuple):
+    """The sentences that a request wants annotated, and how."""
 
     sentences: list[Sentence]
     text: str | None
@@ -47,7 +47,7 @@ class TooLarge(ValueError):
     """A request that is larger than a limit; the message says which."""
 
 
-def parsed(body: bytes, language: str, limits: Limits) -> Asked:
+def parsed(body: bytes, language: str, limits: Limits) -> Request:
     """What a body asks for; raises `ValueError` saying what is wrong with it, and `TooLarge`."""
     try:
         given = json.loads(body)
@@ -79,7 +79,7 @@ def parsed(body: bytes, language: str, limits: Limits) -> Asked:
         if len(sentence) > limits.words:
             what = f"sentence {number} has {counted(len(sentence), 'word')}, and may have {limits.words:,}"
             raise TooLarge(f"{what}: split it")
-    return Asked(sentences, text, offsets, k)
+    return Request(sentences, text, offsets, k)
 
 
 def _sentences(given: Any) -> list[Sentence]:
@@ -98,13 +98,13 @@ def _sentences(given: Any) -> list[Sentence]:
     return checked
 
 
-def answer(asked: Asked, found: Sequence[Probable]) -> bytes:
-    """The body of the response: the annotated sentences as JSON."""
-    sentences = tuple(sentence for sentence, _ in found)
-    items = None if asked.k is None else tuple(items for _, items in found)
-    offsets = asked.offsets or ((),) * len(found)
-    record = AnnotatedText(asked.text or "", sentences, tuple(offsets), items).to_json()
-    if asked.text is None:
+def response_body(request: Request, annotated: Sequence[Probable]) -> bytes:
+    """The body of a response: the annotated sentences as JSON."""
+    sentences = tuple(sentence for sentence, _ in annotated)
+    items = None if request.k is None else tuple(items for _, items in annotated)
+    offsets = request.offsets or ((),) * len(annotated)
+    record = AnnotatedText(request.text or "", sentences, tuple(offsets), items).to_json()
+    if request.text is None:
         record = {"sentences": [_without(each, "offsets") for each in record["sentences"]]}
     return json.dumps(record, ensure_ascii=False).encode()
 

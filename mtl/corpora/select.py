@@ -1,4 +1,4 @@
-"""Cutting a subset out of a corpus, by lists of sentence ids or by chance."""
+"""Cutting a subset out of a corpus, by lists of sentence ids or at random."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
 def draw(
     corpus: Path, numbers: Mapping[str, int], out: Path, seed: int = 1, overwrite: bool = False
 ) -> dict[str, int]:
-    """Write so many sentences of each split, drawn by chance, into `out`; returns them by split.
+    """Draw sentences of each split at random and write them to `out`; returns their number by split.
 
-    They keep their order. The same seed gives the same sentences, of each split whatever the others are.
+    `numbers` says how many. Sentences stay in order. What is drawn from a split depends on the seed alone.
     """
     _check_place(corpus, out, overwrite)
     paths = {path.stem: path for path in split_files(corpus)}

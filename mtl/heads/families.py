@@ -87,6 +87,7 @@ def family_of(model: PreTrainedModel, given: Family | str | None = None) -> Fami
 
 
 def part_of(config: PretrainedConfig, stack: Stack) -> Any:
+    """The part of a model's configuration that describes a stack; `None` where the model has no such part."""
     return getattr(config, stack.config, None) if stack.config else config
 
 

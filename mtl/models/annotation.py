@@ -36,9 +36,9 @@ def annotated(
     tokens: int,
     k: int | None,
 ) -> list[Probable]:
-    """The sentences with what `decode` predicts in batches of at most so many padded subwords.
+    """Annotate sentences with what `decode` predicts, in batches of at most `tokens` padded subwords.
 
-    With `k` also the `k` most probable values of everything that is predicted.
+    With `k`, each prediction comes with its `k` most probable values.
     """
     corpus = examples(sentences, encoder.tokenizer, {}, {})
     found = list(sentences)

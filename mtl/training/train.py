@@ -141,7 +141,7 @@ def _lease(run: Run) -> Iterator[None]:
 
 
 def _require_parent(place: Place, run: Run) -> None:
-    """Raise `InputError` unless the process that is said to have started this one trains the run.
+    """Raise `InputError` unless the process that started this one, as its environment says, trains the run.
 
     The first process of another machine holds no lease, and is not looked at.
     """

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from mtl.config.instances import whole_of
 from mtl.config.keys import choices_of, hint_of, item_of, known_keys_of, mapping_of, without_null
 from mtl.config.marks import marked
 from mtl.config.schema import TASK_NAMES, TrainConfig
@@ -77,7 +78,7 @@ def known(tasks: str) -> bool:
     """Whether all of these tasks are there, which those of packages beside the core may not be."""
     names = tasks.partition(" --")[0]
     there = {*TASK_NAMES, *entries("presets")}
-    return names.startswith("{") or {name.partition("~")[0] for name in names.split(",")} <= there
+    return names.startswith("{") or {*map(whole_of, names.split(","))} <= there
 
 
 def _default(key: str) -> str:
