@@ -200,7 +200,10 @@ class SrlDecoder(Decoder):
         return self._frames(scores, mask, rows, predicates)
 
     def decode_given(
-        self, scores: FrameScores, mask: Bool[Tensor, "batch word"], gold: Sequence[tuple[Frame, ...]]
+        self,
+        scores: FrameScores,
+        mask: Bool[Tensor, "batch word"],
+        gold: Sequence[tuple[Frame, ...] | None],
     ) -> list[tuple[Frame, ...]]:
         places = [
             (row, predicate)
