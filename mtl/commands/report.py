@@ -99,6 +99,6 @@ def _sweep(folder: Path) -> SweepEvidence | None:
     """The sweep that a folder holds; Optuna is loaded only where there is one."""
     if not any((folder / name).is_file() for name in ("sweep.json", "sweep.db")):
         return None
-    from mtl.sweep.report import sweep_evidence
+    from mtl.study.sweep.report import sweep_evidence
 
     return sweep_evidence(folder)

@@ -18,8 +18,8 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Count, CountOrNone
 
 if TYPE_CHECKING:
-    from mtl.sweep.file import Sweep
-    from mtl.sweep.folder import SweepFolder
+    from mtl.study.sweep.file import Sweep
+    from mtl.study.sweep.folder import SweepFolder
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def sweep(words: Sequence[str]) -> int:
     words = [word for word in rest if word != file]
     if options.join is not None:
         _refuse(rest, "--join, whose sweep is the server's")
-        from mtl.sweep.wandb_server import join, require_key
+        from mtl.study.sweep.wandb_server import join, require_key
 
         require_key(os.environ)
         join(options.join, options.trials)
@@ -77,22 +77,22 @@ def sweep(words: Sequence[str]) -> int:
     if options.status:
         _refuse(words, "--status")
         return _status(file, options, console)
-    from mtl.sweep.file import read_sweep
-    from mtl.sweep.trial_config import base_of
+    from mtl.study.sweep.file import read_sweep
+    from mtl.study.sweep.trial_config import base_of
 
     definition = read_sweep(Path(file), options.name, words)
     if options.local:
         definition.check_local()
     base = base_of(definition, Options)  # a mistyped key is reported before torch is loaded
     if not options.local and not options.dry_run:
-        from mtl.sweep.check import check_sweep
-        from mtl.sweep.wandb_server import create, join, require_key
+        from mtl.study.sweep.check import check_sweep
+        from mtl.study.sweep.wandb_server import create, join, require_key
 
         check_sweep(definition, base)
         require_key(os.environ)
         join(create(definition, console), options.trials)
         return 0
-    from mtl.sweep.folder import SweepFolder, usable
+    from mtl.study.sweep.folder import SweepFolder, usable
 
     folder = SweepFolder(Path(options.sweeps) / definition.name)
     with usable(folder.storage):
@@ -119,8 +119,8 @@ def _refuse(words: Sequence[str], mode: str) -> None:
 def _dry_run(
     definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: Options, console: Console
 ) -> int:
-    from mtl.sweep.check import check_sweep
-    from mtl.sweep.status import preview
+    from mtl.study.sweep.check import check_sweep
+    from mtl.study.sweep.status import preview
 
     check_sweep(definition, base)
     if options.local:
@@ -137,10 +137,10 @@ def _local(
 ) -> int:
     from mtl.files import check_folder_place
     from mtl.models.inputs import InputCache
-    from mtl.sweep.check import check_sweep
-    from mtl.sweep.report import collect
-    from mtl.sweep.status import SweepView, best_of
-    from mtl.sweep.trial_config import trial_name
+    from mtl.study.sweep.check import check_sweep
+    from mtl.study.sweep.report import collect
+    from mtl.study.sweep.status import SweepView, best_of
+    from mtl.study.sweep.trial_config import trial_name
     from mtl.workers.watch import run_locally
 
     check_folder_place(folder.path)
@@ -152,7 +152,7 @@ def _local(
     again = folder.try_again(study)
     view = SweepView(folder, definition, study, limit)
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
-    run_locally(view, "mtl.sweep.worker", options.jobs, console, (str(limit), options.wandb))
+    run_locally(view, "mtl.study.sweep.worker", options.jobs, console, (str(limit), options.wandb))
     ended = view.snapshot()
     view.show(ended, console)
     page = collect(folder, console)
@@ -175,7 +175,7 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
     from mtl.runs.folder.code_fingerprint import code_fingerprint, unused_modules, used_modules
-    from mtl.sweep.check import example_configs
+    from mtl.study.sweep.check import example_configs
 
     configs = example_configs(definition, base)
     corpora = {corpus_fingerprint(config.corpus, config.chosen()) for config in configs}
@@ -188,9 +188,9 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
 
 def _status(place: str, options: Options, console: Console) -> int:
     """Print the trials of a sweep given by its file or by its folder."""
-    from mtl.sweep.file import read_sweep
-    from mtl.sweep.folder import SweepFolder, usable
-    from mtl.sweep.status import SweepView
+    from mtl.study.sweep.file import read_sweep
+    from mtl.study.sweep.folder import SweepFolder, usable
+    from mtl.study.sweep.status import SweepView
 
     path = Path(place)
     if not path.is_dir():

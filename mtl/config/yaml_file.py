@@ -19,7 +19,7 @@ DEEPEST = 50
 """Maximum depth of nested mappings and lists."""
 LARGEST = 100_000
 """Maximum number of values in a file; every alias counts as what it repeats."""
-SHIPPED = Path(__file__).parents[1] / "configs"
+SHIPPED = Path(__file__).parent / "shipped"
 """The configurations that come with the package: the folder `configs` at the top of the repository."""
 
 

@@ -30,9 +30,9 @@ from mtl.runs.figures.table import draw
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
-from mtl.sweep.file import Sweep
-from mtl.sweep.report import _row
-from mtl.sweep.status import best_of
+from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.report import _row
+from mtl.study.sweep.status import best_of
 from mtl.training import evaluation
 from mtl.training.observer import Observer
 from mtl.training.step import JointTraining

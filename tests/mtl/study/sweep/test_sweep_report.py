@@ -18,9 +18,9 @@ from mtl.probes.figures.parallel_coordinates import Axis, _heights, _marks, para
 from mtl.probes.figures.style import render
 from mtl.probes.report.sweep import sweep_section
 from mtl.runs.report.gather import gather
-from mtl.sweep.engine import Outcome
-from mtl.sweep.report import collect, sweep_evidence
-from mtl.sweep.trial_config import trial_name
+from mtl.study.sweep.engine import Outcome
+from mtl.study.sweep.report import collect, sweep_evidence
+from mtl.study.sweep.trial_config import trial_name
 from mtl.workers.lease import lease
 from tests.mtl.studies import SCORES, TASKS, Study
 

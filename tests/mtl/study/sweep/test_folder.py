@@ -10,12 +10,12 @@ from sqlalchemy.exc import OperationalError
 
 from mtl.commands.main import main
 from mtl.errors import InputError
-from mtl.sweep import engine
-from mtl.sweep.engine import Outcome
-from mtl.sweep.folder import SweepFolder, progress_of, trials_of
-from mtl.sweep.status import preview
+from mtl.study.sweep import engine
+from mtl.study.sweep.engine import Outcome
+from mtl.study.sweep.folder import SweepFolder, progress_of, trials_of
+from mtl.study.sweep.status import preview
 from mtl.workers.worker import FullDisk
-from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, Bench, point_of, sweep_of
+from tests.mtl.study.sweep.conftest import MADE_OF, PRODUCT, Bench, point_of, sweep_of
 
 
 def refusal(call, *words):

@@ -20,7 +20,7 @@ from mtl.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mtl.sweep.file import Sweep
+    from mtl.study.sweep.file import Sweep
 
 
 def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainConfig:

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy import event
 
-from mtl.sweep.engine import Engine, Outcome, Perform
-from mtl.sweep.file import Sweep, sweep_from
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.sweep.status import SweepView
+from mtl.study.sweep.engine import Engine, Outcome, Perform
+from mtl.study.sweep.file import Sweep, sweep_from
+from mtl.study.sweep.folder import SweepFolder, trials_of
+from mtl.study.sweep.status import SweepView
 
 GRID = {
     "method": "grid",

@@ -1,11 +1,11 @@
-"""A process that works on a sweep: `python -m mtl.sweep.worker FOLDER PARENT THREADS LIMIT MODE`."""
+"""A process that works on a sweep: `python -m mtl.study.sweep.worker FOLDER PARENT THREADS LIMIT MODE`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from mtl.sweep.folder import SweepFolder
+from mtl.study.sweep.folder import SweepFolder
 from mtl.workers.imports import importing
 from mtl.workers.worker import run_worker
 
@@ -16,8 +16,8 @@ def main(path: str, parent: str, threads: str, limit: str, mode: str) -> int:
     def work() -> None:
         with importing():
             from mtl.models.inputs import InputCache
-            from mtl.sweep.engine import Engine
-            from mtl.sweep.trial import Training
+            from mtl.study.sweep.engine import Engine
+            from mtl.study.sweep.trial import Training
 
         folder = SweepFolder(Path(path))
         sweep, base, _ = folder.read_sweep()

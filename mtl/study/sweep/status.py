@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from mtl.sweep.engine import point
-from mtl.sweep.file import Sweep
-from mtl.sweep.folder import Progress, SweepFolder, is_scored, trials_of, usable
-from mtl.sweep.trial_config import trial_name
+from mtl.study.sweep.engine import point
+from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.folder import Progress, SweepFolder, is_scored, trials_of, usable
+from mtl.study.sweep.trial_config import trial_name
 from mtl.tasks.in_words import counted
 from mtl.workers.queue import Snapshot
 from mtl.workers.watch import View

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.main import main
-from mtl.sweep.early_stopping import Stopping
-from mtl.sweep.engine import drawn_at
+from mtl.study.sweep.early_stopping import Stopping
+from mtl.study.sweep.engine import drawn_at
 from mtl.workers.lease import lease
 from mtl.workers.watch import watching
-from tests.mtl.sweep.conftest import PRODUCT, Bench, sweep_of
+from tests.mtl.study.sweep.conftest import PRODUCT, Bench, sweep_of
 
 GRID = """
 command: [mtl, train, configs/joint.yaml, --pruning=dynamic, "${args}"]
@@ -100,8 +100,8 @@ def test_a_long_grid_is_cut(shown):
 def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     # The same parameters over the defaults.
     words = GRID.replace('command: [mtl, train, configs/joint.yaml, --pruning=dynamic, "${args}"]\n', "")
-    from mtl.sweep.file import read_sweep
-    from mtl.sweep.trial_config import base_of
+    from mtl.study.sweep.file import read_sweep
+    from mtl.study.sweep.trial_config import base_of
 
     shown(words)
     sweep = read_sweep(tmp_path / "search.yaml")

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from mtl.errors import InputError
-from mtl.sweep.engine import Outcome
-from mtl.sweep.folder import SweepFolder, progress_of, trials_of
-from tests.mtl.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
+from mtl.study.sweep.engine import Outcome
+from mtl.study.sweep.folder import SweepFolder, progress_of, trials_of
+from tests.mtl.study.sweep.conftest import MADE_OF, PRODUCT, point_of, sweep_of
 
 fork = multiprocessing.get_context("fork")
 

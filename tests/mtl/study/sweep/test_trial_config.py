@@ -12,10 +12,10 @@ from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
-from mtl.sweep.check import check_sweep, known_metrics
-from mtl.sweep.file import read_sweep
-from mtl.sweep.trial_config import base_of, config_of_trial, trial_config
-from tests.mtl.sweep.conftest import sweep_of
+from mtl.study.sweep.check import check_sweep, known_metrics
+from mtl.study.sweep.file import read_sweep
+from mtl.study.sweep.trial_config import base_of, config_of_trial, trial_config
+from tests.mtl.study.sweep.conftest import sweep_of
 
 
 def refusal_of(material=None, **changes):

@@ -18,12 +18,12 @@ from mtl.commands.main import main
 from mtl.commands.sweep import fingerprints
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
-from mtl.sweep.check import check_sweep
-from mtl.sweep.engine import Engine
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.sweep.trial import Training
-from mtl.sweep.trial_config import base_of, trial_name
-from tests.mtl.sweep.conftest import MADE_OF, sweep_of
+from mtl.study.sweep.check import check_sweep
+from mtl.study.sweep.engine import Engine
+from mtl.study.sweep.folder import SweepFolder, trials_of
+from mtl.study.sweep.trial import Training
+from mtl.study.sweep.trial_config import base_of, trial_name
+from tests.mtl.study.sweep.conftest import MADE_OF, sweep_of
 from tests.mtl.wandb_log import logs
 
 
@@ -118,12 +118,12 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first = program(*arguments)
     until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
     # The program dies, and one of its workers; the other sees that and stops.
-    workers = of_sweep(folder.path, "mtl.sweep.worker")
+    workers = of_sweep(folder.path, "mtl.study.sweep.worker")
     assert len(workers) == 2
     workers[0].kill()
     first.kill()
     first.communicate()
-    until(lambda: not of_sweep(folder.path, "mtl.sweep.worker"))
+    until(lambda: not of_sweep(folder.path, "mtl.study.sweep.worker"))
     sweep, _, _ = folder.read_sweep()
     before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
     again = program(*arguments)

@@ -12,8 +12,8 @@ from mtl.config.parse import placed
 from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError, did_you_mean
-from mtl.sweep.file import Sweep
-from mtl.sweep.trial_config import trial_config
+from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.trial_config import trial_config
 from mtl.tasks.in_words import counted
 from mtl.training.check import check_settings
 

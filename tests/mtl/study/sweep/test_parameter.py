@@ -10,9 +10,9 @@ import pytest
 from scipy import stats
 
 from mtl.errors import InputError
-from mtl.sweep.engine import sampler_for
-from mtl.sweep.parameter import SERVER_ONLY, parameters_from
-from tests.mtl.sweep.conftest import sweep_of
+from mtl.study.sweep.engine import sampler_for
+from mtl.study.sweep.parameter import SERVER_ONLY, parameters_from
+from tests.mtl.study.sweep.conftest import sweep_of
 
 DRAWS = 400
 

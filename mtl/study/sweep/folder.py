@@ -19,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from mtl.config.effective import different_keys, is_place
 from mtl.errors import InputError
 from mtl.files import full_disk, write_json
-from mtl.sweep.file import Sweep, sweep_from
-from mtl.sweep.trial_config import trial_name
+from mtl.study.sweep.file import Sweep, sweep_from
+from mtl.study.sweep.trial_config import trial_name
 from mtl.workers import queue
 from mtl.workers.lease import exclusive
 from mtl.workers.queue import JobFolder, State

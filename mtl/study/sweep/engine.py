@@ -15,9 +15,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from mtl.errors import InputError
 from mtl.files import full_disk
-from mtl.sweep.file import Sweep
-from mtl.sweep.folder import Progress, SweepFolder, is_scored, progress_of, trials_of, write_progress
-from mtl.sweep.trial_config import trial_name
+from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.folder import Progress, SweepFolder, is_scored, progress_of, trials_of, write_progress
+from mtl.study.sweep.trial_config import trial_name
 from mtl.workers import queue
 from mtl.workers.lease import lease
 from mtl.workers.queue import Taken

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.sweep.engine import Outcome, pruner_for
-from mtl.sweep.folder import progress_of, trials_of
-from mtl.sweep.status import best_of
-from tests.mtl.sweep.conftest import sweep_of
+from mtl.study.sweep.engine import Outcome, pruner_for
+from mtl.study.sweep.folder import progress_of, trials_of
+from mtl.study.sweep.status import best_of
+from tests.mtl.study.sweep.conftest import sweep_of
 
 
 def curve(number, values, look):

@@ -14,10 +14,10 @@ from mtl.analysis.observers import default_observers
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.sweep.engine import Look, Outcome
-from mtl.sweep.file import Sweep
-from mtl.sweep.folder import SweepFolder
-from mtl.sweep.trial_config import Mode, config_of_trial
+from mtl.study.sweep.engine import Look, Outcome
+from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.folder import SweepFolder
+from mtl.study.sweep.trial_config import Mode, config_of_trial
 from mtl.training.observer import AfterEvaluation
 from mtl.training.train import train
 

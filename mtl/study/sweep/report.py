@@ -20,10 +20,10 @@ from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.runs.report.uncollected import uncollected
 from mtl.runs.report.write import archive_report, only_reporter, run_report
-from mtl.sweep.folder import SweepFolder, trials_of
-from mtl.sweep.parameter import Parameter
-from mtl.sweep.status import best_of, heads_name, heads_of, value_text, values_of
-from mtl.sweep.trial_config import trial_name
+from mtl.study.sweep.folder import SweepFolder, trials_of
+from mtl.study.sweep.parameter import Parameter
+from mtl.study.sweep.status import best_of, heads_name, heads_of, value_text, values_of
+from mtl.study.sweep.trial_config import trial_name
 
 
 def collect(folder: SweepFolder, console: Console) -> Path | None:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from mtl.config.typed import configuration_from
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
-from mtl.sweep.early_stopping import Stopping
-from mtl.sweep.parameter import Parameter, parameters_from, with_distributions
+from mtl.study.sweep.early_stopping import Stopping
+from mtl.study.sweep.parameter import Parameter, parameters_from, with_distributions
 
 Method = Literal["grid", "random", "bayes"]
 Impute = Literal["latest", "best", "worst"]

@@ -16,7 +16,7 @@ from mtl.config.effective import plain
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig, WandbConfig
 from mtl.config.words import as_yaml
-from mtl.sweep.wandb_server import under_agent, words_of_agent
+from mtl.study.sweep.wandb_server import under_agent, words_of_agent
 
 SWEEP = """
 method: bayes

@@ -11,7 +11,7 @@ from mtl.config.effective import plain
 from mtl.config.parse import changed, configured
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.sweep.file import Sweep
+from mtl.study.sweep.file import Sweep
 from mtl.tasks.in_words import as_text
 
 Mode = Literal["offline", "disabled"]
