@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from mtl.errors import RunError
 from mtl.models.batches import Batch
+from mtl.models.dropout import draw_by_counter
 from mtl.models.finite import not_finite
 from mtl.models.joint import JointModel
 from mtl.tasks.in_words import counted
@@ -86,6 +87,7 @@ class JointTraining(pl.LightningModule):
         self.beta2, self.seed = beta2, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
+        draw_by_counter(model)
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
         # Ranks do not exchange buffers, so buffers hold what is equal on all of them. What one rank has of an
