@@ -21,6 +21,7 @@ from mtl.models.joint import JointModel
 from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer
 from mtl.training.balancing import KeptGradients, as_in_backward, gram_matrix, shared_parameters
+from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
 from mtl.training.gate_loss import GateLoss
 from mtl.training.ranks import alike_on_all_ranks
 from mtl.training.step_meter import StepMeter
@@ -98,6 +99,7 @@ class JointTraining(pl.LightningModule):
             self.add_module(meter.name, meter)
         self._losses = torch.zeros(len(self.names))
         self._kept: KeptGradients | None = None
+        self._rows: EmbeddingRows | None = None
         self._watch = Watch()
 
     def forward(self, batch: Batch, batch_index: int) -> Tensor:
@@ -214,10 +216,10 @@ class JointTraining(pl.LightningModule):
         """
         names = {parameter: name for name, parameter in self.named_parameters()}
         graded = [
-            (names[parameter], parameter.grad, group["clip"])
+            (names[parameter], gradient, group["clip"])
             for group in optimizer.param_groups
             for parameter in group["params"]
-            if parameter.grad is not None
+            if (gradient := self._taken(parameter)) is not None
         ]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
         clips = torch.tensor([clip for _, _, clip in graded])
@@ -243,6 +245,12 @@ class JointTraining(pl.LightningModule):
             ],
             values,
         )
+
+    def _taken(self, parameter: nn.Parameter) -> Tensor | None:
+        """The gradient of a parameter; of an embedding whose rows are updated as they are read, its rows."""
+        if self._rows is not None and parameter is self._rows.weight:
+            return self._rows.take_gradient()
+        return parameter.grad
 
     def require_finite(self, parameters: bool = False) -> None:
         """Raise `RunError` if an update so far was not finite, or, if asked for, any of the `parameters`."""
@@ -271,6 +279,30 @@ class JointTraining(pl.LightningModule):
             optimizer, [factor if group["clip"] else _constant for group in groups]
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _sparse_embedding(self) -> nn.Embedding | None:
+        """The word embedding, if it can have sparse gradients: nothing else looks at them, and on one CPU."""
+        looked_at = self.shared or self.meters or self.balancer.by_losses
+        if looked_at or self.trainer.world_size > 1 or self.trainer.strategy.root_device.type != "cpu":
+            return None
+        return sole_embedding(self.model, self.model.encoder.transformer.get_input_embeddings())
+
+    def on_train_start(self) -> None:
+        """From here on update the rows of the word embedding as they are read, where that is possible."""
+        embedding = self._sparse_embedding()
+        if embedding is not None:
+            self._rows = EmbeddingRows(embedding, self.trainer.optimizers[0])
+
+    def on_train_epoch_end(self) -> None:
+        """Make all rows of the word embedding what they are after the epoch."""
+        if self._rows is not None:
+            self._rows.catch_up()
+
+    def on_train_end(self) -> None:
+        """Leave the word embedding as it was before training, but for its values."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
 
     def _hold_gates(self, *_: Any) -> None:
         """Hold the gates to their target's choice; called after each step of the optimizer."""

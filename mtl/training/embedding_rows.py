@@ -1,0 +1,172 @@
+"""AdamW for the rows of a word embedding, of which a batch reads a few hundred."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, no_type_check
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+
+class EmbeddingRows:
+    """Makes each row's updates when the row is read next: the same updates as AdamW, up to rounding.
+
+    Most rows of a vocabulary have no gradient in an update, yet AdamW reads and writes all of them: weight
+    decay and the decay of the moments change them, too. Here an update changes the rows of its batch. Those
+    of a row that waits are made one after the other when a forward pass reads it, and those of all rows for a
+    state_dict, and by `catch_up`. In between, `embedding.weight` is out of date in rows that wait.
+
+    The moments are in the optimizer's state as AdamW's own are, so that checkpoints are exchangeable.
+
+    Args:
+        embedding: trained, in float32, on a CPU; `close` ends its gradients being sparse.
+        optimizer: AdamW with the embedding's weight in a group. It does not see the gradient (`take_gradient`).
+    """
+
+    def __init__(self, embedding: nn.Embedding, optimizer: torch.optim.Optimizer) -> None:
+        self.weight, self._embedding, self._optimizer = embedding.weight, embedding, optimizer
+        group = next(
+            group for group in optimizer.param_groups if any(p is self.weight for p in group["params"])
+        )
+        self._group: dict[str, Any] = group
+        self._made = np.zeros(len(self.weight), np.int64)
+        """How many of the updates in `_waiting` each row has had."""
+        self._waiting: list[tuple[float, float, float]] = []
+        """Of each update since the last `catch_up` what a row without a gradient needs to know."""
+        self._gradient: Tensor | None = None
+        embedding.sparse = True
+        self._hooks: list[RemovableHandle] = [
+            embedding.register_forward_pre_hook(lambda _, inputs: self._read(inputs[0])),
+            embedding.register_state_dict_pre_hook(lambda *_: self.catch_up()),
+            optimizer.register_state_dict_pre_hook(lambda _: self.catch_up()),
+            optimizer.register_step_post_hook(lambda *_: self._update()),
+        ]
+
+    def take_gradient(self) -> Tensor | None:
+        """The gradients [row hidden] of the rows that have one, for this update; `None` if none has.
+
+        What is done to them in place is done to the update.
+        """
+        gradient, self.weight.grad = self.weight.grad, None
+        self._gradient = None if gradient is None else gradient.coalesce()
+        return None if self._gradient is None else self._gradient.values()
+
+    def catch_up(self) -> None:
+        """Make the updates that rows wait for."""
+        if self._waiting:
+            self._make(np.arange(len(self._made)))
+            self._made[:] = 0
+            self._waiting.clear()
+
+    def close(self) -> None:
+        """Catch up, and leave the embedding as it was."""
+        self.catch_up()
+        self._embedding.sparse = False
+        for hook in self._hooks:
+            hook.remove()
+
+    def _read(self, ids: Tensor) -> None:
+        if self._waiting:
+            self._make(torch.unique(ids).numpy())
+
+    def _make(self, rows: NDArray[np.int64]) -> None:
+        """Make the updates that these rows wait for."""
+        state = self._state()
+        _catch_up(
+            *(tensor.detach().numpy() for tensor in (self.weight, state["exp_avg"], state["exp_avg_sq"])),
+            rows, self._made, np.array(self._waiting, np.float32), self._constants(),
+        )  # fmt: skip
+
+    def _update(self) -> None:
+        """The update of the optimizer's step, in the rows that have a gradient."""
+        if getattr(self._optimizer, "found_inf", None):
+            return
+        state, group = self._state(), self._group
+        state["step"] += 1
+        step, beta1, beta2 = state["step"].item(), *group["betas"]
+        rate = float(group["lr"])
+        self._waiting.append(
+            (
+                1 - rate * group["weight_decay"],
+                rate / (1 - beta1**step),
+                math.sqrt(1 - beta2**step),
+            )
+        )
+        if self._gradient is not None:
+            scale = getattr(self._optimizer, "grad_scale", None)
+            values = self._gradient.values() if scale is None else self._gradient.values() / scale
+            _update(
+                *(tensor.detach().numpy() for tensor in (self.weight, state["exp_avg"], state["exp_avg_sq"])),
+                self._gradient.indices()[0].numpy(), self._made, np.array(self._waiting[-1], np.float32),
+                self._constants(), values.numpy(), len(self._waiting),
+            )  # fmt: skip
+            self._gradient = None
+
+    def _state(self) -> dict[str, Tensor]:
+        """The optimizer's state of the embedding, as AdamW names it."""
+        state: dict[str, Tensor] = self._optimizer.state[self.weight]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(self.weight) for _ in range(2))
+        return state
+
+    def _constants(self) -> NDArray[np.float32]:
+        beta1, beta2 = self._group["betas"]
+        return np.array([1 - beta1, beta2, 1 - beta2, self._group["eps"]], np.float32)
+
+
+def sole_embedding(model: nn.Module, embedding: nn.Module) -> nn.Embedding | None:
+    """The embedding, if its gradients may be sparse: plain, trained, in float32, its weight its own."""
+    if type(embedding) is not nn.Embedding or embedding.max_norm is not None or embedding.scale_grad_by_freq:
+        return None
+    weight = embedding.weight
+    owners = sum(other is weight for _, other in model.named_parameters(remove_duplicate=False))
+    plain = weight.requires_grad and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    return embedding if plain and owners == 1 else None
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _catch_up(weight, mean, square, rows, made, waiting, constants):
+    """Make the updates that `rows` wait for, without a gradient; `waiting` is [update 3]."""
+    zero = np.float32(0)
+    for row in rows:
+        moves = mean[row].any() or square[row].any()
+        for update in range(made[row], len(waiting)):
+            decay, rate, correction = waiting[update]
+            if moves:
+                for place in range(weight.shape[1]):
+                    _adamw(weight, mean, square, row, place, zero, decay, rate, correction, constants)
+            else:
+                for place in range(weight.shape[1]):
+                    weight[row, place] *= decay
+        made[row] = len(waiting)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _update(weight, mean, square, rows, made, latest, constants, gradients, updates):
+    """Make the latest of `updates` in `rows`, which have had those before, with their `gradients`."""
+    decay, rate, correction = latest
+    for number, row in enumerate(rows):
+        made[row] = updates
+        for place in range(weight.shape[1]):
+            gradient = gradients[number, place]
+            _adamw(weight, mean, square, row, place, gradient, decay, rate, correction, constants)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+@no_type_check
+def _adamw(weight, mean, square, row, place, gradient, decay, rate, correction, constants):
+    """One update of one number (Loshchilov and Hutter 2019, algorithm 2)."""
+    kept = weight[row, place] * decay
+    mean[row, place] += (gradient - mean[row, place]) * constants[0]
+    square[row, place] = square[row, place] * constants[1] + gradient * gradient * constants[2]
+    weight[row, place] = kept - rate * mean[row, place] / (
+        np.sqrt(square[row, place]) / correction + constants[3]
+    )
