@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
 from typing import Any, no_type_check
 
 import numba
@@ -25,7 +27,8 @@ class EmbeddingRows:
 
     Args:
         embedding: trained, in float32, on a CPU; `close` ends its gradients being sparse.
-        optimizer: AdamW with the embedding's weight in a group. It does not see the gradient (`take_gradient`).
+        optimizer: AdamW with the embedding's weight in a group. It does not see the gradient
+            (`take_gradient`).
     """
 
     def __init__(self, embedding: nn.Embedding, optimizer: torch.optim.Optimizer) -> None:
@@ -39,12 +42,13 @@ class EmbeddingRows:
         self._waiting: list[tuple[float, float, float]] = []
         """Of each update since the last `catch_up` what a row without a gradient needs to know."""
         self._gradient: Tensor | None = None
+        self._lock = threading.RLock()  # other threads may read the model
         embedding.sparse = True
         self._hooks: list[RemovableHandle] = [
             embedding.register_forward_pre_hook(lambda _, inputs: self._read(inputs[0])),
             embedding.register_state_dict_pre_hook(lambda *_: self.catch_up()),
             optimizer.register_state_dict_pre_hook(lambda _: self.catch_up()),
-            optimizer.register_step_post_hook(lambda *_: self._update()),
+            optimizer.register_step_post_hook(lambda *_: self._step()),
         ]
 
     def take_gradient(self) -> Tensor | None:
@@ -58,7 +62,7 @@ class EmbeddingRows:
 
     def catch_up(self) -> None:
         """Make the updates that rows wait for."""
-        if self._waiting:
+        with self._lock:
             self._make(np.arange(len(self._made)))
             self._made[:] = 0
             self._waiting.clear()
@@ -71,41 +75,38 @@ class EmbeddingRows:
             hook.remove()
 
     def _read(self, ids: Tensor) -> None:
-        if self._waiting:
+        with self._lock:
             self._make(torch.unique(ids).numpy())
 
     def _make(self, rows: NDArray[np.int64]) -> None:
         """Make the updates that these rows wait for."""
-        state = self._state()
+        if not self._waiting:
+            return
         _catch_up(
-            *(tensor.detach().numpy() for tensor in (self.weight, state["exp_avg"], state["exp_avg_sq"])),
-            rows, self._made, np.array(self._waiting, np.float32), self._constants(),
+            *self._arrays(), rows, self._made, np.array(self._waiting, np.float32), self._constants(),
         )  # fmt: skip
 
-    def _update(self) -> None:
-        """The update of the optimizer's step, in the rows that have a gradient."""
-        if getattr(self._optimizer, "found_inf", None):
-            return
+    def _step(self) -> None:
+        """The update of the optimizer's step, if it was made and the embedding has a gradient."""
+        gradient, self._gradient = self._gradient, None
+        if gradient is not None and not getattr(self._optimizer, "found_inf", None):
+            with self._lock:
+                self._update(gradient)
+
+    def _update(self, gradient: Tensor) -> None:
+        """Make an update in the rows that have a gradient; the others wait for it."""
         state, group = self._state(), self._group
         state["step"] += 1
         step, beta1, beta2 = state["step"].item(), *group["betas"]
         rate = float(group["lr"])
-        self._waiting.append(
-            (
-                1 - rate * group["weight_decay"],
-                rate / (1 - beta1**step),
-                math.sqrt(1 - beta2**step),
-            )
-        )
-        if self._gradient is not None:
-            scale = getattr(self._optimizer, "grad_scale", None)
-            values = self._gradient.values() if scale is None else self._gradient.values() / scale
-            _update(
-                *(tensor.detach().numpy() for tensor in (self.weight, state["exp_avg"], state["exp_avg_sq"])),
-                self._gradient.indices()[0].numpy(), self._made, np.array(self._waiting[-1], np.float32),
-                self._constants(), values.numpy(), len(self._waiting),
-            )  # fmt: skip
-            self._gradient = None
+        decay, rate_now = 1 - rate * group["weight_decay"], rate / (1 - beta1**step)
+        self._waiting.append((decay, rate_now, math.sqrt(1 - beta2**step)))
+        scale = getattr(self._optimizer, "grad_scale", None)
+        values = gradient.values() if scale is None else gradient.values() / scale
+        _update(
+            *self._arrays(), gradient.indices()[0].numpy(), self._made,
+            np.array(self._waiting[-1], np.float32), self._constants(), values.numpy(), len(self._waiting),
+        )  # fmt: skip
 
     def _state(self) -> dict[str, Tensor]:
         """The optimizer's state of the embedding, as AdamW names it."""
@@ -114,6 +115,11 @@ class EmbeddingRows:
             state["step"] = torch.zeros(())
             state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(self.weight) for _ in range(2))
         return state
+
+    def _arrays(self) -> Iterator[NDArray[np.float32]]:
+        """Weight, mean and mean square, in place."""
+        state = self._state()
+        return (part.detach().numpy() for part in (self.weight, state["exp_avg"], state["exp_avg_sq"]))
 
     def _constants(self) -> NDArray[np.float32]:
         beta1, beta2 = self._group["betas"]

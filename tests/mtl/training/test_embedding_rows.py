@@ -151,5 +151,5 @@ def test_a_training_has_the_losses_of_a_dense_embedding(
     with monkeypatch.context() as patch:
         patch.setattr("mtl.training.step.sole_embedding", lambda model, embedding: None)
         assert by_rows == pytest.approx(losses(), rel=1e-4)
-    monkeypatch.setattr(EmbeddingRows, "_update", lambda self: None)
+    monkeypatch.setattr(EmbeddingRows, "_update", lambda self, gradient: None)
     assert by_rows != pytest.approx(losses(), rel=1e-4)
