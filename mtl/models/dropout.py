@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import no_type_check
+from collections.abc import Callable
+from functools import partial
+from typing import Any, no_type_check
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 _RANGE = 2**32
+_DTYPES = (torch.float32, torch.bfloat16)
 
 
 class CounterDropout(nn.Dropout):
@@ -24,16 +28,71 @@ class CounterDropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """Any shape; the input itself in evaluation."""
         drawn = self.training and 0.0 < self.p < 1.0 and not self.inplace
-        if not drawn or input.device.type != "cpu" or input.dtype not in (torch.float32, torch.bfloat16):
+        if not drawn or input.device.type != "cpu" or input.dtype not in _DTYPES:
             return super().forward(input)
         return input * scaled_mask(input, self.p)
 
 
 def draw_by_counter(model: nn.Module) -> None:
-    """Make each plain `nn.Dropout` of a model a `CounterDropout`; subclasses stay what they are."""
+    """Make each plain `nn.Dropout` of a model a `CounterDropout`; subclasses stay what they are.
+
+    Attention that transformers computes by `sdpa` draws its masks in the same way, in modules that hold a
+    `CounterDropout`. Other modules, and other models of the process, keep transformers' function.
+    """
     for module in model.modules():
         if type(module) is nn.Dropout:
             module.__class__ = CounterDropout
+    present = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    if getattr(present, "func", None) is not _attend:
+        ALL_ATTENTION_FUNCTIONS.register("sdpa", partial(_attend, present))
+
+
+def _attend(
+    otherwise: Callable[..., tuple[Tensor, Tensor | None]],
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention [batch head word size] with dropout, in float32, as torch computes it on a CPU.
+
+    What is not an encoder's plain attention with a `CounterDropout` is `otherwise`'s.
+    """
+    causal = options.get("is_causal")
+    counted = (
+        0.0 < dropout < 1.0
+        and query.device.type == "cpu"
+        and query.dtype in _DTYPES
+        and key.shape[:2] == query.shape[:2]
+        and not (getattr(module, "is_causal", True) if causal is None else causal)
+        and options.get("position_bias") is None
+        and options.get("cache") is None
+        and any(isinstance(part, CounterDropout) for part in module.children())
+    )
+    if not counted:
+        return otherwise(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+    with torch.autocast("cpu", enabled=False):
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        scores = (query.float() * scale) @ key.float().transpose(2, 3)
+        if attention_mask is not None:
+            scores = scores + _added(attention_mask)
+        weights = scores.softmax(3)
+        output = (weights * scaled_mask(weights, dropout)) @ value.float()
+    return output.to(query.dtype).transpose(1, 2).contiguous(), None
+
+
+def _added(mask: Tensor) -> Tensor:
+    """What is added to scores: a mask of numbers as it is; of truth values the lowest number where false."""
+    if mask.dtype != torch.bool:
+        return mask
+    lowest = torch.finfo(torch.float32).min
+    return torch.zeros(mask.shape).masked_fill_(mask.logical_not(), lowest)
 
 
 def scaled_mask(like: Tensor, p: float) -> Tensor:

@@ -97,8 +97,8 @@ class EmbeddingRows:
         """Make an update in the rows that have a gradient; the others wait for it."""
         state, group = self._state(), self._group
         state["step"] += 1
-        step, beta1, beta2 = state["step"].item(), *group["betas"]
-        rate = float(group["lr"])
+        step, rate = float(state["step"]), float(group["lr"])
+        beta1, beta2 = group["betas"]
         decay, rate_now = 1 - rate * group["weight_decay"], rate / (1 - beta1**step)
         self._waiting.append((decay, rate_now, math.sqrt(1 - beta2**step)))
         scale = getattr(self._optimizer, "grad_scale", None)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from mtl.models.dropout import CounterDropout, draw_by_counter, scaled_mask
 
@@ -78,3 +80,63 @@ def test_only_plain_dropout_is_replaced() -> None:
     assert torch.equal(copy.deepcopy(model).eval()(values), values)
     assert torch.equal(CounterDropout(1.0)(values), torch.zeros(4, 4))
     assert CounterDropout(0.5)(values.double()).dtype == torch.float64
+
+
+class _Attention(nn.Module):
+    """What an attention module shows its attention function."""
+
+    def __init__(self, dropout: nn.Dropout, *, is_causal: bool = False) -> None:
+        super().__init__()
+        self.dropout, self.is_causal = dropout, is_causal
+
+
+@pytest.mark.parametrize("mask_kind", ["none", "truth", "numbers"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_drops_weights_as_torch_does(mask_kind: str, dtype: torch.dtype) -> None:
+    """Values and gradients, held against attention written out with the same mask."""
+    draw_by_counter(nn.Module())
+    torch.manual_seed(1)
+    inputs = [torch.randn(2, 3, 7, 4, requires_grad=True) for _ in range(3)]
+    seen = torch.arange(7) < torch.tensor([[7], [4]])
+    truth = seen[:, None, None].expand(2, 1, 7, 7)
+    mask = {"none": None, "truth": truth, "numbers": torch.zeros(2, 1, 7, 7).masked_fill(~truth, -1e9)}[
+        mask_kind
+    ]
+    rounded = [part.to(dtype) for part in inputs]
+    state = torch.get_rng_state()
+    module = _Attention(CounterDropout(0.4))
+    mine, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](module, *rounded, mask, dropout=0.4, scaling=0.6)
+    torch.set_rng_state(state)
+    dropped = scaled_mask(torch.empty(2, 3, 7, 7), 0.4)
+    query, key, value = (part.float() for part in rounded)
+    scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * 0.6
+    if mask is not None:
+        scores = scores.masked_fill(~truth, -torch.inf)
+    theirs = torch.einsum("bhqk,bhkd->bqhd", scores.softmax(-1) * dropped, value).to(dtype)
+    torch.testing.assert_close(mine, theirs)
+    gradients = torch.autograd.grad(mine.float().square().sum(), inputs, retain_graph=True)
+    expected = torch.autograd.grad(theirs.float().square().sum(), inputs)
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("module", "dropout"),
+    [
+        (_Attention(nn.Dropout(0.4)), 0.4),
+        (_Attention(CounterDropout(0.4), is_causal=True), 0.4),
+        (_Attention(CounterDropout(0.4)), 0.0),
+    ],
+    ids=["another model", "causal", "evaluation"],
+)
+def test_other_attention_is_transformers_own(module: nn.Module, dropout: float) -> None:
+    """Bit for bit, with torch's own masks."""
+    draw_by_counter(nn.Module())
+    torch.manual_seed(1)
+    query, key, value = (torch.randn(2, 3, 7, 4) for _ in range(3))
+    causal = bool(module.is_causal)
+    torch.manual_seed(2)
+    mine, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, None, dropout=dropout)
+    torch.manual_seed(2)
+    theirs = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
+    assert torch.equal(mine, theirs.transpose(1, 2))
