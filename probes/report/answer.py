@@ -15,7 +15,8 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure that an answer rests on, or that stands beside it; what is not known is `None`."""
+    """A figure that an answer rests on, or that stands beside it; what is not known is `None`, and so
+    is an end at infinity."""
 
     what: str
     """What differs between the estimates of an answer: task, setup, kind."""

@@ -63,9 +63,7 @@ def slope(name: str, need: dict[str, np.ndarray], blocks: list[TaskBlock], order
     """Print the slope of worth on the partner's need, its interval and two-sided p."""
     beta, low, high, p = tested(need, blocks, orders, LEVEL)
     both = min(1, 2 * min(p, 1 - p + 1 / DRAWS))
-    print(
-        f"{name}: slope {-beta:+.3f} ({-high:+.3f} to {-low:+.3f}), p {both:.4f}"
-    )
+    print(f"{name}: slope {-beta:+.3f} ({-high:+.3f} to {-low:+.3f}), p {both:.4f}")
 
 
 def noise() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer, estimates_in
+from mtl.probes.report.answer import CANNOT_TELL, Answer, Estimate, estimates_in
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
@@ -48,7 +48,8 @@ def sharing_answer(page: PageData) -> Answer:
         )
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes, command=MISSING)
     result = sharing(data.scores, groups)
-    reason, figures, tables, found = result.reason, [], {}, ()
+    reason, figures, tables = result.reason, [], {}
+    found: tuple[Estimate, ...] = ()
     if not result.table.is_empty():
         caption = (
             f"Points that tasks score less jointly than alone, on {data.split}. The answer rests on the "
@@ -65,7 +66,7 @@ def sharing_answer(page: PageData) -> Answer:
     if by_chance is not None:
         reason = f"{reason}; {by_chance.reason}"
         figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
-        found = (*found, *by_chance.estimates)
+        found += tuple(by_chance.estimates)
     return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes, COMMAND, found)
 
 
