@@ -21,6 +21,7 @@ def report(
     palette: str = "",
     colours: dict[str, str] | None = None,
     order: tuple[str, ...] = (),
+    json_out: Path | None = None,
 ) -> None:
     """Write one self-contained HTML page about all runs and probes in a folder.
 
@@ -35,21 +36,26 @@ def report(
             given, they are those of the study in the folder.
         colours: Colours by name of a task, setup or run: --colours='{STL: black, MTL-3: "#0072B2"}'.
         order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
+        json_out: JSON file for the answers of the first screen with their estimates.
     """
     from mtl.runs.report.uncollected import uncollected
 
     with uncollected():
-        _write(
-            folder, out or folder / "report.html", split, claims, Appearance(palette, colours or {}, order)
-        )
+        appearance = Appearance(palette, colours or {}, order)
+        _write(folder, out or folder / "report.html", split, claims, appearance, json_out)
 
 
 def _write(
-    folder: Path, out: Path, split: Literal["dev", "test"] | None, claims: str | None, chosen: Appearance
+    folder: Path,
+    out: Path,
+    split: Literal["dev", "test"] | None,
+    claims: str | None,
+    chosen: Appearance,
+    json_out: Path | None,
 ) -> None:
     from mtl.config.schema import TrainConfig
     from mtl.errors import as_input_error
-    from mtl.files import check_file_place, write_text
+    from mtl.files import check_file_place, write_json, write_text
     from mtl.probes.figures.palette import check_appearance
     from mtl.probes.report.claims import claim_sets
     from mtl.probes.report.overlaps import masks_by_setup
@@ -64,7 +70,8 @@ def _write(
     )
     from mtl.study.jobs.folder import StudyFolder
 
-    check_file_place(out)
+    for file in filter(None, (out, json_out)):
+        check_file_place(file)
     with as_input_error():
         check_appearance(chosen)
     study = stored_study(folder)
@@ -90,8 +97,12 @@ def _write(
         drawn = page(evidence, deciding, page_parts())
     write_text(out, drawn.html)
     console = Console(markup=False, emoji=False)
+    if json_out is not None:
+        write_json(json_out, drawn.record())
     for line in (*drawn.lines(), *(f"note: {fault}" for fault in shown.faults("the page"))):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if json_out is not None:
+        console.print(f"wrote {json_out}", highlight=False, soft_wrap=True)
     console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)
 
 

@@ -38,10 +38,22 @@ def check_encoder(name: str) -> None:
     if name == "minilm":
         embedded_minilm()
         return
+    refuse_gguf(name)
     if Path(name).is_dir():
         _check_folder(Path(name))
         return
     _from_hub(name)
+
+
+def refuse_gguf(name: str) -> None:
+    """Raise `InputError` for a GGUF file, or a folder that holds nothing else that can be loaded."""
+    path = Path(name)
+    in_folder = path.is_dir() and not (path / "config.json").exists() and any(path.glob("*.gguf"))
+    if path.suffix == ".gguf" or in_folder:
+        raise InputError(
+            f"{name}: GGUF is not read as it is; convert it once to a folder "
+            "(docs/decoder-only.md, From a GGUF file) and name the folder"
+        )
 
 
 def encoder_configuration(name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from mtl.heads.families import family_of, group_size
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.load import Loaded, class_for, load_errors, load_model
 from mtl.heads.records import needs_rebuild
-from mtl.models.known_encoders import embedded_minilm
+from mtl.models.known_encoders import embedded_minilm, refuse_gguf
 
 AttentionKind = Literal["sdpa", "eager"]
 Dtype = torch.dtype | Literal["auto"]
@@ -43,6 +43,7 @@ def load(
     `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
     """
     where = str(embedded_minilm()) if name == "minilm" else name
+    refuse_gguf(where)
     files = "config.json, model.safetensors and tokenizer files"
     advice = f"; use 'minilm', a folder with {files}, or a name on the hub"
     if (Path(where).is_absolute() or where.count("/") > 1) and not Path(where).exists():

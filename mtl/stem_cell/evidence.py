@@ -17,7 +17,9 @@ EVIDENCE = {
         shown=f"{_REPORT}.claims_and_losses:shown",
         tables=("wanted.*", "competition-*", "labels.*", "task-losses.*"),
     ),
-    "common": Evidence(title="common heads", answer=f"{_REPORT}.answer_common:common_answer"),
+    "common": Evidence(
+        title="common heads", answer=f"{_REPORT}.answer_common:common_answer", tables=("common-heads.*",)
+    ),
     "masks": Evidence(
         title="what masks cost",
         answer=f"{_REPORT}.answer_masks:masks_answer",

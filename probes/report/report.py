@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
@@ -44,8 +45,8 @@ class Page:
     html: str
     notes: tuple[str, ...]
     make_tables: Callable[[], Mapping[str, pl.DataFrame]]
-    answers: tuple[str, ...] = ()
-    """Those of the first screen, each as a line."""
+    answers: tuple[Answer, ...] = ()
+    """Those of the first screen."""
 
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """What LaTeX gets of tables instead: other units."""
@@ -67,7 +68,11 @@ class Page:
         told = [f"note: {note}" for note in self.notes]
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
-        return [*told, *self.answers, *self.lines_of_parts]
+        return [*told, *(answer.line() for answer in self.answers), *self.lines_of_parts]
+
+    def record(self) -> dict[str, Any]:
+        """The answers with their estimates, for a JSON file."""
+        return {"answers": [answer.record() for answer in self.answers]}
 
 
 def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
@@ -155,9 +160,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
     lines = tuple(line for piece in shown for line in piece.lines)
     undertrained_runs = undertrained_in_words(rising)
-    return Page(
-        html, final, tables, tuple(answer.line() for answer in screen), printed, lines, undertrained_runs
-    )
+    return Page(html, final, tables, screen, printed, lines, undertrained_runs)
 
 
 def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from mtl.errors import InputError
-from mtl.files import whole_file, write_text
+from mtl.files import whole_file, write_json, write_text
 from mtl.probes.figures.prediction import prediction_dots
 from mtl.probes.report.report import BY_SETUP, report
 from mtl.probes.tables import table_files as tables
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mtl.probes.report.claims import ClaimingSetup
     from mtl.probes.report.data import ReportData
 
+PAGES = ("report.html", "answers.json")
 FORMS = ("pdf", "png")
 """Formats of the figures' files."""
 OURS = {
@@ -74,7 +75,7 @@ def run_report(
     console: Console,
     claims: ClaimingSetup | None = None,
 ) -> Mapping[str, pl.DataFrame]:
-    """Write `report.html`, `tables/` and `figures/`; returns the tables by file name.
+    """Write `report.html`, `answers.json`, `tables/` and `figures/`; returns the tables by file name.
 
     `figures` has a function for each figure, by file name without suffix; what predicts ablation is drawn
     from the page's own table. A figure that cannot be drawn is
@@ -83,7 +84,7 @@ def run_report(
     made = report(data, claims, page_parts())
     if "prediction" in made.tables:
         figures = {**figures, "prediction": partial(_prediction, made.tables["prediction"])}
-    written = {folder / "report.html"}
+    written = {folder / name for name in PAGES}
     for name, table in made.tables.items():
         for form in tables.FORMATS:
             path = folder / "tables" / f"{name}.{form}"
@@ -106,6 +107,7 @@ def run_report(
         on_figures += [f"note: figure {stem}: {note}" for note in figure.notes if note not in made.notes]
         drawn += 1
     write_text(folder / "report.html", made.html)
+    write_json(folder / "answers.json", made.record())
     archive_report(folder, console, written)
     for line in (*made.lines(), *on_figures):
         console.print(line, soft_wrap=True)
@@ -130,7 +132,7 @@ def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Pa
         for path in sorted((folder / kind).glob("*"))
         if path not in but and any(fnmatch.fnmatch(path.name, name) for name in names)
     ]
-    stale += [page for page in [folder / "report.html"] if page.is_file() and page not in but]
+    stale += [page for name in PAGES if (page := folder / name).is_file() and page not in but]
     if not stale:
         return
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.answer import CANNOT_TELL, Answer, estimates_in
 from mtl.probes.report.number_format import chance
 from mtl.probes.report.page_part import PageData
 from mtl.probes.statistics.overlap import task_overlaps
@@ -42,7 +42,14 @@ def common_answer(page: PageData) -> Answer:
             f"{others} of {table.height} pairs {'have' if others > 1 else 'has'} as many as by chance"
         )
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
-    return Answer(QUESTION, word, "; ".join(reasons), LIMIT, command=LONGER)
+    found = estimates_in(
+        "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
+        n_of="open heads of the first task", p="learned_q_more_layers", word="finding",
+    )  # fmt: skip
+    reason = "; ".join(reasons)
+    return Answer(
+        QUESTION, word, reason, LIMIT, tables={"common-heads": table}, command=LONGER, estimates=found
+    )
 
 
 def _pair(row: dict[str, Any], learned: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.answer import CANNOT_TELL, Answer, Estimate, estimates_in
 from mtl.probes.report.claims import Claims, claim_sets
 from mtl.probes.report.data import ReportData
 from mtl.probes.report.embedded import embedded
@@ -14,10 +14,13 @@ from mtl.probes.stem_cell.figures.conflict import conflict_figure
 from mtl.probes.stem_cell.figures.contest import contest_figure
 from mtl.probes.stem_cell.figures.forest import forest
 from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims, of_pairs, of_twins
+from mtl.probes.stem_cell.statistics.contest import REFUTED, SUPPORTED, WORTH
 from mtl.probes.stem_cell.statistics.contest_cells import contest_cells
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines, side_means, task_means
 from mtl.probes.stem_cell.statistics.contest_table import (
+    ABLATION,
     IMPORTANCE,
+    Estimates,
     claims_table,
     estimates,
     learned_claims,
@@ -33,6 +36,7 @@ LIMIT = (
 )
 MASKS = "- {setups: [single], masks: [dynamic]}"
 PAIRS = "- {setups: [pairs], masks: [none]}  # and importance among probes.measures"
+LOST = "share of worth lost"
 SEEDS = "mtl study FILE --seeds=1,2,3,4,5,6"
 
 
@@ -82,13 +86,40 @@ def contest_answer(page: PageData) -> Answer:
     return Answer(
         QUESTION,
         found.primary.word,
-        f"{claims.masks.forced_in_words()}{found.primary.reason}{found.beside_learned}",
+        f"{claims.masks.forced_in_words()}{found.primary.reason}{found.beside_learned}{by_ablation(found)}",
         LIMIT,
         [*figures, *conflict[0]],
         {**tables, **conflict[1]},
         _remarks((*found.notes, *unmeasured), sides),
         SEEDS,
+        estimates=_estimates(found),
     )
+
+
+def _estimates(found: Estimates) -> tuple[Estimate, ...]:
+    """As measured, and with the error of claims taken into account."""
+    rows = ("contest-estimates", found.table, ("group", "estimate"))
+    corrected = f"{LOST}, the error of claims counted"
+    return (
+        *estimates_in(*rows, "share", LOST, "seeds", low="share_low", high="share_high"),
+        *estimates_in(
+            *rows, "corrected", corrected, "seeds", low="corrected_low", high="corrected_high", p="", word=""
+        ),
+    )  # fmt: skip
+
+
+def by_ablation(found: Estimates) -> str:
+    """What ablation says beside importance, and whether the two contradict each other; empty without it."""
+    rows = found.table.filter(pl.col("estimate").str.starts_with(f"{ABLATION}, ")).to_dicts()
+    told = [
+        f"by {row['estimate']} it is worth {WORTH.of(row['share'])} "
+        f"({WORTH.interval(row['share_low'], row['share_high'])}): {row['word']}"
+        for row in rows
+        if row["share"] is not None
+    ]
+    if any({row["word"], found.primary.word} == {SUPPORTED, REFUTED} for row in rows):
+        told.append("importance and ablation contradict each other, and the word is on importance alone")
+    return "".join(f"; {text}" for text in told)
 
 
 def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.answer import CANNOT_TELL, Answer, estimates_in
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
@@ -45,7 +45,12 @@ def masks_answer(page: PageData) -> Answer:
     )
     figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
     tables = {"masks-cost": result.table}
-    return Answer(QUESTION, result.word, reason, LIMIT, [(figure, caption)], tables, command=COMMAND)
+    figures = estimates_in(
+        "masks-cost", result.table, ("setup", "task"), "loss", "points lost", "seeds", p="p_holm"
+    )
+    return Answer(
+        QUESTION, result.word, reason, LIMIT, [(figure, caption)], tables, command=COMMAND, estimates=figures
+    )
 
 
 def heads_kept(masks: Masks) -> str:

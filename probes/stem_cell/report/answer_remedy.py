@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.answer import CANNOT_TELL, Answer, estimates_in
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.recovery import recovery
@@ -45,6 +45,7 @@ def remedy_answer(page: PageData) -> Answer:
     )
     figure = embedded(recovery(scores), "recovered share per task and condition")
     masks = page.claims.masks
+    compared = contrasts(scores)
     forced = "" if masks is None else masks.of_real_labels().forced_in_words()
     return Answer(
         QUESTION,
@@ -52,8 +53,20 @@ def remedy_answer(page: PageData) -> Answer:
         "; ".join([f"{forced}{reason}", *_reached(table)]),
         LIMIT,
         [(figure, caption)],
-        {"remedies": table, "remedy-contrasts": contrasts(scores), "remedy-scores": scores},
+        {"remedies": table, "remedy-contrasts": compared, "remedy-scores": scores},
         command=COMMAND,
+        estimates=estimates_in(
+            "remedy-contrasts",
+            compared,
+            ("remedy", "placebo", "task"),
+            "difference",
+            "points",
+            "seeds",
+            low="difference_low",
+            high="difference_high",
+            level=0.9,
+            p="p_holm",
+        ),
     )
 
 

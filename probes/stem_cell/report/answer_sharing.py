@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+from mtl.probes.report.answer import CANNOT_TELL, Answer, Estimate, estimates_in
 from mtl.probes.report.data import ReportData, Setup
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
@@ -49,6 +49,7 @@ def sharing_answer(page: PageData) -> Answer:
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes, command=MISSING)
     result = sharing(data.scores, groups)
     reason, figures, tables = result.reason, [], {}
+    found: tuple[Estimate, ...] = ()
     if not result.table.is_empty():
         caption = (
             f"Points that tasks score less jointly than alone, on {data.split}. The answer rests on the "
@@ -59,10 +60,14 @@ def sharing_answer(page: PageData) -> Answer:
             sharing_figure(result.table, data.names()), "points lost to joint training per task"
         )
         figures, tables = [(figure, caption)], {"sharing": result.table}
+        found = estimates_in(
+            "sharing", result.table, ("setup", "task"), "loss", "points lost", "seeds", p="p_holm"
+        )
     if by_chance is not None:
         reason = f"{reason}; {by_chance.reason}"
         figures, tables = [*figures, *by_chance.figures], {**tables, **by_chance.tables}
-    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes, COMMAND)
+        found += tuple(by_chance.estimates)
+    return Answer(QUESTION, result.word, reason, LIMIT, figures, tables, notes, COMMAND, found)
 
 
 def _by_chance(data: ReportData) -> Answer | None:
@@ -80,6 +85,7 @@ def _by_chance(data: ReportData) -> Answer | None:
     return Answer(
         QUESTION, word, reason, LIMIT_BY_CHANCE, [(figure, caption)],
         {"dose": losses, "dose-scores": scores}, command=COMMAND,
+        estimates=estimates_in("dose", losses, ("pair", "task"), "loss", "points lost", "runs"),
     )  # fmt: skip
 
 

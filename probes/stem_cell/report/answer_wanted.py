@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mtl.probes.report.answer import CANNOT_TELL, Answer
+import polars as pl
+
+from mtl.probes.report.answer import CANNOT_TELL, Answer, estimates_in
 from mtl.probes.report.embedded import embedded
 from mtl.probes.report.page_part import PageData
 from mtl.probes.stem_cell.figures.wanted import wanted_figure
@@ -36,7 +38,13 @@ def wanted_answer(page: PageData) -> Answer:
     )
     tables = {"wanted": result.table}
     command = _command(len(claims.masks.of_real_labels().tasks))
-    return Answer(QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], tables, command=command)
+    means = result.table.group_by("kind", maintain_order=True).agg(pl.col("jaccard").mean(), masks=pl.len())
+    return Answer(
+        QUESTION, result.word, result.reason, LIMIT, [(figure, caption)], tables, command=command,
+        estimates=estimates_in(
+            "wanted", means, ("kind",), "jaccard", "Jaccard index", "masks", n_of="pairs of tasks, or tasks"
+        ),
+    )  # fmt: skip
 
 
 def _command(tasks: int) -> str:

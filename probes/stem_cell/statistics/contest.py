@@ -21,7 +21,7 @@ which every cell has an error of its own size: errors differ by head, and claims
 
 Claims have an error: masks of other seeds claim other heads, most of all among those that partners differ
 about. It does not raise the level of the test, but draws beta towards 0. The corrected
-estimate takes it into account (`_tested`).
+estimate takes it into account (`tested`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.resampling import permutations_within
@@ -80,7 +80,7 @@ class ContestEstimate:
     corrected: float
     corrected_low: float
     corrected_high: float
-    """The share lost, with the error of claims taken into account (`_tested`); NaN where not known."""
+    """The share lost, with the error of claims taken into account (`tested`); NaN where not known."""
     word: Word
     reason: str
 
@@ -142,12 +142,12 @@ def estimate(
     ]  # fmt: skip
     orders = permutations_within(cells.strata, draws, np.random.default_rng(seed))
     majority = {name: claimed[None] for name, claimed in cells.claims.items()}
-    beta, low, high, p = _tested(majority, blocks, orders, level)
+    beta, low, high, p = tested(majority, blocks, orders, level)
     to_share = _share(cells, unit, blocks, square)
     shares = to_share(beta), to_share(low), to_share(high)
     reliability, ends = _reliability(cells.of_seeds, blocks), (nan, nan, nan)
     if not math.isnan(reliability):
-        ends = _tested(cells.of_seeds, blocks, orders, level)[:3]
+        ends = tested(cells.of_seeds, blocks, orders, level)[:3]
     corrected = (reliability, to_share(ends[0]), to_share(ends[1]), to_share(ends[2]))
     word, reason = _word(len(seeds), p, level, shares, corrected)
     reason = f"{reason}; {_informative(cells, compared)}"
@@ -167,13 +167,15 @@ def _informative(cells: ContestCells, compared: Sequence[Int[np.ndarray, " _"]])
     return f"it rests on {claims} of {heads} by {tasks}" + none * bool(by_all)
 
 
-def _tested(
-    masks: Mapping[str, Bool[np.ndarray, "mask cell"]],
+def tested(
+    masks: Mapping[str, Shaped[np.ndarray, "mask cell"]],
     blocks: Sequence[TaskBlock],
     orders: Int[np.ndarray, "draw cell"],
     level: float,
 ) -> tuple[float, float, float, float]:
     """Beta, the interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
+
+    Masks may be graded: any figure by partner and head in place of claims.
 
     With one mask per task, beta is that of least squares. With several, the mask of one seed is the
     instrument for the mean of those of the other seeds, each in turn (Anderson and Rubin 1949): errors of

@@ -12,7 +12,12 @@ from mtl.probes.sites import KEYS
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.stem_cell.statistics.competition import beside_learned
 from mtl.probes.stem_cell.statistics.contest import CANNOT_TELL, DRAWS, ContestEstimate, contest
-from mtl.probes.stem_cell.statistics.worth_units import NORMAL_SCORES, STANDARDISED_LOGS, Unit
+from mtl.probes.stem_cell.statistics.worth_units import (
+    NORMAL_SCORES,
+    STANDARDISED_LOGS,
+    STANDARDISED_POINTS,
+    Unit,
+)
 
 SCHEMA = pl.Schema(
     {
@@ -29,10 +34,12 @@ SCHEMA = pl.Schema(
     | {"word": pl.String, "reason": pl.String}
 )  # fmt: skip
 IMPORTANCE = "importance"
+ABLATION = "ablation"
 UNITS: tuple[tuple[str, str, Unit], ...] = (
     ("importance, logs", IMPORTANCE, STANDARDISED_LOGS),
     ("importance, normal scores", IMPORTANCE, NORMAL_SCORES),
-    ("ablation, normal scores", "ablation", NORMAL_SCORES),
+    ("ablation, normal scores", ABLATION, NORMAL_SCORES),
+    ("ablation, standardised points", ABLATION, STANDARDISED_POINTS),
 )
 """Name, measure and unit of each estimate; the first is primary."""
 BY_LEARNING = "learned claims alone"

@@ -49,10 +49,21 @@ def standardised_logs(worth: Worth) -> Worth:
 
     So neither a partner that scales what all heads are worth nor one that spreads or narrows it counts.
     """
-    values = logs(worth)
+    return _standardised(logs(worth), "importance")
+
+
+def standardised_points(worth: Worth) -> Worth:
+    """The same of points themselves, which may be negative: sharper than ranks, of which heads that are worth
+    nothing take as much room as others."""
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no worth: measure the run again")
+    return _standardised(worth, "worth")
+
+
+def _standardised(values: Worth, measure: str) -> Worth:
     spread = values.std(-1, keepdims=True)
     if (spread <= 1e-12).any():
-        raise ValueError("all heads of a run have the same importance: there is nothing to compare")
+        raise ValueError(f"all heads of a run have the same {measure}: there is nothing to compare")
     return (values - values.mean(-1, keepdims=True)) / spread
 
 
@@ -80,6 +91,7 @@ def as_measured(worth: Worth) -> Worth:
 
 
 STANDARDISED_LOGS = Unit("standardised logs", standardised_logs, True)
+STANDARDISED_POINTS = Unit("standardised points", standardised_points, False)
 NORMAL_SCORES = Unit("normal scores", normal_scores, False)
 SKILL_POINTS = Unit("skill above chance", as_measured, False)
 SKILL_BEYOND_INPUT = Unit("skill above a random projection", as_measured, False)

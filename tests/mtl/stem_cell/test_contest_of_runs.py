@@ -13,10 +13,12 @@ from mtl.commands.figure import figure
 from mtl.commands.report import report
 from mtl.errors import InputError
 from mtl.probes.report.page_part import answers
+from mtl.probes.report.report import report as page_of
+from mtl.probes.stem_cell.report.answer_contest import by_ablation as beside_importance
 from mtl.probes.stem_cell.report.answer_sharing import cost_of_pairs, sharing_groups
 from mtl.probes.stem_cell.statistics.contest import estimate
 from mtl.probes.stem_cell.statistics.contest_lines import head_lines
-from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, worth_table
+from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, Estimates, worth_table
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.comparable import with_setups
 from mtl.runs.evidence import page_parts
@@ -107,8 +109,10 @@ def test_figures_say_which_runs_are_missing(planted, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_screen_answers_in_order(planted, capsys):
-    report(planted.root)
+def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
+    report(planted.root, json_out=tmp_path / "answers.json")
+    told = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))["answers"]
+    assert [each["question"] for each in told] == [answer.question for answer in answers_of(planted.root)]
     html = (planted.root / "report.html").read_text(encoding="utf-8")
     told, left = (
         html[(start := html.index(f'id="{name}"')) : html.index("</section>", start)]
@@ -146,6 +150,39 @@ def test_the_first_screen_answers_in_order(planted, capsys):
     assert {"wanted", "sharing", "contest-estimates", "contest-heads", "contest-tasks", "contest-sides"} <= {
         name for answer in answers_of(planted.root) for name in answer.tables
     }
+
+
+def test_estimates_of_answers_are_those_of_their_tables(planted):
+    page = page_of(gather(planted.root, "test", SCORES), parts=page_parts())
+    told = json.loads(json.dumps(page.record(), allow_nan=False))["answers"]
+    assert [(each["question"], each["word"], each["reason"]) for each in told] == [
+        (answer.question, answer.word, answer.reason) for answer in page.answers
+    ]
+    found = [one for each in told for one in each["estimates"]]
+    assert {one["source"] for one in found} == {"wanted", "common-heads", "sharing", "contest-estimates"}
+    tables = dict(page.tables)
+    tables["wanted"] = tables["wanted"].group_by("kind").agg(pl.col("jaccard").mean())
+    for one in found:
+        table = tables[one["source"]]
+        numbers = [table[name].drop_nulls() for name, kind in table.schema.items() if kind.is_numeric()]
+        values = np.concatenate([each.to_numpy() for each in numbers])
+        for name in ("estimate", "low", "high", "p"):
+            assert one[name] is None or np.isclose(values, one[name]).any(), (one, name)
+    first = next(one for one in found if one["source"] == "contest-estimates")
+    assert (first["word"], first["n"], first["n_of"], first["level"]) == ("supported", 3, "seeds", 0.95)
+
+
+@pytest.mark.parametrize(("by_ablation", "contradict"), [("refuted", True), ("cannot tell", False)])
+def test_what_ablation_says_stands_beside_importance(planted, by_ablation, contradict):
+    table = pl.DataFrame(
+        {"estimate": ["importance, logs", "ablation, normal scores"], "share": [0.2, -0.01],
+         "share_low": [0.1, -0.09], "share_high": [0.3, 0.06], "word": ["supported", by_ablation]}
+    )  # fmt: skip
+    told = beside_importance(Estimates(estimate(planted.cells), table, ()))
+    assert told.startswith(
+        f"; by ablation, normal scores it is worth 1.0 % more (9.0 % more to 6.0 % less): {by_ablation}"
+    )
+    assert ("contradict each other" in told) == contradict
 
 
 def answers_of(root):

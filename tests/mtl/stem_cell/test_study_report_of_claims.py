@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import polars as pl
@@ -29,6 +30,10 @@ def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures
     assert "competition: " not in printed.replace("no verdict on competition: ", "")
     page = (folder.path / "report.html").read_text()
     assert "No verdict: claims are to be those of single dynamic" in page
+    told = json.loads((folder.path / "answers.json").read_text())["answers"]
+    assert all(
+        f"{each['question']} {each['word'].capitalize()}" in " ".join(printed.split()) for each in told
+    )
     assert "<td>STL, static</td>" in page.split("By whose claims")[1]
 
 

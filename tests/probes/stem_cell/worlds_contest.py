@@ -83,15 +83,36 @@ def archive(rng: np.random.Generator, loss: float = 0.0, alike: float = 0.36) ->
     Errors of the halves of a pair correlate by `alike`. archive.csv has the masks of seeds 11 to 13 at 14
     heads, and of the ten pairs the mean log importance over partners and seeds and its spread over seeds.
     """
-    table = pl.read_csv(Path(__file__).parent / "archive.csv", schema_overrides={"masks": pl.String})
-    of_task = [table.filter(task=task) for task in TASKS]
-    masks = np.array([[list(row) for row in rows["masks"]] for rows in of_task]) == "1"
-    worth, noise = (np.array([rows[name].to_numpy() for rows in of_task]) for name in ("worth", "noise"))
-    opened = masks.transpose(0, 2, 1)
-    claims = opened.mean(1) > 0.5
+    opened, claims, (worth, noise) = _of_archive("worth", "noise")
     errors = _halves_alike(rng.normal(size=(3, len(TASKS), *worth.shape)), alike) * noise[:, None]
     lost = np.log1p(-loss) * claims[None]
     return _cells(np.exp(worth[:, None] + lost + errors), claims, opened)
+
+
+def ablated(
+    rng: np.random.Generator, loss: float = 0.0, sentences: int = 300, seeds: int = 3, share: float = 1.0
+) -> ContestCells:
+    """The same for ablation, in points, measured on so many sentences in runs of so many seeds.
+
+    archive.csv has what a head is worth (means over partners and seeds, drawn together by the share of their
+    spread that is error), and the spread between runs that effects of head and of partner by layer leave: of
+    its variance the given share is of the 300 sentences, and the rest of the runs. Heads that both tasks of a
+    pair claim lose the share `loss` of what they are worth.
+    """
+    opened, claims, (worth, error) = _of_archive("ablation", "error")
+    spread = error * np.sqrt(share * 300 / sentences + 1 - share)
+    left = worth[:, None] * (1 - loss * (claims[:, None] & claims[None]))
+    errors = rng.normal(size=(seeds, len(TASKS), *worth.shape)) * spread[:, None]
+    return _cells(left + errors, claims, opened)
+
+
+def _of_archive(*columns: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Masks (task, seed, cell), claims (task, cell), and columns of archive.csv by task and cell."""
+    table = pl.read_csv(Path(__file__).parent / "archive.csv", schema_overrides={"masks": pl.String})
+    of_task = [table.filter(task=task) for task in TASKS]
+    masks = np.array([[list(row) for row in rows["masks"]] for rows in of_task]) == "1"
+    opened = masks.transpose(0, 2, 1)
+    return opened, opened.mean(1) > 0.5, [np.array([rows[name] for rows in of_task]) for name in columns]
 
 
 def uncertain(rng: np.random.Generator, loss: float = 0.0, noise: float = 0.19) -> ContestCells:

@@ -18,11 +18,12 @@ from mtl.probes.stem_cell.statistics.worth_units import (
     NORMAL_SCORES,
     SKILL_POINTS,
     STANDARDISED_LOGS,
+    STANDARDISED_POINTS,
     logs,
     normal_scores,
     standardised_logs,
 )
-from tests.probes.stem_cell.worlds_contest import TASKS, WITHOUT, archive, tables, uncertain, world
+from tests.probes.stem_cell.worlds_contest import TASKS, WITHOUT, ablated, archive, tables, uncertain, world
 
 WORLDS = 200
 PERMUTATIONS = 199
@@ -180,6 +181,44 @@ def test_level_and_coverage_on_the_noise_of_the_archive():
         assert rejected(found) <= most(600)
         assert coverage(found, 0.0) >= 0.90
     assert rejected(drawn(archive, 100, 499, loss=0.1)) >= 95
+
+
+def ablations(worlds, loss=0.0, draws=199, **measured):
+    """Estimates by ablation in worlds of the archive, measured on so many sentences and seeds."""
+    made = (ablated(np.random.default_rng([17, world]), loss, **measured) for world in range(worlds))
+    return [estimate(cells, STANDARDISED_POINTS, draws=draws) for cells in made]
+
+
+def half_width(found):
+    return float(np.median([each.share_high - each.share_low for each in found])) / 2
+
+
+def test_ablation_needs_sentences_and_seeds():
+    """docs/results/contest.md has more of it."""
+    few, many = ablations(60), ablations(60, sentences=12_000, seeds=6)
+    assert max(rejected(few), rejected(many)) <= most(60)
+    assert min(coverage(few, 0.0), coverage(many, 0.0)) >= 0.86
+    assert half_width(few) > 0.4
+    assert half_width(many) < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("seeds", [3, 6])
+def test_size_coverage_and_power_of_ablation(share, seeds):
+    few, many = (
+        {
+            loss: ablations(200, loss, sentences=sentences, seeds=seeds, share=share)
+            for loss in (0.0, 0.1, 0.25)
+        }
+        for sentences in (300, 12_000)
+    )
+    for found in (few, many):
+        assert rejected(found[0.0]) <= most(200)
+        assert all(coverage(of_loss, loss) >= 0.9 for loss, of_loss in found.items())
+    assert rejected(few[0.25]) / 200 < 0.5
+    assert rejected(many[0.25]) / 200 > {1.0: 0.7, 0.5: 0.2}[share]
+    assert half_width(many[0.0]) < {1.0: 0.4, 0.5: 0.85}[share] * half_width(few[0.0])
 
 
 def test_claims_that_repeat_are_corrected_by_nothing():
@@ -342,11 +381,15 @@ def test_units_by_hand():
     assert logs(worth) == pytest.approx(np.array([[0, 1, 2, 3]]))
     assert standardised_logs(worth) == pytest.approx(np.array([[-1.5, -0.5, 0.5, 1.5]]) / np.sqrt(1.25))
     assert standardised_logs(7 * worth**3) == pytest.approx(standardised_logs(worth))
+    assert STANDARDISED_POINTS.scaled(logs(worth)) == pytest.approx(standardised_logs(worth))
     tied = normal_scores(np.array([-3.0, 0.0, 0.0, 8.0]))
     assert tied[1] == tied[2] == pytest.approx(0)
     assert tied[3] == pytest.approx(-tied[0]) == pytest.approx(0.8416, abs=1e-4)
-    with pytest.raises(ValueError, match="all heads of a run have the same"):
-        standardised_logs(np.ones((2, 4)))
+    for unit in (STANDARDISED_LOGS, STANDARDISED_POINTS):
+        with pytest.raises(ValueError, match="all heads of a run have the same"):
+            unit.scaled(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="measure the run again"):
+        STANDARDISED_POINTS.scaled(np.array([1.0, np.nan]))
 
 
 def test_the_share_of_worth_lost_is_what_was_planted_without_noise():
