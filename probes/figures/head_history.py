@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from PIL import Image
+from PIL import ExifTags, Image
 
 from mtl.probes.figures.style import (
     COLUMN,
@@ -89,11 +89,16 @@ def picture(history: HeadHistory, step: int = -1) -> Figure:
 
 @styled
 def animate(
-    history: HeadHistory, path: Path, kind: Literal["gif", "webp"] = "gif", seconds: float = 6.0
+    history: HeadHistory,
+    path: Path,
+    kind: Literal["gif", "webp"] = "gif",
+    seconds: float = 6.0,
+    notes: Sequence[str] = (),
 ) -> int:
     """Write all steps as an endless GIF or WebP; returns the number of pictures.
 
-    The last picture stays for a second longer. The same history gives the same file.
+    The last picture stays for a second longer. The same history gives the same file. Notes are the file's
+    comment in GIF, and its description (Exif) in WebP.
     """
     steps = history.steps
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
@@ -116,8 +121,27 @@ def animate(
     duration = round(1000 * min(0.5, seconds / len(frames)))
     durations = [duration] * (len(frames) - 1) + [duration + 1000]
     first, *others = frames if kind == "gif" else [frame.convert("RGB") for frame in frames]
-    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, format=kind.upper())
+    first.save(
+        path,
+        save_all=True,
+        append_images=others,
+        duration=durations,
+        loop=0,
+        format=kind.upper(),
+        **_noted("\n".join(notes), kind),
+    )
     return len(frames)
+
+
+def _noted(text: str, kind: Literal["gif", "webp"]) -> dict[str, bytes]:
+    """The text as what Pillow writes into a file of this kind."""
+    if not text:
+        return {}
+    if kind == "gif":
+        return {"comment": text.encode()}
+    described = Image.Exif()
+    described[ExifTags.Base.ImageDescription] = text.encode()
+    return {"exif": described.tobytes()}
 
 
 def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage], Sequence[LineCollection]]:

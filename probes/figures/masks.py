@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,10 +24,14 @@ def mask_picture(gates: pl.DataFrame) -> Figure:
 
 
 def animation(
-    gates: pl.DataFrame, path: Path, kind: Literal["gif", "webp"] = "gif", seconds: float = 6.0
+    gates: pl.DataFrame,
+    path: Path,
+    kind: Literal["gif", "webp"] = "gif",
+    seconds: float = 6.0,
+    notes: Sequence[str] = (),
 ) -> int:
-    """Write the masks of all steps as an animation; returns the number of pictures."""
-    return animate(_history(gates), path, kind, seconds)
+    """Write the masks of all steps as an animation with these notes; returns the number of pictures."""
+    return animate(_history(gates), path, kind, seconds, notes)
 
 
 def _history(gates: pl.DataFrame) -> HeadHistory:

@@ -115,7 +115,7 @@ def rgb_overlap(
     lines = [f"{number}: {name}" for number, name in enumerate(names, 1)] if numbered else []
     if struck:
         lines.append(f"{FORCED}; above: in any of the masks, below: in this one")
-    title = wrapped("kept by (the colours that such heads have):", *lines, width=COLUMN)
+    title = wrapped(*lines, "kept by (the colours that such heads have):", width=COLUMN)
     columns = max(1, min(4, len(texts), int(COLUMN / (max(map(len, texts)) * LETTER + 0.3))))
     key = 0.14 * (title.count("\n") + 1 + -(-len(texts) // columns)) + 0.1
     figure = new_figure(2 * height + 0.75 + key)

@@ -21,6 +21,11 @@ def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1)
     return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
 
 
+def sort_key(value: float | int | str | None) -> str:
+    """What a table is sorted by: a number to six digits, a text unchanged, nothing where it is not known."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def value_text(value: float | str | None) -> str:
     """A number with four significant digits, a text unchanged, a dash where it is not known."""
     if value is None:

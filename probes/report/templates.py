@@ -25,6 +25,7 @@ def environment(package: str = "mtl.probes.report") -> Environment:
         "number": number_format.number,
         "signed": number_format.signed,
         "chance": number_format.chance,
+        "sort_key": number_format.sort_key,
     }
     made.globals |= {"value_text": number_format.value_text}
     return made

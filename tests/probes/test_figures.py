@@ -243,12 +243,14 @@ def test_mask_picture_shows_the_last_step(gate):
 def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_path):
     paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
     table = history(gate)
-    assert [animation(table, path, kind) for path in paths] == [5, 5]
+    notes = ("seed 3 is left out", "gates of é")
+    assert [animation(table, path, kind, notes=notes) for path in paths] == [5, 5]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(paths[0]) as image:
         assert image.format == kind.upper()
         assert image.n_frames == 5
         assert image.info["loop"] == 0
+        assert all(note.encode() in image.info["comment" if kind == "gif" else "exif"] for note in notes)
         darkness = []
         for frame in range(5):
             image.seek(frame)

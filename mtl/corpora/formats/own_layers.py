@@ -100,6 +100,8 @@ def misc_of(sentence: Sentence) -> list[str]:
 
 def misc_values(misc: str, key: str) -> list[str]:
     """The values of a key in a column MISC."""
+    if key not in misc:  # as in nearly all
+        return []
     items = (item.partition("=") for item in misc.split("|"))
     return [
         _ESCAPED.sub(lambda match: "|" if match[1] == "p" else "\\", value)

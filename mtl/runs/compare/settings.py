@@ -11,7 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mtl.config.effective import keys_of_other_tasks, neutral_values, settings_in, unused_keys
+from mtl.config.effective import (
+    keys_of_other_tasks,
+    neutral_values,
+    settings_in,
+    unused_keys,
+    with_rates,
+)
 from mtl.config.instances import kinds_in, only_compared, setting_values
 from mtl.runs.compare.keys import (
     AFTER_TRAINING,
@@ -121,7 +127,7 @@ def settings_of(
     others |= {f"instances.{name}.draw" for name in draws}
     unused = frozenset(unused_keys(typed))
     neutral = neutral_values(config) if config.get("instances") else _neutral()
-    given = {**neutral, **dict(_leaves(config, neutral))}
+    given = {**neutral, **dict(_leaves(with_rates(config), neutral))}
     values: dict[str, Any] = {
         key: UNUSED if within(key, unused) else value
         for key, value in given.items()

@@ -171,7 +171,7 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
     request.one_path()
     gates, notes = _gates(request)
     with whole_file(out) as path:
-        return animation(gates, path, kind), notes
+        return animation(gates, path, kind, notes=notes), notes
 
 
 def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -16,7 +16,7 @@ import yaml
 from mtl.config.effective import neutral_values, plain
 from mtl.config.instances import Instance
 from mtl.config.part import files_of_parts, starts
-from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig
+from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig, default_rates
 from mtl.runs.compare import heads
 from mtl.runs.compare.alike import comparable, differences
 from mtl.runs.compare.keys import MASKS, MEASURING, OF_ONE_RUN
@@ -333,6 +333,18 @@ def test_settings_of_other_tasks_and_unused_ones_are_no_difference():
         assert settings_of(first).differing(settings_of(with_value(first, key, value))) == []
     other_order = with_value(first, "tasks", ["dep", "pos"])
     assert settings_of(first).identity == settings_of(other_order).identity
+
+
+@pytest.mark.parametrize("encoder", ["minilm", "bert-base-uncased"])
+def test_a_rate_that_is_not_given_is_the_one_that_it_stands_for(encoder):
+    config = plain(asdict(PAIR))
+    unset = with_value(config, "encoder.name", encoder)
+    given = unset
+    for key, rate in default_rates(encoder, None).items():
+        given = with_value(given, f"optimizer.{key}", rate)
+    assert unset["optimizer"] != given["optimizer"]
+    assert settings_of(unset).identity == settings_of(given).identity
+    assert settings_of(given).differing(settings_of(with_value(given, "optimizer.encoder_lr", 1e-6)))
 
 
 def test_a_balancer_counts_where_there_is_something_to_weigh():
