@@ -139,7 +139,9 @@ def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mappin
     figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
     panels = figure.subplots(rows, columns, squeeze=False)
     for task, axes in zip(tasks, panels.flat, strict=False):
-        axes.set_title(task)
+        # At given places: else matplotlib looks for ticks beside them whenever it lays out or draws.
+        axes.set_title(task, y=1.0)
+        axes.xaxis.set_label_coords(0.5, 0.0)
         axes.set_ylabel(score_name(metrics, task))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color=GRID, linewidth=0.4)
