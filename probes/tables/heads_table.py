@@ -99,7 +99,7 @@ def in_texts(table: pl.DataFrame) -> pl.DataFrame:
 
 @made_once
 def runs_of(table: pl.DataFrame) -> pl.DataFrame:
-    """The columns regime, run, seed and task as texts: each combination that has rows, in the table's order."""
+    """The columns regime, run, seed and task as texts: each combination once, in order."""
     return in_texts(table.select("regime", "run", "seed", "task").unique(maintain_order=True))
 
 
