@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import styled, task_panels
@@ -38,18 +37,5 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
                 markersize=2.8, markeredgewidth=0.5,
             )  # fmt: skip
         axes.set_xlim(left=0)
-    panels.figure.supxlabel("update (faint: a run; else the mean over seeds)", fontsize=7)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            marker=look.shape,
-            linewidth=1.1,
-            markersize=2.8,
-            label=look.named(setup),
-        )
-        for setup, look in panels.looks.items()
-    ]
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    keys = [look.key(setup, 2.8, 1.1) for setup, look in panels.looks.items()]
+    return panels.finished("update (faint: a run; else the mean over seeds)", keys)

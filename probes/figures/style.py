@@ -21,6 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
 from mtl.probes.sites import Site, kind_starts, sites_of
@@ -80,6 +81,13 @@ class Look:
         """What a legend calls the name that has this look."""
         return f"{name} ({self.number})" if self.number else name
 
+    def key(self, name: str, size: float, width: float) -> Line2D:
+        """The legend's entry of the name that has this look; without a line of width 0."""
+        return Line2D(
+            [], [], color=self.colour, marker=self.shape, markersize=size, linewidth=width,
+            linestyle="-" if width else "none", label=self.named(name),
+        )  # fmt: skip
+
 
 LOOKS = tuple(
     Look(colour, MARKERS[(place + step) % len(MARKERS)])
@@ -129,6 +137,12 @@ class TaskPanels:
     looks: Mapping[str, Look]
     in_legend: int
     """Columns of the legend."""
+
+    def finished(self, below: str, keys: Sequence[Line2D]) -> Figure:
+        """The figure with a name below all panels and its legend above them."""
+        self.figure.supxlabel(below, fontsize=7)
+        self.figure.legend(handles=keys, loc="outside upper center", ncols=self.in_legend)
+        return self.figure
 
 
 def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
