@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import Look, styled, task_panels
@@ -32,21 +31,8 @@ def heads_kept(
         for (setup,), of_setup in runs.filter(pl.col("task") == task).group_by("setup", maintain_order=True):
             _draw(axes, of_setup, panels.looks[str(setup)])
         axes.set_xlim(-0.05 * heads, 1.05 * heads)
-    panels.figure.supxlabel(f"open heads of {heads} (faint: a run; else the mean over seeds)", fontsize=7)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            marker=look.shape,
-            linestyle="none",
-            markersize=4,
-            label=look.named(setup),
-        )
-        for setup, look in panels.looks.items()
-    ]
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    keys = [look.key(setup, 4.0, 0.0) for setup, look in panels.looks.items()]
+    return panels.finished(f"open heads of {heads} (faint: a run; else the mean over seeds)", keys)
 
 
 def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:

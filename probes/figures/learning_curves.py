@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import polars as pl
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.style import styled, task_panels
@@ -27,8 +27,9 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
         of_task = history.filter(pl.col("task") == task)
         for (setup,), of_setup in of_task.group_by("setup", maintain_order=True):
             look = panels.looks[str(setup)]
-            for _, of_run in of_setup.sort("update").group_by("run", maintain_order=True):
-                axes.plot(of_run["update"], of_run["score"], color=look.colour, linewidth=0.5, alpha=0.3)
+            runs = of_setup.sort("update").group_by("run", maintain_order=True).agg("update", "score")
+            lines = [list(zip(*line, strict=True)) for _, *line in runs.iter_rows()]
+            axes.add_collection(LineCollection(lines, colors=look.colour, linewidths=0.5, alpha=0.3))
             means = of_setup.group_by("update").agg(pl.col("score").mean(), runs=pl.col("run").n_unique())
             means = means.filter(pl.col("runs") == of_setup["run"].n_unique()).sort("update")
             axes.plot(
@@ -36,18 +37,5 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
                 markersize=2.8, markeredgewidth=0.5,
             )  # fmt: skip
         axes.set_xlim(left=0)
-    panels.figure.supxlabel("update (faint: a run; else the mean over seeds)", fontsize=7)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            marker=look.shape,
-            linewidth=1.1,
-            markersize=2.8,
-            label=look.named(setup),
-        )
-        for setup, look in panels.looks.items()
-    ]
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    keys = [look.key(setup, 2.8, 1.1) for setup, look in panels.looks.items()]
+    return panels.finished("update (faint: a run; else the mean over seeds)", keys)

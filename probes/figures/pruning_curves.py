@@ -49,15 +49,13 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
             else:
                 _line(axes, rows, "score", look, broken=bool(epochs))
         axes.set_xlim(-2, 102)
-    panels.figure.supxlabel("heads kept, % (bands: standard deviation over runs and draws)", fontsize=7)
-    handles = [_handle(panels.looks[name], _title(name), name == "gates") for name in panels.looks]
+    handles = [look.key(_title(name), 2.8, float(name != "gates")) for name, look in panels.looks.items()]
     epochs_after = [number for number in points["trained_epochs"].unique().sort() if number]
     if epochs_after:
         unit = "epoch" if epochs_after == [1] else "epochs"
         words = f"cut, and trained on for {', '.join(map(str, epochs_after))} {unit}"
         handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label=words))
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    return panels.finished("heads kept, % (bands: standard deviation over runs and draws)", handles)
 
 
 @styled
@@ -102,11 +100,9 @@ def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str
                 _line(axes, rows, "surviving", look)
         axes.set_xlim(-2, 102)
         axes.set_ylim(-4, 104)
-    panels.figure.supxlabel("heads kept, % (dotted: by chance)", fontsize=7)
     panels.figure.supylabel(axis, fontsize=7)
-    handles = [_handle(look, names[name]) for name, look in panels.looks.items()]
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    handles = [look.key(names[name], 2.8, 1.0) for name, look in panels.looks.items()]
+    return panels.finished("heads kept, % (dotted: by chance)", handles)
 
 
 @styled
@@ -128,13 +124,12 @@ def time_curves(times: pl.DataFrame) -> Figure:
             _line(axes, rows, "seconds_of_whole", look)
         _line(axes, of_task, "operations_of_whole", Look(FAINT, ""), broken=True)
         axes.set_xlim(-2, 102)
-    panels.figure.supxlabel("heads kept, %", fontsize=7)
     handles = [
-        _handle(look, f"{size} sentence{'s' * (size != '1')} a batch") for size, look in panels.looks.items()
+        look.key(f"{size} sentence{'s' * (size != '1')} a batch", 2.8, 1.0)
+        for size, look in panels.looks.items()
     ]
     handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label="counted operations"))
-    panels.figure.legend(handles=handles, loc="outside upper center", ncols=panels.in_legend)
-    return panels.figure
+    return panels.finished("heads kept, %", handles)
 
 
 def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataFrame:
@@ -166,10 +161,3 @@ def _line(axes: Axes, rows: pl.DataFrame, value: str, look: Look, *, broken: boo
 
 def _title(name: str) -> str:
     return METHOD_NAMES.get(name, name.replace("_", " "))
-
-
-def _handle(look: Look, label: str, points: bool = False) -> Line2D:
-    return Line2D(
-        [], [], color=look.colour, marker=look.shape, linewidth=1.0, markersize=2.8, label=look.named(label),
-        linestyle="none" if points else "-",
-    )  # fmt: skip

@@ -21,6 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
 from mtl.probes.sites import Site, kind_starts, sites_of
@@ -80,6 +81,13 @@ class Look:
         """What a legend calls the name that has this look."""
         return f"{name} ({self.number})" if self.number else name
 
+    def key(self, name: str, size: float, width: float) -> Line2D:
+        """The legend's entry of the name that has this look; without a line of width 0."""
+        return Line2D(
+            [], [], color=self.colour, marker=self.shape, markersize=size, linewidth=width,
+            linestyle="-" if width else "none", label=self.named(name),
+        )  # fmt: skip
+
 
 LOOKS = tuple(
     Look(colour, MARKERS[(place + step) % len(MARKERS)])
@@ -130,6 +138,12 @@ class TaskPanels:
     in_legend: int
     """Columns of the legend."""
 
+    def finished(self, below: str, keys: Sequence[Line2D]) -> Figure:
+        """The figure with a name below all panels and its legend above them."""
+        self.figure.supxlabel(below, fontsize=7)
+        self.figure.legend(handles=keys, loc="outside upper center", ncols=self.in_legend)
+        return self.figure
+
 
 def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
@@ -139,7 +153,9 @@ def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mappin
     figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
     panels = figure.subplots(rows, columns, squeeze=False)
     for task, axes in zip(tasks, panels.flat, strict=False):
-        axes.set_title(task)
+        # At given places: else matplotlib looks for ticks beside them whenever it lays out or draws.
+        axes.set_title(task, y=1.0)
+        axes.xaxis.set_label_coords(0.5, 0.0)
         axes.set_ylabel(score_name(metrics, task))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color=GRID, linewidth=0.4)

@@ -30,23 +30,10 @@ CELLS = 4_000_000
 """Numbers in one array: of correlations (draw, table, table), and of vectors (draw, table, head); 32 MB."""
 
 SCHEMA = pl.Schema(
-    {
-        "measure": pl.String,
-        "first": pl.String,
-        "second": pl.String,
-        "pairing": pl.String,
-        "pairs": pl.Int64,
-        "heads": pl.Int64,
-        "spearman": pl.Float64,
-        "low": pl.Float64,
-        "high": pl.Float64,
-        "within_layers": pl.Float64,
-        "within_low": pl.Float64,
-        "within_high": pl.Float64,
-        "pearson": pl.Float64,
-        "pearson_low": pl.Float64,
-        "pearson_high": pl.Float64,
-    }
+    dict.fromkeys(("measure", "first", "second", "pairing"), pl.String)
+    | dict.fromkeys(("pairs", "heads"), pl.Int64)
+    | dict.fromkeys(("spearman", "low", "high", "within_layers", "within_low", "within_high"), pl.Float64)
+    | dict.fromkeys(("pearson", "pearson_low", "pearson_high"), pl.Float64)
 )
 
 

@@ -26,21 +26,10 @@ TOP = 0.1
 RankedLosses = dict[tuple[bytes, bytes, bytes], np.ndarray]
 """Centred ranks of losses, [draw head], by losses, known heads (whose number differs) and strata."""
 SCHEMA = pl.Schema(
-    {
-        "task": pl.String,
-        "setup": pl.String,
-        "measure": pl.String,
-        "runs": pl.Int64,
-        "heads": pl.Int64,
-        "spearman": pl.Float64,
-        "low": pl.Float64,
-        "high": pl.Float64,
-        "within_layers": pl.Float64,
-        "within_low": pl.Float64,
-        "within_high": pl.Float64,
-        "overlap": pl.Float64,
-        "overlap_chance": pl.Float64,
-    }
+    dict.fromkeys(("task", "setup", "measure"), pl.String)
+    | dict.fromkeys(("runs", "heads"), pl.Int64)
+    | dict.fromkeys(("spearman", "low", "high", "within_layers", "within_low", "within_high"), pl.Float64)
+    | dict.fromkeys(("overlap", "overlap_chance"), pl.Float64)
 )
 
 

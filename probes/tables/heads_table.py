@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from mtl.probes.sites import Site
 from mtl.probes.tables import table_files
+from mtl.probes.tables.made_once import made_once
 
 SCHEMA = pl.Schema(
     {
@@ -94,6 +95,12 @@ def in_categories(table: pl.DataFrame) -> pl.DataFrame:
 def in_texts(table: pl.DataFrame) -> pl.DataFrame:
     """Categories as texts, which the tables beside them have."""
     return table.with_columns(cs.categorical().cast(pl.String))
+
+
+@made_once
+def runs_of(table: pl.DataFrame) -> pl.DataFrame:
+    """The columns regime, run, seed and task as texts: each combination once, in order."""
+    return in_texts(table.select("regime", "run", "seed", "task").unique(maintain_order=True))
 
 
 def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> None:

@@ -52,10 +52,9 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
     """
     values = heads.filter(pl.col("measure").is_in(list(measures))).drop_nulls("head")
     level = heads.filter(pl.col("measure").is_in(list(measures.values()))).with_columns(
-        pl.col("measure")
-        .cast(pl.String)
-        .replace_strict({level: name for name, level in measures.items()})
-        .cast(heads.schema["measure"])
+        pl.col("measure").replace_strict(
+            {level: name for name, level in measures.items()}, return_dtype=heads.schema["measure"]
+        )
     )
     joined = _with_chance(values, level)
     return joined.with_columns(above=pl.col("value") - pl.col("chance"), counted=_COUNTS)
@@ -99,11 +98,11 @@ def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame
     levels: that of as many heads as the value beside it was chosen from.
     """
     label = [*by, "task", "label"]
-    first = scores.sort(-pl.col("value"), in_order(sites_of(scores)), "layer", "head", maintain_order=True)
-    best = first.group_by(label, maintain_order=True).agg(
-        pl.exclude("chance").first(), pl.col("chance").max()
+    highest = scores.with_columns(pl.col("chance").max().over(label)).filter(
+        pl.col("value").eq_missing(pl.col("value").max().over(label))
     )
-    return in_texts(best)
+    first = highest.sort(-pl.col("value"), in_order(sites_of(scores)), "layer", "head", maintain_order=True)
+    return in_texts(first.group_by(label, maintain_order=True).first())
 
 
 def head_scores(heads: pl.DataFrame, measure: str) -> pl.DataFrame:

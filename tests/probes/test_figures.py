@@ -473,8 +473,8 @@ def scores_over_time() -> pl.DataFrame:
 def test_learning_curves_are_runs_and_their_means():
     figure = learning_curves(scores_over_time(), METRICS)
     (axes,) = figure.axes
-    faint = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is not None]
-    means = [line.get_xydata().tolist() for line in axes.lines if line.get_alpha() is None]
+    faint = [line.tolist() for of_setup in axes.collections for line in of_setup.get_segments()]
+    means = [line.get_xydata().tolist() for line in axes.lines]
     assert faint == [[[10, 50], [20, 60]], [[10, 52], [20, 66]], [[10, 40]]]
     assert means == [[[10, 51], [20, 63]], [[10, 40]]]
     assert axes.get_ylabel() == "LAS, %"

@@ -163,7 +163,7 @@ def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, note
         return
     # Setups that differ only in which tasks were trained together count as one.
     names = {str(run.run.folder): run.setup.family for run in runs}
-    pairs = heads.select("regime", "run").unique(maintain_order=True)
+    pairs = heads_table.runs_of(heads).select("regime", "run").unique(maintain_order=True)
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
         setups = list(dict.fromkeys(names[folder] for folder in folders if folder in names))
         if len(setups) > 1:

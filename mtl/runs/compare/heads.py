@@ -63,7 +63,7 @@ def read_heads(folder: Path, read: ReadTable = heads_table.read) -> HeadTable:
     measures = table["measure"].unique()
     tasks = [name for name in table["task"].unique(maintain_order=True) if name]
     if _is_run(folder):
-        trained = Run.open(folder).config()["tasks"]
+        trained = Run(folder).config()["tasks"]
         tasks = [name for name in tasks if name in trained]
     return HeadTable(
         table.filter(finite & table["task"].is_in([*tasks, ""])),
@@ -149,7 +149,7 @@ def heads_of(
         raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
     check_settings(settings)
-    heads = pl.concat(parts)
+    heads = pl.concat(parts, rechunk=True)
     return heads, (*notes, *_missing_runs(heads))
 
 
@@ -172,7 +172,7 @@ def check_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
 
 def _missing_runs(heads: pl.DataFrame) -> list[str]:
     """Notes on seeds that some trained regime of a task lacks."""
-    runs = heads.select("task", "regime", "seed").unique(maintain_order=True)
+    runs = heads_table.runs_of(heads)
     trained = runs.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
     return [
         f"no {regime} run of {task} with seed {seeds}"

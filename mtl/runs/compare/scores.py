@@ -73,19 +73,14 @@ def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
     try:
         table = table_files.read_csv(path)
         columns = {task: f"dev/{task}/{name}" for task, name in score.items()}
-        parts = [
-            table.select(
-                task=pl.lit(task),
-                update=pl.col("update").cast(pl.Int64),
-                score=pl.col(column).cast(pl.Float64),
-            ).filter(pl.col("score").is_finite())
+        scores = [
+            pl.col(column).cast(pl.Float64).alias(task)
             for task, column in columns.items()
             if column in table.columns
         ]
+        by_task = table.select(pl.col("update").cast(pl.Int64).alias(""), *scores)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path} cannot be read: no learning curve of this run") from error
-    return (
-        pl.concat(parts)
-        if parts
-        else pl.DataFrame(schema={"task": pl.String, "update": pl.Int64, "score": pl.Float64})
-    )
+    rows = by_task.unpivot(index="", variable_name="task", value_name="score")
+    score_of = pl.col("score").cast(pl.Float64)
+    return rows.filter(score_of.is_finite()).select("task", update=pl.col(""), score=score_of)

@@ -236,6 +236,7 @@ def mark_of(folder: Path) -> dict[str, str]:
     return {_MARK: checksum(described)} if trained else {}
 
 
+@while_unchanged
 def _metadata(path: Path) -> dict[str, str]:
     """The texts in a parquet file; none if it cannot be read, which its readers say."""
     import polars as pl

@@ -8,7 +8,7 @@ import polars as pl
 
 from mtl.probes.report.data import RunExamples
 from mtl.probes.tables import examples_file
-from mtl.probes.tables.heads_table import in_texts
+from mtl.probes.tables.heads_table import runs_of
 
 
 def examples_of(heads: pl.DataFrame | None, notes: list[str]) -> tuple[RunExamples, ...]:
@@ -18,8 +18,7 @@ def examples_of(heads: pl.DataFrame | None, notes: list[str]) -> tuple[RunExampl
     """
     if heads is None:
         return ()
-    columns = ("regime", "run", "seed", "task")
-    of_tasks = in_texts(heads.select(columns).unique(maintain_order=True)).filter(pl.col("task") != "")
+    of_tasks = runs_of(heads).filter(pl.col("task") != "")
     with_files = {run for run in of_tasks["run"].unique() if (Path(run) / examples_file.FILE).is_file()}
     known = of_tasks.filter(pl.col("run").is_in(sorted(with_files))).sort("seed", maintain_order=True)
     first = known.unique(["regime", "task"], keep="first", maintain_order=True)

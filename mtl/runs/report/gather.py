@@ -279,7 +279,8 @@ def _worth(
     place = pl.col("run").replace_strict({run: number for number, run in enumerate(parts)})
     tables = list(parts.values())
     at_once = (
-        pl.concat(tables[start : start + RUNS_AT_ONCE]) for start in range(0, len(tables), RUNS_AT_ONCE)
+        pl.concat(tables[start : start + RUNS_AT_ONCE], rechunk=True)
+        for start in range(0, len(tables), RUNS_AT_ONCE)
     )
     values = pl.concat(head_values(rows) for rows in at_once).sort(place, maintain_order=True)
     shapes = {

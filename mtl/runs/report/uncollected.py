@@ -19,4 +19,6 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()
+            gc.unfreeze()  # what was made is old now, so that the next search does not begin with all of it
             gc.enable()

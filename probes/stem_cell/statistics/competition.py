@@ -26,6 +26,7 @@ from mtl.probes.statistics.stratified_tests import (
     spearman,
 )
 from mtl.probes.stem_cell.statistics.task_losses import task_losses
+from mtl.probes.tables.heads_table import runs_of
 from mtl.probes.tables.label_scores import FEWEST_ITEMS, weighted_mean
 
 WITHIN = " within layers"
@@ -226,7 +227,7 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
     """What is missing for a verdict, as text; empty if nothing is."""
     if len(masks.tasks) < 2:
         return f"masks of {len(masks.tasks)} task, and competition needs two"
-    runs = heads.group_by("regime", "task").agg(pl.col("seed").n_unique())
+    runs = runs_of(heads).group_by("regime", "task").agg(pl.col("seed").n_unique())
     seeds_of = {(regime, task): seeds for regime, task, seeds in runs.iter_rows()}
     least = {
         regime: min(seeds_of.get((regime, task), 0) for task in masks.tasks) for regime in ("stl", "joint")

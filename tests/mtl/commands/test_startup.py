@@ -57,6 +57,15 @@ def test_a_sweep_is_planned_without_torch():
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--trails=1", code=2)[0] == ""
 
 
+def test_a_program_that_ends_searches_for_no_cycles():
+    ends = (
+        "import gc, sys\nfrom mtl.commands.main import main\n"
+        "sys.argv = ['mtl', 'no-command']\nprint(main(), gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", ends], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "2 True\n"
+
+
 def test_a_report_loads_no_torch(tmp_path):
     study = Study(tmp_path)
     for seed in (1, 2):

@@ -23,6 +23,6 @@ def test_the_search_for_cycles_is_as_it_was(before: bool) -> None:
         inside: list[bool] = []
         with pytest.raises(KeyError):
             _look(inside)
-        assert (inside, gc.isenabled()) == ([False], before)
+        assert (inside, gc.isenabled(), gc.get_freeze_count()) == ([False], before, 0)
     finally:
         (gc.enable if known else gc.disable)()
