@@ -1,8 +1,9 @@
 """Speed of training, evaluation and decoding against the bare encoder, in one run and one thread.
 
-python -m benchmarks.throughput [--corpus DIR] [--config FILE] [--sentences N] [--rounds N]
+python -m benchmarks.throughput [--corpus DIR] [--config FILE] [--run DIR] [--sentences N] [--rounds N]
 
 The tasks are those of a configuration (such as configs/joint10.yaml on EWT-10), by default the five on words.
+With --run nothing is trained: a run's model is evaluated, and annotates sentences one by one and in batches.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, examples
+from mtl.models.device import Precision, has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
@@ -43,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("data/ewt5"))
     parser.add_argument("--config", type=Path, help="configuration whose tasks are timed")
+    parser.add_argument("--run", type=Path, help="folder of a run whose evaluation is timed")
     parser.add_argument("--sentences", type=int, default=160)
     parser.add_argument("--batch", type=int, default=16, help="sentences in a batch")
     parser.add_argument("--rounds", type=int, default=3)
@@ -54,6 +57,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     pl.seed_everything(1, verbose=False)
     sentences = load(arguments.corpus, arguments.sentences)
+    if arguments.run is not None:
+        trained_model(arguments.run, sentences, arguments.rounds)
+        return
     files = [] if arguments.config is None else [str(arguments.config)]
     every = configured("mtl train", TrainConfig, files).chosen()
     plans = {"joint, aligned": (every, "aligned")}
@@ -102,6 +108,43 @@ def bare_encoder() -> tuple[Encoder, torch.optim.Optimizer]:
     """The encoder with torch's fused AdamW over all of its parameters, as decoders would train it."""
     encoder = Encoder.from_pretrained("minilm")
     return encoder, torch.optim.AdamW(encoder.parameters(), lr=5e-5, fused=True)
+
+
+def trained_model(run: Path, sentences: list[Sentence], rounds: int) -> None:
+    """Print what evaluation costs beside the forward pass, and single sentences beside a batch of them."""
+    precisions: list[Precision] = ["32-true", "bf16-true"] if has_fast_bfloat16() else ["32-true"]
+    for precision in precisions:
+        model = prepare(JointModel.from_pretrained(run), "cpu", precision)
+        corpus = examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
+        bare = list(batches(corpus, model))
+        in_turn(
+            f"evaluation of {len(model.tasks)} tasks over the forward pass, {precision}",
+            lambda m=model, c=corpus: evaluate(m, batches(c, m)),
+            lambda m=model, b=bare: encoder_pass(m.encoder, b),
+            rounds,
+        )
+    model = JointModel.from_pretrained(run)
+    words = [word for sentence in sentences for word in sentence.words]
+    for length in (10, 20, 40, 80, 160):
+        texts = [words[start : start + length] for start in range(0, min(len(words), 320), length)]
+        in_turn(
+            f"annotate, {length} words, one by one over a batch of {len(texts)}",
+            lambda given=texts: [model.annotate([text]) for text in given],
+            lambda given=texts: model.annotate(given, batch_tokens=2**20),
+            rounds,
+        )
+
+
+def in_turn(title: str, job: Callable[[], object], beside: Callable[[], object], rounds: int) -> None:
+    """Print a job's time over that of another, in turns after one that is not timed."""
+    pairs = [(processor_seconds(job), processor_seconds(beside)) for _ in range(rounds + 1)][1:]
+    ratios = [one / other for one, other in pairs]
+    seconds = statistics.median(one for one, _ in pairs)
+    print(
+        f"{title}: {seconds:.3f} s, ratio {statistics.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f})",
+        flush=True,
+    )
 
 
 def load(folder: Path, number: int) -> list[Sentence]:

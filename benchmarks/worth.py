@@ -1,6 +1,8 @@
 """What importance and ablation of all heads cost, beside training steps and plain evaluations.
 
 python -m benchmarks.worth [--corpus DIR] [--sentences N] [--rounds N]
+
+Measures are made of the batches that `mtl importance` and `mtl ablate` make of a corpus.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from benchmarks.throughput import load, plan_config, processor_seconds
 from mtl.analysis.ablation.joint import Ablator, ablations
 from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.analysis.importance.gradients import task_importance
+from mtl.analysis.probing.observe import BATCH_TOKENS as OBSERVED_TOKENS
 from mtl.config.schema import TrainConfig
 from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchLoader, aligned_batches, examples
@@ -51,12 +54,21 @@ def main() -> None:
         corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
         steps = EpochBatches(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
         trained = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, steps))
-        small = aligned_batches(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None)
-        decoded = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, small))
+        measured, decoded = (
+            list(
+                BatchLoader(
+                    corpus,
+                    model.encoder.tokenizer,
+                    tasks,
+                    aligned_batches(corpus, tuple(tasks), tokens, None, None),
+                )
+            )
+            for tokens in (OBSERVED_TOKENS, BATCH_TOKENS["cpu"])
+        )
         ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
         jobs |= {
             f"training steps without update, {title}": _timed(lambda m=model, b=trained: _steps(m, b)),
-            f"importance, {title}": _timed(lambda m=model, b=trained: task_importance(m, b)),
+            f"importance, {title}": _timed(lambda m=model, b=measured: task_importance(m, b)),
             f"plain evaluation, {title}": _timed(lambda m=model, c=corpus: evaluate(m, batches(c, m))),
             f"ablation of 72 heads, {title}": _timed(lambda a=ablate, b=decoded: [a(batch) for batch in b]),
         }

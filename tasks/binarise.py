@@ -16,22 +16,25 @@ CHAIN = " "
 
 def constituents(tree: Tree) -> tuple[Span, ...]:
     """All constituents in pre-order (of a unary chain the outer first), without root and preterminals."""
-    spans: list[Span] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    labels: list[str] = []
     words = 0
     waiting: list[Tree | int] = [tree]
     while waiting:
         item = waiting.pop()
         if isinstance(item, int):  # the constituent of this index ends here
-            spans[item] = spans[item]._replace(end=words)
+            ends[item] = words
         elif isinstance(item.children, str):
             words += 1
         else:
-            waiting.append(len(spans))
-            spans.append(Span(words, words, item.label))
-            waiting.extend(reversed(item.children))
-    if spans and spans[0].label in ROOTS:
-        del spans[0]
-    return tuple(spans)
+            waiting.append(len(starts))
+            starts.append(words)
+            ends.append(words)
+            labels.append(item.label)
+            waiting += item.children[::-1]
+    first = 1 if labels and labels[0] in ROOTS else 0
+    return tuple(map(Span, starts[first:], ends[first:], labels[first:]))
 
 
 def build(words: Sequence[str], tags: Sequence[str], spans: Iterable[Span], root: str = "TOP") -> Tree:

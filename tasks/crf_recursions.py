@@ -154,6 +154,11 @@ def best_paths(scores, lengths, start, turn, stay, end):
     came = np.zeros((words, tags), dtype=np.int64)
     closed, origin = np.empty(labels + 1, dtype=scores.dtype), np.empty(labels + 1, dtype=np.int64)
     value, step = np.empty(tags, dtype=scores.dtype), np.empty(tags, dtype=scores.dtype)
+    # Sums are monotone in floating point, too: a state that is not the best predecessor of any state by its
+    # highest transition is not by the others.
+    highest, lowest = np.empty(labels + 1, dtype=turn.dtype), np.empty(labels + 1, dtype=turn.dtype)
+    for state in range(labels + 1):
+        highest[state], lowest[state] = turn[state].max(), turn[state].min()
     for row in range(rows):
         length = lengths[row]
         if not length:
@@ -169,7 +174,10 @@ def best_paths(scores, lengths, start, turn, stay, end):
             if word == length:
                 break
             step[: labels + 1] = -np.inf
+            reached = (closed + lowest).max()
             for state in range(labels + 1):
+                if closed[state] + highest[state] < reached:
+                    continue
                 for following in range(labels + 1):
                     candidate = closed[state] + turn[state, following]
                     if candidate > step[following]:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Int
+
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import without_overlaps
@@ -78,15 +81,20 @@ def dropped(sentence: Sentence, layer: str, labels: Labels) -> int:
     return arguments - sum(labels.index(span.label) >= 0 for span in represented)
 
 
-def tagged_spans(tags: list[int], labels: Labels) -> tuple[Span, ...]:
+def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, ...]:
     """The arguments that a well-formed tag sequence encodes; tags are numbered as in `BioCrf`."""
-    spans: list[Span] = []
-    for word, tag in enumerate(tags):
-        if 0 < tag <= len(labels):
-            spans.append(Span(word, word + 1, labels[tag - 1]))
-        elif tag:
-            spans[-1] = spans[-1]._replace(end=word + 1)
-    return tuple(spans)
+    starts: list[int] = []
+    ends: list[int] = []
+    found: list[str] = []
+    inside = tags.nonzero()[0]
+    for word, tag in zip(inside.tolist(), tags[inside].tolist(), strict=True):
+        if tag <= len(labels):
+            starts.append(word)
+            ends.append(word + 1)
+            found.append(labels[tag - 1])
+        else:
+            ends[-1] = word + 1
+    return tuple(map(Span, starts, ends, found))
 
 
 def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:

@@ -25,7 +25,8 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
 def require_numbers(task: str, scores: Any) -> None:
     """Raise `InputError` if scores of a task (a tensor, or a tuple that holds tensors) are NaN."""
     for part in scores if isinstance(scores, tuple) else (scores,):
-        if isinstance(part, Tensor) and bool(part.isnan().any()):
+        # The largest value is NaN where any is, and needs no tensor of truth values.
+        if isinstance(part, Tensor) and part.numel() and bool(part.amax().isnan()):
             raise InputError(
                 f"the scores of {task} are no numbers (nan): the model's weights are not finite, or its type "
                 "is too narrow for it (use bfloat16 or float32 instead of float16)"

@@ -188,12 +188,12 @@ class JointModel(nn.Module):
         for name, output in self(batch, head_scale).items():
             require_numbers(name, output.scores)
             decoder = self.decoder(name)
+            predicted = decoder.decode(output.scores, output.mask)
             with_gold = None
             if given:
                 layer = self.tasks[name].layer
                 gold = [batch.sentences[row].layer(layer) for row in batch.rows[name].tolist()]
-                with_gold = decoder.decode_given(output.scores, output.mask, gold)
-            predicted = decoder.decode(output.scores, output.mask)
+                with_gold = decoder.decode_given(output.scores, output.mask, gold, predicted)
             items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)
             decoded[name] = Decoded(predicted, with_gold, items)
         return decoded

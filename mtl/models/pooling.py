@@ -31,7 +31,7 @@ def pool(
     summed = summed[:-1]
     if pooling == "mean":
         # Not `bincount`, which on a GPU waits for the host.
-        ones = torch.ones(len(flat), dtype=torch.float32, device=flat.device)
+        ones = torch.ones(flat.numel(), dtype=torch.float32, device=flat.device)
         pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1]
         summed = summed / pieces.clamp(min=1)[:, None].to(summed.dtype)
     return summed.view(sentences, width, -1)

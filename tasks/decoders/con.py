@@ -103,8 +103,10 @@ class ConDecoder(Decoder):
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> SpanScores:
         left, right = self.edges.to(words.dtype)
-        before = torch.cat([left.expand(len(words), 1, -1), words], 1)
-        after = torch.cat([torch.where(mask[:, :, None], words, right), right.expand(len(words), 1, -1)], 1)
+        before = torch.cat([left.expand(words.shape[0], 1, -1), words], 1)
+        after = torch.cat(
+            [torch.where(mask[:, :, None], words, right), right.expand(words.shape[0], 1, -1)], 1
+        )
         boundaries = torch.cat([before, after], 2)
         starts, ends = self.span(boundaries).split(self.span_dim, 2)
         brackets = self.bracket(starts, ends).squeeze(3)

@@ -70,11 +70,11 @@ class Decoder(nn.Module, ABC):
         """One annotation per sentence."""
 
     def decode_given(
-        self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any]
+        self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
         """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting.
 
-        `gold` has the layer of each sentence.
+        `gold` has the layer of each sentence, `decoded` what `decode` returned.
         """
         return None
 

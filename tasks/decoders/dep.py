@@ -138,12 +138,15 @@ class DepDecoder(Decoder):
     def decode(self, scores: ArcScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
         lengths = mask.sum(1).cpu().numpy()
         heads = self.best_trees(scores.arcs.detach().cpu().numpy(), lengths)
-        chosen = torch.from_numpy(heads).to(mask.device)
-        relations = self._possible(self._relations(scores, chosen), chosen).argmax(2).cpu().tolist()
-        names = self.labels.names
+        rows, words = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
+        of_words = heads[rows, words]
+        index = [torch.from_numpy(array).to(mask.device) for array in (rows, words, of_words)]
+        relations = self._possible(self._relations_of(scores, *index), index[2]).argmax(1).tolist()
+        found = [self.labels.names[index] for index in relations]
+        last = lengths.cumsum().tolist()
         return [
-            Arcs(tuple(row[:length].tolist()), tuple([names[index] for index in indices[:length]]))
-            for row, indices, length in zip(heads, relations, lengths, strict=True)
+            Arcs(tuple(heads_of[:length].tolist()), tuple(found[end - length : end]))
+            for heads_of, length, end in zip(heads, lengths.tolist(), last, strict=True)
         ]
 
     def alternatives(
@@ -175,11 +178,11 @@ class DepDecoder(Decoder):
         ]
 
     def _possible(
-        self, relations: Float[Tensor, "batch word label"], heads: Int[Tensor, "batch word"]
-    ) -> Float[Tensor, "batch word label"]:
+        self, relations: Float[Tensor, "*batch word label"], heads: Int[Tensor, "*batch word"]
+    ) -> Float[Tensor, "*batch word label"]:
         if self.of_root is None:
             return relations
-        from_root = (heads == 0)[:, :, None]
+        from_root = (heads == 0)[..., None]
         return relations.masked_fill(from_root != self.of_root.to(relations.device), -torch.inf)
 
     def _relations(
@@ -190,3 +193,14 @@ class DepDecoder(Decoder):
         relations = self.relation.pairs(scores.dependents.flatten(0, 1), chosen.flatten(0, 1))
         relations = relations.to(torch.promote_types(relations.dtype, torch.float32))
         return relations.view(*heads.shape, relations.shape[1])
+
+    def _relations_of(
+        self,
+        scores: ArcScores,
+        rows: Int[Tensor, " word"],
+        words: Int[Tensor, " word"],
+        heads: Int[Tensor, " word"],
+    ) -> Float[Tensor, "word label"]:
+        """The scores of relations at some words only."""
+        relations = self.relation.pairs(scores.dependents[rows, words], scores.heads[rows, heads])
+        return relations.to(torch.promote_types(relations.dtype, torch.float32))

@@ -116,11 +116,12 @@ class RoleScorer(nn.Module):
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame word tag"]:
         at_predicates = self.of_predicate(words[rows, predicates])
-        at_words = self.of_word(words)[rows]
+        pairs = self.of_word(words[rows]) if len(rows) < len(words) else self.of_word(words)[rows]
         distances = torch.arange(words.shape[1], device=words.device) - predicates[:, None]
         between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
-        pairs = at_predicates[:, None] + at_words + between.to(at_words.dtype)
-        pairs = functional.leaky_relu(pairs, 0.1)
+        pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
+        pairs += between.to(pairs.dtype)
+        pairs = functional.leaky_relu(pairs, 0.1, inplace=True)
         return self.output(_dropout(pairs, self.dropout, self.training))
 
 
@@ -204,14 +205,24 @@ class SrlDecoder(Decoder):
         scores: FrameScores,
         mask: Bool[Tensor, "batch word"],
         gold: Sequence[tuple[Frame, ...] | None],
+        decoded: Sequence[tuple[Frame, ...]],
     ) -> list[tuple[Frame, ...]]:
+        # A frame does not depend on the others of its sentence, so those of predicted predicates are known.
+        known = [{frame.predicate: frame for frame in frames} for frames in decoded]
+        given = [sorted({frame.predicate for frame in frames or ()}) for frames in gold]
         places = [
             (row, predicate)
-            for row, frames in enumerate(gold)
-            for predicate in sorted({frame.predicate for frame in frames or ()})
+            for row, predicates in enumerate(given)
+            for predicate in predicates
+            if predicate not in known[row]
         ]
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
-        return self._frames(scores, mask, index[:, 0], index[:, 1])
+        for of_row, frames in zip(known, self._frames(scores, mask, index[:, 0], index[:, 1]), strict=True):
+            of_row.update((frame.predicate, frame) for frame in frames)
+        return [
+            tuple([of_row[predicate] for predicate in predicates])
+            for of_row, predicates in zip(known, given, strict=True)
+        ]
 
     def alternatives(
         self,
@@ -252,6 +263,8 @@ class SrlDecoder(Decoder):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> list[tuple[Frame, ...]]:
+        if not len(rows):
+            return [()] * len(mask)
         frames: list[list[Frame]] = [[] for _ in range(len(mask))]
         tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
         senses: list[str | None] = [None] * len(rows)
@@ -259,7 +272,7 @@ class SrlDecoder(Decoder):
             best = self._sense_scores(self.sense, scores.words, rows, predicates).argmax(1)
             senses = [self.senses[index] for index in best.tolist()]
         for row, predicate, sense, sequence in zip(
-            rows.tolist(), predicates.tolist(), senses, tags.tolist(), strict=True
+            rows.tolist(), predicates.tolist(), senses, tags, strict=True
         ):
             frames[row].append(Frame(predicate, sense, tagged_spans(sequence, self.labels)))
         return [tuple(of_sentence) for of_sentence in frames]

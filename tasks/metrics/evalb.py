@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -26,12 +27,14 @@ def scored_brackets(spans: Iterable[Span], scored_before: Sequence[int]) -> Coun
     `scored_before` has for each boundary the number of words left of it that are not deleted; constituents
     without such words do not count. Labels are cut before the first '-' or '='.
     """
-    brackets: Counter[tuple[int, int, str]] = Counter()
-    for start, end, label in spans:
-        bare = re.split("[-=]", label, maxsplit=1)[0]
-        if scored_before[start] < scored_before[end] and bare not in DELETED:
-            brackets[scored_before[start], scored_before[end], EQUAL.get(bare, bare)] += 1
-    return brackets
+    brackets = [(scored_before[start], scored_before[end], _scored_as(label)) for start, end, label in spans]
+    return Counter([each for each in brackets if each[0] < each[1] and each[2] not in DELETED])
+
+
+@lru_cache(maxsize=4096)
+def _scored_as(label: str) -> str:
+    bare = re.split("[-=]", label, maxsplit=1)[0]
+    return EQUAL.get(bare, bare)
 
 
 class BracketScores(SummedCounts):
@@ -54,7 +57,7 @@ class BracketScores(SummedCounts):
             tree = sentence.layer(self.layer)
             if tree is None:
                 continue
-            scored = (leaf.label not in DELETED for leaf in tree.leaves())
+            scored = [leaf.label not in DELETED for leaf in tree.leaves()]
             scored_before = list(accumulate(scored, initial=0))
             if scored_before[-1] == 0:
                 continue  # EVALB skips sentences of nothing but deleted words

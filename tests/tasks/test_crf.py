@@ -150,6 +150,26 @@ def test_both_ways_agree(labels: int) -> None:
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_states_that_viterbi_skips_are_on_no_better_path(spread: float, scale: float) -> None:
+    """The best path has the greatest sum of all, by a recursion that skips none; scores have many ties."""
+    torch.manual_seed(5)
+    model = BioCrf(8).double()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=spread)
+    scores = (torch.randn(40, 9, 17, dtype=torch.float64) * scale).round()
+    lengths = torch.arange(40) % 9 + 1
+    matrix = full_matrix(model.transitions(), -torch.inf)
+    tags = torch.from_numpy(model.decode(scores, lengths))
+    found = path_score(scores, tags, lengths, model.transitions())
+    for row, length in enumerate(lengths.tolist()):
+        best = matrix[-1, :-1] + scores[row, 0]
+        for word in range(1, length):
+            best = (best[:, None] + matrix[:-1, :-1]).amax(0) + scores[row, word]
+        torch.testing.assert_close(found[row], (best + matrix[:-1, -1]).amax())
+
+
 @pytest.mark.parametrize("scale", [300, 3_000, 100_000])
 def test_large_scores(scale: int) -> None:
     """Beyond what exp can hold, the loss and its gradient are those of the enumerated sequences."""

@@ -28,7 +28,7 @@ def test_tags_and_back(data: st.DataObject) -> None:
     )
     sentence = Sentence(("w",) * length, frames=(Frame(predicate, "x.01", arguments),))
     targets = frame_targets(sentence, "frames", LABELS)
-    assert tagged_spans(targets.tags[0].tolist(), LABELS) == arguments
+    assert tagged_spans(targets.tags[0], LABELS) == arguments
     assert targets.is_predicate.nonzero()[0].tolist() == targets.predicates.tolist() == [predicate]
     assert dropped(sentence, "frames", LABELS) == 0
 

@@ -126,9 +126,12 @@ def test_given_predicates_and_their_own_words() -> None:
     decoder = _decoder()
     with torch.inference_mode():
         scores = decoder(torch.randn(3, 6, 8) * 3, MASK)
-        decoded = decoder.decode_given(scores, MASK, [SENTENCES[0].frames, None, SENTENCES[2].frames])
         found = decoder.decode(scores, MASK)
+        gold = [SENTENCES[0].frames, None, SENTENCES[2].frames]
+        decoded = decoder.decode_given(scores, MASK, gold, found)
+        alone = decoder.decode_given(scores, MASK, gold, [()] * 3)
     assert [[frame.predicate for frame in frames] for frames in decoded] == [[1, 4], [], [2]]
+    assert decoded == alone  # a frame that is predicted is what it would be given its predicate
     frames = [frame for frames in decoded + found for frame in frames]
     assert any(frame.arguments for frame in frames)
     for frame in frames:
@@ -143,7 +146,7 @@ def test_no_roles_at_all() -> None:
     mask = torch.ones(1, 2, dtype=torch.bool)
     scores = decoder(torch.randn(1, 2, 8), mask)
     decoder.loss(scores, batch, mask).sum().backward()
-    assert decoder.decode_given(scores, mask, [sentence.frames]) == [(Frame(0, None, ()),)]
+    assert decoder.decode_given(scores, mask, [sentence.frames], [()]) == [(Frame(0, None, ()),)]
 
 
 def test_scores_are_those_of_srl_eval() -> None:
@@ -231,7 +234,7 @@ def test_senses_are_learned_decoded_and_scored() -> None:
     with torch.inference_mode():
         scores = decoder(words, MASK)
         decoded = decoder.decode(scores, MASK)
-        given = decoder.decode_given(scores, MASK, [sentence.frames for sentence in SENTENCES])
+        given = decoder.decode_given(scores, MASK, [sentence.frames for sentence in SENTENCES], decoded)
     assert decoded == given == [sentence.frames for sentence in SENTENCES]
     metric = SENSES.metric()
     metric.update(decoded, SENTENCES, given)

@@ -47,6 +47,13 @@ def test_buckets_are_nearly_without_padding():
     assert sum(lengths) / padded > 0.85
 
 
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 2000))
+def test_batches_that_are_not_drawn_hold_little_padding(lengths, budget):
+    for batch in buckets(lengths, budget, None, None):
+        of_batch = [lengths[index] for index in batch]
+        assert len(batch) * max(of_batch) - sum(of_batch) <= budget / 16
+
+
 def test_batches_differ_from_epoch_to_epoch_and_not_from_rank_to_rank():
     lengths = list(range(1, 100))
     first, again, other = (buckets(lengths, 200, None, np.random.default_rng([1, e])) for e in (0, 0, 1))
