@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import Int
-
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import without_overlaps
@@ -79,22 +76,6 @@ def dropped(sentence: Sentence, layer: str, labels: Labels) -> int:
     represented = [span for frame in representable(sentence, layer) for span in frame.arguments]
     arguments = sum(len(without_verb(frame.arguments)) for frame in sentence.layer(layer) or ())
     return arguments - sum(labels.index(span.label) >= 0 for span in represented)
-
-
-def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, ...]:
-    """The arguments that a well-formed tag sequence encodes; tags are numbered as in `BioCrf`."""
-    starts: list[int] = []
-    ends: list[int] = []
-    found: list[str] = []
-    inside = tags.nonzero()[0]
-    for word, tag in zip(inside.tolist(), tags[inside].tolist(), strict=True):
-        if tag <= len(labels):
-            starts.append(word)
-            ends.append(word + 1)
-            found.append(labels[tag - 1])
-        else:
-            ends[-1] = word + 1
-    return tuple(map(Span, starts, ends, found))
 
 
 def joined(frame: Frame) -> set[tuple[str, tuple[tuple[int, int], ...]]]:

@@ -178,7 +178,9 @@ COMMANDS = {
         ),
         resumes=True,
     ),
-    "report": Command("mtl.commands.report:report", "write one HTML page about runs", files=("out",)),
+    "report": Command(
+        "mtl.commands.report:report", "write one HTML page about runs", files=("out", "json_out")
+    ),
     "demo": Command(
         "mtl.commands.demo:demo",
         "run a small study on a generated corpus, up to the report",

@@ -14,8 +14,8 @@ from torch.nn import functional
 from mtl.tasks.crf import BioCrf, path_score
 from mtl.tasks.decoders.alternatives import Alternative, Item, k_best
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
-from mtl.tasks.frames import representable, split_labels, tagged_spans
-from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.frames import representable, split_labels
+from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.task import UNKNOWN, Labels
 
 _IMPOSSIBLE = -1e4
@@ -121,7 +121,7 @@ class RoleScorer(nn.Module):
         between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
-        pairs = functional.leaky_relu(pairs, 0.1, inplace=True)
+        pairs = functional.leaky_relu(pairs, 0.1)
         return self.output(_dropout(pairs, self.dropout, self.training))
 
 
@@ -305,3 +305,19 @@ class SrlDecoder(Decoder):
         # The predicate's own word is part of no argument: every path has O there, at score 0.
         outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
         return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)
+
+
+def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, ...]:
+    """The arguments that a well-formed tag sequence encodes; tags are numbered as in `BioCrf`."""
+    starts: list[int] = []
+    ends: list[int] = []
+    found: list[str] = []
+    inside = tags.nonzero()[0]
+    for word, tag in zip(inside.tolist(), tags[inside].tolist(), strict=True):
+        if tag <= len(labels):
+            starts.append(word)
+            ends.append(word + 1)
+            found.append(labels[tag - 1])
+        else:
+            ends[-1] = word + 1
+    return tuple(map(Span, starts, ends, found))

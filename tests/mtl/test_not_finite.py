@@ -31,6 +31,7 @@ from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
 from mtl.study.sweep.file import Sweep
+from mtl.study.sweep.folder import SweepFolder
 from mtl.study.sweep.report import _row
 from mtl.study.sweep.status import best_of
 from mtl.training import evaluation
@@ -221,7 +222,7 @@ def test_tables_from_before_values_were_watched_are_refused(bad, tmp_path):
 
 @pytest.mark.parametrize("bad", BAD)
 def test_a_trial_that_is_not_finite_has_no_place_among_the_others(bad):
-    folder = Mock()
+    folder = Mock(spec=SweepFolder)
     folder.progress.return_value = Mock(state="finished", seconds=1.0)
     row = _row(folder, optuna.trial.create_trial(value=bad if not math.isnan(bad) else -math.inf))
     assert row.score is None

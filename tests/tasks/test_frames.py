@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.tasks.decoders.srl import frame_targets
-from mtl.tasks.frames import dropped, joined, representable, roles, tagged_spans
+from mtl.tasks.decoders.srl import frame_targets, tagged_spans
+from mtl.tasks.frames import dropped, joined, representable, roles
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.task import Labels
 

@@ -72,7 +72,10 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
     }[name]
 
 
-SUFFIX = {"figure": ".png", "energy figure": ".png", "report": ".html", "evaluate": ".json", "show": ".png"}
+SUFFIX = {
+    "figure": ".png", "energy figure": ".png", "report out": ".html", "report json_out": ".json",
+    "evaluate": ".json", "show": ".png",
+}  # fmt: skip
 
 
 def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:

@@ -87,7 +87,7 @@ def test_the_signature_is_the_command_line():
     words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
     assert {key: str(value) for key, value in words.items()} == {
         "folder": "studies/a", "out": "None", "split": "dev", "claims": "None", "palette": "",
-        "colours": "None", "order": "()",
+        "colours": "None", "order": "()", "json_out": "None",
     }  # fmt: skip
 
 
