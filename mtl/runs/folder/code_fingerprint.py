@@ -47,8 +47,8 @@ def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str
     """One sha256 over the entry modules and everything of this project that they import.
 
     Comments, docstrings, texts below constants and fields, messages of errors and warnings, what is printed,
-    layout and the version of Python do not count; nor do modules in `unused`, unless one that is used and of
-    choice itself imports them.
+    private functions that are called for these alone, layout and the version of Python do not count; nor do
+    modules in `unused`, unless one that is used and of choice itself imports them.
     """
     meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries, unused).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
@@ -113,8 +113,30 @@ def _imported(entries: Sequence[str], unused: Collection[str]) -> dict[str, _Mod
 def _module(source: bytes) -> _Module:
     """A module by its source, which is parsed once though several entries import it."""
     found: list[ImportStatement] = []
-    meaning = _written(ast.parse(source), found)
+    tree = ast.parse(source)
+    tree.body = _without_words(tree.body)
+    meaning = _written(tree, found)
     return _Module(meaning, tuple(dict.fromkeys(_modules_in(found))))
+
+
+def _without_words(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """A module's statements without its private functions that only messages call: what they say is read."""
+    private = {
+        statement.name: statement
+        for statement in statements
+        if isinstance(statement, ast.FunctionDef)
+        and statement.name.startswith("_")
+        and not statement.decorator_list
+    }
+    called = {
+        name
+        for statement in statements
+        for name in _names(statement)
+        if private.get(name) is not statement  # a function that calls itself
+    }
+    told = {name for statement in statements for name in _names(statement, in_messages=True)} - called
+    of_words = [function for name, function in private.items() if name in told]
+    return [statement for statement in statements if statement not in of_words]
 
 
 def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
@@ -168,6 +190,15 @@ def _written(node: object, imports: list[ImportStatement]) -> str:
         if (value is not None and value != []) or (name == "value" and isinstance(node, ast.Constant)):
             values.append(f"{name}={_written(value, imports)}")
     return f"{type(node).__name__}({', '.join(values)})"
+
+
+def _names(node: ast.AST, in_messages: bool = False) -> Iterator[str]:
+    """The names that are read outside of messages, or also in them."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    message = isinstance(node, ast.Call) and _is_message(node)
+    for part in [node.func] if message and not in_messages else ast.iter_child_nodes(node):
+        yield from _names(part, in_messages)
 
 
 def _is_message(call: ast.Call) -> bool:

@@ -67,6 +67,26 @@ def test_messages_make_no_difference(first, second):
     assert meaning(first) == meaning(second)
 
 
+HELPER = """
+def _words(path):
+    return {text}
+
+def run(path):
+    if {used}:
+        raise RunError(f"{{path}}: {{_words(path)}}")
+"""
+
+
+def test_a_private_function_counts_unless_only_messages_call_it():
+    first, second = (meaning(HELPER.format(text=text, used="path")) for text in ("'a'", "'b'"))
+    assert first == second
+    first, second = (meaning(HELPER.format(text=text, used="_words(path)")) for text in ("'a'", "'b'"))
+    assert first != second
+    public = HELPER.replace("_words", "words")
+    first, second = (meaning(public.format(text=text, used="path")) for text in ("'a'", "'b'"))
+    assert first != second
+
+
 def test_a_changed_message_repeats_nothing_and_a_changed_loss_does(monkeypatch):
     root = Path(__file__).parents[4]
     read, changes = Path.read_bytes, {}
