@@ -6,12 +6,10 @@ import dataclasses
 import gc
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -22,23 +20,17 @@ from mtl.config.schema import TrainConfig
 from mtl.config.typed import configuration_from
 from mtl.corpora.checks import Look, notes_on
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
-from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints, refuse_shared, require_layers
+from mtl.corpora.load import corpus_fingerprint, refuse_shared, require_layers
 from mtl.errors import InputError, RunError
-from mtl.files import check_folder_place, fingerprint
-from mtl.heads.gate_file import masks_fingerprint
+from mtl.files import check_folder_place
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
 from mtl.models.batches import annotated, examples
 from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, evaluate_sentences, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.known_encoders import encoder_files
 from mtl.models.limits import describe_long, require_limit, within_limit
-from mtl.models.mask_file import check_masks
-from mtl.runs.compare.settings import recorded_origins
 from mtl.runs.folder import sentence_counts
-from mtl.runs.folder.content import draw_of
-from mtl.runs.folder.provenance import git_revision, versions
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.same_run import holds
 from mtl.tasks.in_words import counted
@@ -51,6 +43,7 @@ from mtl.training.check_gates import check_target, unused_gates
 from mtl.training.checkpoint import check_checkpoint
 from mtl.training.initial_model import load_start, with_settings_of_source
 from mtl.training.launch import failures, note_failure
+from mtl.training.made_of import encoder_of, first_recorded, made_of, masks_of, now
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
 from mtl.training.run_log import RunLog, run_log
@@ -166,10 +159,10 @@ def _train(
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
     corpus = corpus_fingerprint(config.corpus, tasks)
-    masks = _masks_fingerprint(config, tuple(tasks))
+    masks = masks_of(config, tuple(tasks))
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    encoder = _encoder_fingerprint(config)
+    encoder = encoder_of(config)
     resumes = holds(run, settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
         console.print(f"{run.folder} is finished already; use another --name to train again", soft_wrap=True)
@@ -182,6 +175,39 @@ def _train(
     if not trained:  # before any corpus is read, so that a model that does not fit is refused at once
         pl.seed_everything(config.seed, verbose=False)
         start = load_start(config, tasks, inputs, console)
+    splits = _read_splits(config, tasks, inputs, console)
+    training = None if start is None else assemble(config, run, splits, console, inputs, observers, start)
+    if training is not None and resumes and run.resume_checkpoint.exists():
+        check_checkpoint(run.resume_checkpoint, training.module)
+    trainer = trainer_for(config, []) if training is None else training.trainer
+    device = trainer.strategy.root_device  # read now: after training Lightning moves the model to the CPU
+    if is_first_process() and not resumes:
+        aside = run.put_aside()
+        if aside is not None:
+            console.print(
+                f"{run.folder}: the run that was there is in {aside} until this one has finished",
+                highlight=False,
+                soft_wrap=True,
+            )
+        run.create(settings)
+    if is_first_process():
+        log.keep_in(run.folder)
+    with _outcome_noted(run, observers):
+        if is_first_process():
+            depends_on = made_of(config, corpus, masks, encoder) | first_recorded(run)
+            run.add_start({"device": device_name(device), **depends_on})
+        for observer in observers:
+            observer.on_run_start(config, run)
+        if training is not None:
+            _fit(training, run, console, resumes)
+        if is_first_process():
+            _score(run, tasks, splits, device, observers)
+
+
+def _read_splits(
+    config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console
+) -> dict[str, list[Sentence]]:
+    """Read the corpus; what is left out of it is printed."""
     refuse_shared(config.corpus, tasks)
     splits = {split: inputs.split(config.corpus, tasks, split) for split in ("train", "dev", "test")}
     longest = config.batch.max_words
@@ -210,50 +236,7 @@ def _train(
         require_layers(splits[split], tasks, split)
     for line in notes_on(Look(splits, tasks)):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    training = None if start is None else assemble(config, run, splits, console, inputs, observers, start)
-    if training is not None and resumes and run.resume_checkpoint.exists():
-        check_checkpoint(run.resume_checkpoint, training.module)
-    trainer = trainer_for(config, []) if training is None else training.trainer
-    device = trainer.strategy.root_device  # read now: after training Lightning moves the model to the CPU
-    if is_first_process() and not resumes:
-        aside = run.put_aside()
-        if aside is not None:
-            console.print(
-                f"{run.folder}: the run that was there is in {aside} until this one has finished",
-                highlight=False,
-                soft_wrap=True,
-            )
-        run.create(settings)
-    if is_first_process():
-        log.keep_in(run.folder)
-    with _outcome_noted(run, observers):
-        if is_first_process():
-            made_of = _provenance(config, corpus, masks, encoder) | _first_recorded(run)
-            run.add_start({"device": device_name(device), **made_of})
-        for observer in observers:
-            observer.on_run_start(config, run)
-        if training is not None:
-            _fit(training, run, console, resumes)
-        if is_first_process():
-            _score(run, tasks, splits, device, observers)
-
-
-def _masks_fingerprint(config: TrainConfig, tasks: Sequence[str]) -> str | None:
-    """The fingerprint of the masks that the run is given; `None` if it is given none."""
-    if config.pruning != "fixed":
-        return None
-    return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
-
-
-def _draw(config: TrainConfig) -> dict[str, Any] | None:
-    """How the masks that the run is given were drawn; `None` if they were not."""
-    return draw_of(Path(str(config.gates.masks))) if config.pruning == "fixed" else None
-
-
-def _encoder_fingerprint(config: TrainConfig) -> str | None:
-    """The fingerprint of a local encoder's files; `None` for others, whose name says what they are."""
-    paths = encoder_files(config.encoder.name)
-    return fingerprint(paths) if paths else None
+    return splits
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
@@ -320,7 +303,7 @@ def _score(
                 sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
     sizes = {split: len(sentences) for split, sentences in splits.items()}
-    run.finish({"state": "finished", "finished": _now(), "sentences": sizes})
+    run.finish({"state": "finished", "finished": now(), "sentences": sizes})
     _remove_leftovers(run)
     for observer in observers:
         observer.on_final_scores(run.metrics())
@@ -355,30 +338,3 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
         for observer in observers:
             observer.on_run_failure()
         raise
-
-
-def _provenance(config: TrainConfig, corpus: str, masks: str | None, encoder: str | None) -> dict[str, Any]:
-    """What a result depends on besides the configuration, and the process that made it."""
-    return {
-        "seed": config.seed,
-        "started": _now(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "versions": versions(),
-        "git": git_revision(),
-        "corpus_fingerprint": corpus,
-        "corpus_fingerprints": corpus_fingerprints(config.corpus, config.chosen()),
-        "origins": recorded_origins(plain(dataclasses.asdict(config))),
-        **({} if (draw := _draw(config)) is None else {"draw": draw}),
-        **({} if masks is None else {"masks_fingerprint": masks}),
-        **({} if encoder is None else {"encoder_fingerprint": encoder}),
-    }
-
-
-def _first_recorded(run: Run) -> dict[str, Any]:
-    """What other runs had made when this one started first, which may be gone when it is resumed."""
-    return {key: value for key, value in run.status().items() if key in ("origins", "draw")}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

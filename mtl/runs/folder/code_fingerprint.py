@@ -196,8 +196,10 @@ def _names(node: ast.AST, in_messages: bool = False) -> Iterator[str]:
     """The names that are read outside of messages, or also in them."""
     if isinstance(node, ast.Name):
         yield node.id
-    message = isinstance(node, ast.Call) and _is_message(node)
-    for part in [node.func] if message and not in_messages else ast.iter_child_nodes(node):
+    parts = ast.iter_child_nodes(node)
+    if isinstance(node, ast.Call) and _is_message(node) and not in_messages:
+        parts = iter([node.func])
+    for part in parts:
         yield from _names(part, in_messages)
 
 
