@@ -281,8 +281,8 @@ class JointTraining(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _sparse_embedding(self) -> nn.Embedding | None:
-        """The word embedding, if it can have sparse gradients: nothing else looks at them, and on one CPU."""
-        looked_at = self.shared or self.meters or self.balancer.by_losses
+        """The word embedding, if it can have sparse gradients: no balancer looks at them, and on one CPU."""
+        looked_at = self.shared or self.balancer.by_losses
         if looked_at or self.trainer.world_size > 1 or self.trainer.strategy.root_device.type != "cpu":
             return None
         return sole_embedding(self.model, self.model.encoder.transformer.get_input_embeddings())

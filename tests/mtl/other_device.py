@@ -219,7 +219,7 @@ def _step(self, epoch, batch, optimizer, closure) -> None:
 
 def main(file: str, where: str = NAME) -> None:
     """Run commands; the last line of the output is JSON: codes, waits (the last frames of each)."""
-    device = install() if where == NAME else contextlib.nullcontext()
+    device = install() if where == NAME else as_elsewhere()
     from mtl.commands.main import main as command
 
     with device:
@@ -249,6 +249,14 @@ def install() -> OnBothDevices:
     trainer.pl.Trainer = _Trainer
     step.JointTraining.optimizer_step = _step
     return OnBothDevices()
+
+
+def as_elsewhere() -> contextlib.AbstractContextManager[None]:
+    """Draw dropout on the CPU as on other devices: masks by counter are the CPU's alone."""
+    from mtl.training import step
+
+    step.draw_by_counter = lambda model: None
+    return contextlib.nullcontext()
 
 
 if __name__ == "__main__":
