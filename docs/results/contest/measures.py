@@ -7,6 +7,7 @@ python docs/results/contest/measures.py archive/contest/runs
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from mtl.probes.stem_cell.statistics.worth_units import (
     NORMAL_SCORES,
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,
+    Unit,
     standardised_logs,
 )
 
@@ -28,7 +30,6 @@ TASKS, SEEDS, CLAIM_SEEDS = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), (11,
 LAYERS, HEADS, DRAWS = 6, 12, 9999
 STRATA = np.repeat(np.arange(LAYERS), HEADS)
 SITES = tuple(Site("self", layer) for layer in range(LAYERS))
-RUNS = Path(sys.argv[1])
 MEASURES = (
     ("importance", STANDARDISED_LOGS), ("importance", NORMAL_SCORES), ("ablation", NORMAL_SCORES),
     ("ablation", STANDARDISED_POINTS),
@@ -37,26 +38,51 @@ MEASURES = (
 
 def main() -> None:
     """Print what the page quotes."""
-    alone = {task: [worth(f"{task}-seed{seed}", "importance", task) for seed in SEEDS] for task in TASKS}
-    need = {task: standardised_logs(np.array(values)).mean(0)[None] for task, values in alone.items()}
+    runs = Path(sys.argv[1])
+    need, claims = needs(runs), claimed(runs)
     every = dict.fromkeys(TASKS, np.ones(len(STRATA), dtype=bool))
-    claims = {task: np.mean([opened(task, seed) for seed in CLAIM_SEEDS], axis=0) > 0.5 for task in TASKS}
     orders = permutations_within(STRATA, DRAWS, np.random.default_rng(0))
     residuals = {}
     for measure, unit in MEASURES:
-        tasks = tuple(
-            TaskWorth(task, partners_of(task), np.stack(beside(task, measure), axis=1)) for task in TASKS
-        )
+        tasks = in_pairs(runs, measure)
         for name, own in (("all heads", every), ("claimed heads", claims)):
-            cells = ContestCells(SEEDS, SITES, HEADS, STRATA, own, tasks, {})
-            blocks = [TaskBlock(cells, of, in_unit(of, unit).mean(0)) for of in tasks]
+            blocks = blocks_of(tasks, unit, own)
             slope(f"{measure}, {unit.name}, {name}", need, blocks, orders)
             residuals[measure, unit.name, name] = np.concatenate([block.residual.ravel() for block in blocks])
     for name in ("all heads", "claimed heads"):
         pair = [residuals["importance", STANDARDISED_LOGS.name, name]]
         pair.append(residuals["ablation", STANDARDISED_POINTS.name, name])
         print(f"what partners change, {name}: the two measures correlate by {np.corrcoef(pair)[0, 1]:+.2f}")
-    noise()
+    noise(runs)
+
+
+def needs(runs: Path) -> dict[str, np.ndarray]:
+    """What each task needs of each head when it is alone: standardised logs of importance, as one mask."""
+    alone = {
+        task: [worth(runs / f"{task}-seed{seed}", "importance", task) for seed in SEEDS] for task in TASKS
+    }
+    return {task: standardised_logs(np.array(values)).mean(0)[None] for task, values in alone.items()}
+
+
+def claimed(runs: Path) -> dict[str, np.ndarray]:
+    """The heads that most of a task's masks keep."""
+    return {task: np.mean([opened(runs, task, seed) for seed in CLAIM_SEEDS], axis=0) > 0.5 for task in TASKS}
+
+
+def in_pairs(
+    runs: Path, measure: str, seeds: Sequence[int] = SEEDS, table: str = "heads.parquet"
+) -> tuple[TaskWorth, ...]:
+    """A measure of heads for each task in its pairs."""
+    return tuple(
+        TaskWorth(task, partners_of(task), np.stack(beside(runs, task, measure, seeds, table), axis=1))
+        for task in TASKS
+    )
+
+
+def blocks_of(tasks: Sequence[TaskWorth], unit: Unit, own: dict[str, np.ndarray]) -> list[TaskBlock]:
+    """The model of each task, on the mean over seeds."""
+    cells = ContestCells(SEEDS, SITES, HEADS, STRATA, own, tuple(tasks), {})
+    return [TaskBlock(cells, of, in_unit(of, unit).mean(0)) for of in tasks]
 
 
 def slope(name: str, need: dict[str, np.ndarray], blocks: list[TaskBlock], orders: np.ndarray) -> None:
@@ -66,11 +92,11 @@ def slope(name: str, need: dict[str, np.ndarray], blocks: list[TaskBlock], order
     print(f"{name}: slope {-beta:+.3f} ({-high:+.3f} to {-low:+.3f}), p {both:.4f}")
 
 
-def noise() -> None:
+def noise(runs: Path) -> None:
     """Print how much of ablation's noise is that of 300 sentences, by task."""
     for task in TASKS:
         measures = ("ablation", "ablation_low", "ablation_high")
-        points, low, high = (np.stack(beside(task, name), axis=1) for name in measures)
+        points, low, high = (np.stack(beside(runs, task, name), axis=1) for name in measures)
         block = points.mean(0) - points.mean((0, 1))
         for layer in range(LAYERS):
             block[:, layer == STRATA] -= block[:, layer == STRATA].mean(1, keepdims=True)
@@ -84,21 +110,26 @@ def partners_of(task: str) -> tuple[str, ...]:
     return tuple(other for other in TASKS if other != task)
 
 
-def beside(task: str, measure: str) -> list[np.ndarray]:
+def beside(
+    runs: Path, task: str, measure: str, seeds: Sequence[int] = SEEDS, table: str = "heads.parquet"
+) -> list[np.ndarray]:
     """A measure of heads for a task in its pairs with each partner, by seed."""
     pairs = ["+".join(sorted((task, partner), key=TASKS.index)) for partner in partners_of(task)]
-    return [np.array([worth(f"{pair}-seed{seed}", measure, task) for seed in SEEDS]) for pair in pairs]
+    return [
+        np.array([worth(runs / f"{pair}-seed{seed}", measure, task, table) for seed in seeds])
+        for pair in pairs
+    ]
 
 
-def worth(run: str, measure: str, task: str) -> np.ndarray:
+def worth(run: Path, measure: str, task: str, table: str = "heads.parquet") -> np.ndarray:
     """A measure of all heads in a run."""
-    heads = pl.read_parquet(RUNS / run / "heads.parquet").filter(measure=measure, task=task)
+    heads = pl.read_parquet(run / table).filter(measure=measure, task=task)
     return heads.sort("layer", "head")["value"].to_numpy()
 
 
-def opened(task: str, seed: int) -> np.ndarray:
+def opened(runs: Path, task: str, seed: int) -> np.ndarray:
     """The heads that a mask of 14 keeps."""
-    gates = pl.read_parquet(RUNS / f"{task}-dynamic-k14-seed{seed}" / "gates.parquet")
+    gates = pl.read_parquet(runs / f"{task}-dynamic-k14-seed{seed}" / "gates.parquet")
     return gates.filter(step=gates["step"].max()).sort("layer", "head")["open"].to_numpy()
 
 
