@@ -1,6 +1,7 @@
 """What to run first on a machine with a GPU: curves and masks against the CPU's, waits, speed and memory.
 
 python -m benchmarks.gpu [--corpus DIR] [--seeds N] [--epochs N] [--rounds N] [--out FOLDER]
+                         [--parts speed waits curves]
 
 Times training, evaluation, ablation and importance against the bare encoder (by the clock, after the GPU
 has finished), and counts where the program waits for the GPU. Then it trains five tasks with masks on the
@@ -51,6 +52,7 @@ SETUPS = {
     "GPU, float32": ("gpu", "32-true"),
     "GPU, bfloat16": ("gpu", "bf16-mixed"),
 }
+PARTS = ("speed", "waits", "curves")
 PEAK = {"32-true": 67e12, "bf16-mixed": 989e12}
 """Floating-point operations in a second of an H100 (SXM), without sparsity, by NVIDIA's data sheet."""
 
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=640, help="sentences that are timed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("gpu"))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu tries the program out")
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -81,9 +84,9 @@ def main() -> None:
         "waits": lambda: waits(arguments.corpus, device),
         "curves": lambda: curves(arguments, device),
     }
-    for name, part in parts.items():
+    for name in arguments.parts:
         start = time.perf_counter()
-        found[name] = part()
+        found[name] = parts[name]()
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(found, indent=1))
     (arguments.out / "gpu.md").write_text(page(found))
@@ -105,7 +108,7 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
                 f"--runs={arguments.out / 'runs'}", f"--seed={seed}", f"--max_epochs={arguments.epochs}",
                 "--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=14", "--keep=last",
                 f"--trainer.accelerator={accelerator}", f"--trainer.precision={precision}",
-                f"--trainer.threads={4 if accelerator == 'cpu' else 1}", "--overwrite=true",
+                f"--trainer.threads={2 if accelerator == 'cpu' else 1}", "--overwrite=true",
             ]  # fmt: skip
             with (arguments.out / f"{run}.log").open("w") as log:
                 process = subprocess.Popen(
@@ -123,8 +126,8 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
         history = polars.read_csv(run.folder / "history.csv")
         found[name][seed] = {
             "losses": history.select("^loss/.*$").to_dict(as_series=False),
-            "scores": json.loads((run.folder / "scores.json").read_text()),
-            "seconds": history["seconds"].to_list() if "seconds" in history.columns else [],
+            "scores": json.loads((run.folder / "metrics.json").read_text()),
+            "seconds": history["seconds"].to_list(),
             "masks": masks_of(run.folder),
         }
     return found
@@ -132,10 +135,11 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
 
 def masks_of(folder: Path) -> dict[str, list[list[int]]]:
     """Each task's open heads of a run, as pairs of layer and head."""
-    table = polars.read_parquet(folder / "heads.parquet").filter(polars.col("measure") == "mask")
+    gates = polars.read_parquet(folder / "gates.parquet")
+    last = gates.filter(step=gates["step"].max())
     return {
-        str(task): sorted(rows.filter(polars.col("value") > 0).select("layer", "head").rows())
-        for (task,), rows in table.group_by("task")
+        str(task): sorted(rows.filter("open").select("layer", "head").rows())
+        for (task,), rows in last.group_by("task")
     }
 
 
@@ -295,7 +299,9 @@ def speed(corpus: Path, number: int, rounds: int, device: torch.device) -> list[
     found = []
     for encoder, batch in sizes if device.type == "cuda" else sizes[:1]:
         for precision in PEAK:
-            found += timed(sentences, encoder, batch, precision, rounds, device)
+            rows = timed(sentences, encoder, batch, precision, rounds, device)
+            print("\n".join(map(speed_line, rows)), flush=True)  # all that is left if time runs out
+            found += rows
     return found
 
 
@@ -383,26 +389,41 @@ def measures(
 def page(found: dict[str, Any]) -> str:
     """All figures as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    lines = [f"`{found['command']}` on {found['device']}, {versions}.", "", "## Speed", ""]
-    lines += [
+    lines = [f"`{found['command']}` on {found['device']}, {versions}."]
+    if "speed" in found:
+        lines += speed_lines(found["speed"])
+    if "waits" in found:
+        lines += ["", "## Waits per batch", "", "| job | waits | where |", "|---|---|---|"]
+        for name, places in found["waits"].items():
+            where = ", ".join(f"`{place}` {count:.2f}" for place, count in places.items())
+            lines.append(f"| {name} | {sum(places.values()):.2f} | {where} |")
+    if "curves" in found:
+        lines += ["", "## Curves", "", *curve_lines(found["curves"])]
+    return "\n".join(lines) + "\n"
+
+
+def speed_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """The table of times."""
+    lines = [
+        "",
+        "## Speed",
+        "",
         "| encoder | sentences in a batch | precision | job | seconds (least, most) | sentences/s | "
         "ratio to the bare encoder | share of peak | GB |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in found["speed"]:
-        least, most = row["spread"]
-        memory = "" if row["gigabytes"] is None else f"{row['gigabytes']:.2f}"
-        lines.append(
-            f"| {row['encoder']} | {row['batch']} | {row['precision']} | {row['job']} | {row['seconds']:.3f} "
-            f"({least:.3f}, {most:.3f}) | {row['sentences/s']:,.0f} | {row['ratio']:.2f} | "
-            f"{100 * row['share of peak']:.1f} % | {memory} |"
-        )
-    lines += ["", "## Waits per batch", "", "| job | waits | where |", "|---|---|---|"]
-    for name, places in found["waits"].items():
-        where = ", ".join(f"`{place}` {count:.2f}" for place, count in places.items())
-        lines.append(f"| {name} | {sum(places.values()):.2f} | {where} |")
-    lines += ["", "## Curves", "", *curve_lines(found["curves"])]
-    return "\n".join(lines) + "\n"
+    return lines + [speed_line(row) for row in rows]
+
+
+def speed_line(row: dict[str, Any]) -> str:
+    """A row of that table."""
+    least, most = row["spread"]
+    memory = "" if row["gigabytes"] is None else f"{row['gigabytes']:.2f}"
+    return (
+        f"| {row['encoder']} | {row['batch']} | {row['precision']} | {row['job']} | {row['seconds']:.3f} "
+        f"({least:.3f}, {most:.3f}) | {row['sentences/s']:,.0f} | {row['ratio']:.2f} | "
+        f"{100 * row['share of peak']:.1f} % | {memory} |"
+    )
 
 
 def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
@@ -420,10 +441,10 @@ def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
     lines += ["", "| final score | " + " | ".join(made) + " |", "|---" * (len(made) + 1) + "|"]
     first = next(iter(made.values()))[0]["scores"]
     for split, scores in first.items():
-        for task, values in scores.items() if isinstance(scores, dict) else ():
-            if not isinstance(values, dict):
-                continue
+        for task, values in scores.items():
             for key in values:
+                if not all(key in run["scores"][split][task] for runs in made.values() for run in runs):
+                    continue  # a kind of entity that one run never predicts
                 cells = [
                     spread([run["scores"][split][task][key] for run in runs], 2) for runs in made.values()
                 ]
