@@ -12,7 +12,7 @@ import pytest
 
 @pytest.mark.slow
 def test_all_parts_are_on_the_page(toy: Path, tmp_path):
-    words = ["--sentences=16", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu"]
+    words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu"]
     words += [f"--corpus={toy}", f"--out={tmp_path}"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", *words], capture_output=True, text=True, check=False
