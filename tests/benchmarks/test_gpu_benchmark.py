@@ -11,6 +11,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_all_parts_are_on_the_page(toy: Path, tmp_path):
     words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu"]
     words += [f"--corpus={toy}", f"--out={tmp_path}"]
