@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from mtl.corpora.toy.corpus import write_toy
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_parts_are_on_the_page(toy: Path, tmp_path):
+def test_all_parts_are_on_the_page(tmp_path: Path):
+    write_toy(tmp_path / "toy", 12, 6, 6, seed=1)
     words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu"]
-    words += [f"--corpus={toy}", f"--out={tmp_path}"]
+    words += [f"--corpus={tmp_path / 'toy'}", f"--out={tmp_path}"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", *words], capture_output=True, text=True, check=False
     )
