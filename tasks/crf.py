@@ -94,18 +94,21 @@ def path_score(
     transitions: Transitions,
 ) -> Float[Tensor, " row"]:
     """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
-    start, turn, stay, end = transitions
-    labels = stay.shape[1]
-    inside = tags > labels
+    labels = transitions.stay.shape[1]
+    kinds = labels + 1
+    inside = (tags > labels).long()
     states = tags - labels * inside
-    moves = turn[states[:, :-1], states[:, 1:]]
-    if labels:
-        stays = stay[inside[:, :-1].long(), (states[:, 1:] - 1).clamp(min=0)]
-        moves = torch.where(inside[:, 1:], stays, moves)
-    moves = functional.pad(moves, (1, 0)) + scores.gather(2, tags[:, :, None])[:, :, 0]
+    last = states.gather(1, lengths[:, None] - 1)
+    # One table of all potentials, read once: start, turn and stay before each word, and end.
+    table = torch.cat([part.flatten() for part in transitions])
+    turns = states[:, :-1] * kinds + states[:, 1:]
+    stays = inside[:, :-1] * labels + states[:, 1:] + (kinds * kinds - 1)
+    moves = torch.where(tags[:, 1:] > labels, stays, turns) + kinds
+    places = torch.cat((states[:, :1], moves, last + (len(table) - kinds)), 1)
+    potentials = table.index_select(0, places.flatten()).view_as(places)
+    of_words = potentials[:, :-1] + scores.gather(2, tags[:, :, None])[:, :, 0]
     within = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
-    last = states.gather(1, lengths[:, None] - 1)[:, 0]
-    return (moves * within).sum(1) + start[states[:, 0]] + end[last]
+    return (of_words * within).sum(1) + potentials[:, -1]
 
 
 def _partition(
