@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -21,8 +21,8 @@ _AGREE = 1e-9
 class LogPartition(torch.autograd.Function):
     """log Z of every row, of a chain given tag by tag: `start` [tag], `steps` [tag tag] and `end` [tag].
 
-    Lengths are at least 1, log potentials may be -inf. Where float64 does not hold what a path is worth beside
-    others, since scores of one word lie some 700 nats apart, log Z is NaN: the two recursions disagree.
+    Lengths are at least 1. Where scores of one word lie some 700 nats apart, float64 may not hold what a path
+    is worth beside others. The two recursions then disagree, and log Z is NaN.
     """
 
     @staticmethod

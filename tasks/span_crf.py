@@ -118,9 +118,7 @@ def by_tensors(
 
 def _splits(
     chart: Float[Tensor, "batch boundary boundary"], size: int
-) -> tuple[
-    Float[Tensor, "batch span split"], Float[Tensor, "batch span split"], Float[Tensor, "batch span"]
-]:
+) -> tuple[Float[Tensor, "batch span split"], Float[Tensor, "batch span split"], Float[Tensor, "batch span"]]:
     """Views into a contiguous chart: both parts of all splits of the spans of `size` words, and the spans."""
     batch, width, _ = chart.shape
     places, strides = (batch, width - size, size - 1), (width * width, width + 1)

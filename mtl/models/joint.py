@@ -192,7 +192,7 @@ class JointModel(nn.Module):
             with_gold = None
             if given:
                 layer = self.tasks[name].layer
-                gold = [batch.sentences[row].layer(layer) for row in batch.rows[name].tolist()]
+                gold = [sentence.layer(layer) for sentence in batch.of_task(name)]
                 with_gold = decoder.decode_given(output.scores, output.mask, gold, predicted)
             items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)
             decoded[name] = Decoded(predicted, with_gold, items)

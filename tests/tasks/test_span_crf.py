@@ -61,9 +61,7 @@ def test_equals_supar_on_long_sentences(route: InsideOutside, dtype: torch.dtype
     scores, lengths = _scores([30, 17, 1, 2], 2.0, dtype)
     theirs = ConstituencyCRF(scores.clone(), lengths)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {}
-    for found, expected in zip(
-        route(scores, lengths), (theirs.log_partition, theirs.marginals), strict=True
-    ):
+    for found, expected in zip(route(scores, lengths), (theirs.log_partition, theirs.marginals), strict=True):
         assert found.dtype == dtype
         torch.testing.assert_close(found, expected.detach(), **tolerance)
 

@@ -217,4 +217,4 @@ def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
     """The batch with some of its tasks only."""
     rows = {name: batch.rows[name] for name in names}
     targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
-    return dataclasses.replace(batch, rows=rows, targets=targets)
+    return dataclasses.replace(batch, rows=rows, targets=targets, places={n: batch.places[n] for n in names})
