@@ -185,8 +185,9 @@ class JointModel(nn.Module):
         if (translator := self.encoder.translator) is not None:
             return self._translated(translator, batch, head_scale, given)
         decoded = {}
-        for name, output in self(batch, head_scale).items():
-            require_numbers(name, output.scores)
+        outputs = self(batch, head_scale)
+        require_numbers({name: output.scores for name, output in outputs.items()})
+        for name, output in outputs.items():
             decoder = self.decoder(name)
             predicted = decoder.decode(output.scores, output.mask)
             with_gold = None
