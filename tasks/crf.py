@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mtl.tasks import crf_tensors
 from mtl.tasks.crf_recursions import best_paths, expectations, log_partitions
 
 _NEVER = -1e30
@@ -93,25 +94,28 @@ def path_score(
     transitions: Transitions,
 ) -> Float[Tensor, " row"]:
     """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
-    start, turn, stay, end = transitions
-    labels = stay.shape[1]
-    inside = tags > labels
+    labels = transitions.stay.shape[1]
+    kinds = labels + 1
+    inside = (tags > labels).long()
     states = tags - labels * inside
-    moves = turn[states[:, :-1], states[:, 1:]]
-    if labels:
-        stays = stay[inside[:, :-1].long(), (states[:, 1:] - 1).clamp(min=0)]
-        moves = torch.where(inside[:, 1:], stays, moves)
-    moves = functional.pad(moves, (1, 0)) + scores.gather(2, tags[:, :, None])[:, :, 0]
+    last = states.gather(1, lengths[:, None] - 1)
+    # One table of all potentials, read once: start, turn and stay before each word, and end.
+    table = torch.cat([part.flatten() for part in transitions])
+    turns = states[:, :-1] * kinds + states[:, 1:]
+    stays = inside[:, :-1] * labels + states[:, 1:] + (kinds * kinds - 1)
+    moves = torch.where(tags[:, 1:] > labels, stays, turns) + kinds
+    places = torch.cat((states[:, :1], moves, last + (len(table) - kinds)), 1)
+    potentials = table.index_select(0, places.flatten()).view_as(places)
+    of_words = potentials[:, :-1] + scores.gather(2, tags[:, :, None])[:, :, 0]
     within = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
-    last = states.gather(1, lengths[:, None] - 1)[:, 0]
-    return (moves * within).sum(1) + start[states[:, 0]] + end[last]
+    return (of_words * within).sum(1) + potentials[:, -1]
 
 
 def _partition(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
     if scores.device.type != "cpu":
-        return log_partition(scores, lengths, transitions)
+        return by_tensors(scores, lengths, transitions)
     partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
     rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
     if not len(rows):
@@ -122,10 +126,31 @@ def _partition(
     return partition.index_copy(0, rows, exact.to(partition.dtype))
 
 
+def by_tensors(
+    scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
+) -> Float[Tensor, " row"]:
+    """The log partition function on any device, in few operations; NaN where its float64 does not suffice."""
+    partition: Tensor = crf_tensors.LogPartition.apply(scores, lengths, *_tag_by_tag(transitions))
+    return partition
+
+
+def _tag_by_tag(
+    transitions: Transitions,
+) -> tuple[Float[Tensor, " tag"], Float[Tensor, "tag tag"], Float[Tensor, " tag"]]:
+    """The chain's potentials of tags instead of states: start, steps and end."""
+    start, turn, stay, end = transitions
+    labels = stay.shape[1]
+    same = torch.eye(labels, dtype=torch.bool, device=stay.device)
+    inside = stay[:, :, None].where(same, _NEVER).flatten(0, 1)
+    turns = torch.cat((turn, turn[1:]))
+    steps = torch.cat((turns, functional.pad(inside, (0, 0, 1, 0), value=_NEVER)), 1)
+    return functional.pad(start, (0, labels), value=_NEVER), steps, torch.cat((end, end[1:]))
+
+
 def log_partition(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    """The log partition function over all well-formed tag sequences, by tensor operations on any device."""
+    """The log partition function over all well-formed tag sequences, in logarithms throughout."""
     start, turn, stay, end = transitions
     labels = stay.shape[1]
     weights = turn.exp()

@@ -1,6 +1,6 @@
 """The span CRF: all binary bracketings of a sentence as one distribution (Zhang et al. 2020).
 
-Partition function and marginals come from numba on the CPU and from supar on other devices.
+Partition function and marginals come from numba on the CPU, and width by width on other devices.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def log_partition(
 
     `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read. Lengths
     are at least 1. Scores of less than 32 bits are cast to float32, which is then the type of the result. By
-    default `inside_outside` is `by_numba` for scores on the CPU, where it is some 60 times as fast, and
-    `by_supar` on other devices.
+    default `inside_outside` is `by_numba` for scores on the CPU, where it is fastest, and
+    `by_tensors` on other devices.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return _LogPartition.apply(scores, lengths, inside_outside or _fastest(scores))
@@ -61,7 +61,7 @@ def span_marginals(
 
 
 def _fastest(scores: Float[Tensor, "batch boundary boundary"]) -> InsideOutside:
-    return by_numba if scores.device.type == "cpu" else by_supar
+    return by_numba if scores.device.type == "cpu" else by_tensors
 
 
 class _LogPartition(Function):
@@ -85,27 +85,48 @@ class _LogPartition(Function):
         return gradient[:, None, None] * marginals, None, None
 
 
-def by_supar(
+def by_tensors(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
-    """Log partitions and marginals on any device, by supar's inside algorithm and its gradient."""
-    from supar.structs import ConstituencyCRF  # takes seconds: nltk, scikit-learn and supar's own parsers
+    """Log partitions and marginals on any device, in float64: six operations for all spans of one width.
 
+    Spans beyond a sentence's end are computed, too, from scores of 0, but reach no result.
+    """
     boundaries = torch.arange(scores.shape[1], device=scores.device)
-    inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
-    # What supar needs:
-    # - Float32: it computes in the type of the scores, and log Z in bf16 is off by whole nats. Autocast
-    #   casts none of its operations.
-    # - Gradients: its marginals are autograd's gradient, which inference mode and its tensors forbid.
-    # - A copy: it asks for gradients of the very tensor that it is given.
-    # - Zeros beyond a sentence's end: it also adds up the spans there. They do not reach the result, but a
-    #   score that is not finite would make the gradient NaN.
-    # - No axis of labels, which it would take for separate charts: labels are scored apart from brackets.
-    with torch.inference_mode(False):
-        chart = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
-        crf = ConstituencyCRF(chart.masked_fill(~inside, 0.0), lengths.clone())
-        partition, marginals = crf.log_partition.detach(), crf.marginals.detach()
-    return partition, marginals
+    there = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
+    inside = torch.where(there, scores.detach().double(), 0.0)
+    shares = []  # of all splits in each span's sum, by width
+    for size in range(2, scores.shape[1]):
+        left, right, spans = _splits(inside, size)
+        splits = left + right
+        share = splits.log_softmax(2)
+        spans += splits[:, :, 0]
+        spans -= share[:, :, 0]
+        shares.append(share)
+    if shares:
+        torch._foreach_exp_(shares)
+    partition = inside[:, 0].gather(1, lengths[:, None])[:, 0]
+    masses = torch.zeros_like(inside)
+    masses[:, 0].scatter_(1, lengths[:, None], 1.0)
+    for size in range(scores.shape[1] - 1, 1, -1):
+        left, right, spans = _splits(masses, size)
+        left.addcmul_(shares[size - 2], spans[:, :, None])
+        right.addcmul_(shares[size - 2], spans[:, :, None])
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return partition.to(dtype), masses.to(dtype)
+
+
+def _splits(
+    chart: Float[Tensor, "batch boundary boundary"], size: int
+) -> tuple[Float[Tensor, "batch span split"], Float[Tensor, "batch span split"], Float[Tensor, "batch span"]]:
+    """Views into a contiguous chart: both parts of all splits of the spans of `size` words, and the spans."""
+    batch, width, _ = chart.shape
+    places, strides = (batch, width - size, size - 1), (width * width, width + 1)
+    return (
+        chart.as_strided(places, (*strides, 1), 1),
+        chart.as_strided(places, (*strides, width), width + size),
+        chart.as_strided(places[:2], strides, size),
+    )
 
 
 def by_numba(

@@ -165,21 +165,21 @@ class HeadTarget(nn.Module):
         if progress >= 1 - self.final:
             return torch.zeros_like(loss)
         annealed = min(1.0, progress / self.warmup) if self.warmup else 1.0
+        differentiable = sum_within(gates.probability_open(), self.member).flatten()
         with torch.no_grad():
             # Gates need much of the warm-up to reach the closing point; until then no head would count as
             # closed.
-            expected = sum_within(gates.probability_open(), self.member).flatten()
+            expected = differentiable.detach()
             if self.training:
                 self._follow(expected, progress)
-            opened = gates.open_learned()
-            heads = sum_within(opened, self.member).flatten() if annealed == 1 else expected
+            heads = sum_within(gates.open_learned(), self.member).flatten() if annealed == 1 else expected
             ahead = heads + _LAG * self.slope
             error = ahead / self.total - (1 + (self.share - 1) * annealed).float()
             if self.training:
                 losses = loss.detach().repeat_interleave(len(self.budgets))
                 self._move(error, progress, losses)
             price = (self.gain * error + self.integral) * self.mean_loss
-        cost = price * sum_within(gates.probability_open(), self.member).flatten() / self.total
+        cost = price * differentiable / self.total
         return cost.view(len(loss), -1).sum(1)
 
     def _follow(self, expected: Float[Tensor, " entry"], progress: float) -> None:

@@ -49,7 +49,7 @@ def annotated(
         for name, task in _in_order_of_need(tasks):
             if name not in decoded:
                 continue
-            rows = [indices[row] for row in batch.rows[name].tolist()]
+            rows = [indices[row] for row in batch.places[name]]
             for index, annotation in zip(rows, decoded[name].predicted, strict=True):
                 found[index] = task.annotate(found[index], annotation)
             for index, of_sentence in zip(rows, decoded[name].items or (), strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from mtl.models.limits import BATCH_PAIRS
+from mtl.models.packed import together
 from mtl.models.parallel import ParallelSubwords, ParallelTokens
 from mtl.models.subwords import Subwords, Tokens
 from mtl.tasks.sentence import Sentence
@@ -108,6 +109,8 @@ class Batch:
     """Per task the indices in the batch of the sentences annotated in it; tasks without any are absent."""
     targets: Mapping[str, Any]
     """Per task the collated targets of these sentences."""
+    places: Mapping[str, tuple[int, ...]]
+    """`rows` as numbers of the host, which so waits for no device to read them."""
     loss_units: Mapping[str, int]
     """Per task its annotated words, sentences or pieces (`Task.loss_units`) in the update that the batch is
     a part of, over all ranks and accumulated batches; its loss is divided by them."""
@@ -115,33 +118,31 @@ class Batch:
     """Whether the batch only lets this rank take part: its sentence is another rank's, and its losses are
     multiplied by 0."""
 
-    def to(self, device: torch.device | str, non_blocking: bool = True) -> Batch:
-        """The batch with all its tensors on `device`."""
+    def of_task(self, name: str) -> list[Sentence]:
+        """The sentences annotated in a task, in the order of `rows`."""
+        return [self.sentences[place] for place in self.places[name]]
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=non_blocking)
-
+    def each(self, move: Callable[[Tensor], Tensor]) -> Batch:
+        """The same of other tensors: what `move` makes of each."""
         return replace(
             self,
-            subwords=self.subwords.to(device, non_blocking=non_blocking),
+            subwords=self.subwords.each(move),
             mask=move(self.mask),
             rows={name: move(rows) for name, rows in self.rows.items()},
             targets={name: type(target)(*map(move, target)) for name, target in self.targets.items()},
         )
 
-    def pin_memory(self) -> Batch:
-        """The batch with its tensors in page-locked memory, so that the copy to a GPU does not wait."""
-
-        def pin(tensor: Tensor) -> Tensor:
-            return tensor.pin_memory()
-
-        return replace(
-            self,
-            subwords=self.subwords.pin_memory(),
-            mask=pin(self.mask),
-            rows={name: pin(rows) for name, rows in self.rows.items()},
-            targets={name: type(target)(*map(pin, target)) for name, target in self.targets.items()},
-        )
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch with all its tensors on `device`; those of the CPU go there in one copy."""
+        device = torch.device(device)
+        if self.mask.device.type == device.type == "cpu":
+            return self
+        if self.mask.device.type != "cpu":
+            return self.each(lambda tensor: tensor.to(device))
+        tensors: list[Tensor] = []
+        self.each(lambda tensor: tensors.append(tensor) or tensor)
+        moved = iter(together(tensors, device))
+        return self.each(lambda _: next(moved))
 
 
 def collate(
@@ -158,11 +159,11 @@ def collate(
     for row, example in zip(mask, share, strict=True):
         if example.tokens.second is not None:
             row[: len(example.tokens)] = example.tokens.counts > 0  # words of a long pair that were cut off
-    rows, targets = {}, {}
+    rows, targets, places = {}, {}, {}
     for name, task in tasks.items():
-        there = [index for index, example in enumerate(share) if name in example.targets]
+        there = tuple(index for index, example in enumerate(share) if name in example.targets)
         if there:
-            rows[name] = torch.tensor(there)
+            rows[name], places[name] = torch.tensor(there), there
             targets[name] = task.collate([share[index].targets[name] for index in there], width)
     return Batch(
         sentences,
@@ -170,6 +171,7 @@ def collate(
         torch.from_numpy(mask),
         rows,
         targets,
+        places,
         loss_units_of(share, tasks) if loss_units is None else loss_units,
     )
 
@@ -189,12 +191,12 @@ def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dic
 def unlabelled(share: Sequence[Example], tokenizer: Tokenizer, tasks: Mapping[str, Task]) -> Batch:
     """A batch in which every task applies to all sentences that it fits, without targets."""
     batch = collate(share, tokenizer, {})
-    rows = {}
+    places = {}
     for name, task in tasks.items():
-        fitting = [row for row, example in enumerate(share) if task.fits(example.sentence)]
+        fitting = tuple(row for row, example in enumerate(share) if task.fits(example.sentence))
         if fitting:
-            rows[name] = torch.tensor(fitting)
-    return replace(batch, rows=rows)
+            places[name] = fitting
+    return replace(batch, rows={name: torch.tensor(rows) for name, rows in places.items()}, places=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +317,11 @@ class BatchLoader:
         batches: Sequence[BatchIndices],
         rank: int = 0,
         ranks: int = 1,
-        pin: bool = False,
         skip: int = 0,
         accumulate: int = 1,
     ) -> None:
         self.corpus, self.tokenizer, self.tasks, self.batches = corpus, tokenizer, tasks, batches
-        self.rank, self.ranks, self.pin, self.skip = rank, ranks, pin, skip
+        self.rank, self.ranks, self.skip = rank, ranks, skip
         self.accumulate = accumulate
 
     def __len__(self) -> int:
@@ -340,7 +341,7 @@ class BatchLoader:
             batch = collate(share or of_all_ranks[:1], self.tokenizer, names, loss_units)
             if not share:
                 batch = replace(batch, idle=True)
-            yield batch.pin_memory() if self.pin else batch
+            yield batch
 
     def _loss_units(self, batches: Sequence[BatchIndices]) -> dict[str, int]:
         """The units of an update's batches, of all ranks, by the tasks that learn in it."""

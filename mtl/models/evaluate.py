@@ -57,7 +57,7 @@ def evaluate(
             if batch.idle:  # this rank has none of its sentences
                 continue
             for name, decoded in model.decoded(batch.to(device), head_scale, given=True).items():
-                gold = [batch.sentences[row] for row in batch.rows[name].tolist()]
+                gold = batch.of_task(name)
                 metrics[name].update(decoded.predicted, gold, decoded.given)
                 if watch is not None:
                     watch(name, metrics[name], decoded.predicted, gold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,11 +22,20 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
     return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
 
 
-def require_numbers(task: str, scores: Any) -> None:
+def require_numbers(scores: Mapping[str, Any]) -> None:
     """Raise `InputError` if scores of a task (a tensor, or a tuple that holds tensors) are NaN."""
-    for part in scores if isinstance(scores, tuple) else (scores,):
-        # The largest value is NaN where any is, and needs no tensor of truth values.
-        if isinstance(part, Tensor) and part.numel() and bool(part.amax().isnan()):
+    parts = [
+        (task, part)
+        for task, of_task in scores.items()
+        for part in (of_task if isinstance(of_task, tuple) else (of_task,))
+        if isinstance(part, Tensor) and part.numel()
+    ]
+    if not parts:
+        return
+    # The largest value is NaN where any is, and needs no tensor of truth values. One wait in all.
+    largest = torch.stack([part.amax().float() for _, part in parts])
+    for (task, _), wrong in zip(parts, largest.isnan().tolist(), strict=True):
+        if wrong:
             raise InputError(
                 f"the scores of {task} are no numbers (nan): the model's weights are not finite, or its type "
                 "is too narrow for it (use bfloat16 or float32 instead of float16)"

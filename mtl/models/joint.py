@@ -185,14 +185,15 @@ class JointModel(nn.Module):
         if (translator := self.encoder.translator) is not None:
             return self._translated(translator, batch, head_scale, given)
         decoded = {}
-        for name, output in self(batch, head_scale).items():
-            require_numbers(name, output.scores)
+        outputs = self(batch, head_scale)
+        require_numbers({name: output.scores for name, output in outputs.items()})
+        for name, output in outputs.items():
             decoder = self.decoder(name)
             predicted = decoder.decode(output.scores, output.mask)
             with_gold = None
             if given:
                 layer = self.tasks[name].layer
-                gold = [batch.sentences[row].layer(layer) for row in batch.rows[name].tolist()]
+                gold = [sentence.layer(layer) for sentence in batch.of_task(name)]
                 with_gold = decoder.decode_given(output.scores, output.mask, gold, predicted)
             items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)
             decoded[name] = Decoded(predicted, with_gold, items)

@@ -56,16 +56,12 @@ class ParallelSubwords:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> ParallelSubwords:
         """The same on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> ParallelSubwords:
-        """The same in page-locked memory."""
-        return self._each(Tensor.pin_memory)
+        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def take(self, sentences: Int[Tensor, " batch"]) -> ParallelSubwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
         chosen = sentences.to(self.sentence.device)
-        taken = self._each(lambda tensor: tensor[chosen])
+        taken = self.each(lambda tensor: tensor[chosen])
         return replace(taken, sentence=torch.arange(len(chosen), device=chosen.device))
 
     def positions(self, attention: str) -> Int[Tensor, "row _"]:
@@ -75,7 +71,8 @@ class ParallelSubwords:
         assert self.pieces is not None
         return (self.pieces != UNKNOWN).long()
 
-    def _each(self, move: Callable[[Tensor], Tensor]) -> ParallelSubwords:
+    def each(self, move: Callable[[Tensor], Tensor]) -> ParallelSubwords:
+        """The same of other tensors: what `move` makes of each."""
         return ParallelSubwords(
             move(self.input_ids),
             move(self.attention_mask),

@@ -59,11 +59,7 @@ class Subwords:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Subwords:
         """The same on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Subwords:
-        """The same in page-locked memory."""
-        return self._each(Tensor.pin_memory)
+        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def take(self, sentences: Int[Tensor, " batch"]) -> Subwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
@@ -94,7 +90,8 @@ class Subwords:
         """1 where there is a token, 0 at padding; the same for every kind of attention."""
         return self.attention_mask
 
-    def _each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
+    def each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
+        """The same of other tensors: what `move` makes of each."""
         return Subwords(
             move(self.input_ids),
             move(self.attention_mask),

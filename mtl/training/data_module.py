@@ -32,7 +32,7 @@ class TrainingData(pl.LightningDataModule):
         skip, self.skip = self.skip, 0
         return BatchLoader(
             self.corpus, self.model.encoder.tokenizer, self.model.tasks, self.batches_of(epoch),
-            *rank_and_ranks(), pin=self.owner.strategy.root_device.type == "cuda", skip=skip,
+            *rank_and_ranks(), skip=skip,
             accumulate=self.owner.accumulate_grad_batches,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -115,9 +116,8 @@ class JointTraining(pl.LightningModule):
         losses = self._batch_losses(batch, update, last)
         rank_losses = self._stacked(losses)
         if place == 0:
-            self._losses = torch.zeros_like(rank_losses)
             self._kept = KeptGradients(self._trained()) if waits else None
-        self._losses += rank_losses.detach()
+        self._losses = rank_losses.detach() if place == 0 else self._losses + rank_losses.detach()
         if self._kept is not None:
             self._kept.add(losses)
             if not last:
@@ -132,10 +132,10 @@ class JointTraining(pl.LightningModule):
         if not last:
             weights = self._weights(self._losses, None, present).detach()
             return (weights * rank_losses).sum() * ranks * accumulated
-        update_losses = self._losses.clone()
         if dist.is_available() and dist.is_initialized():
-            dist.all_reduce(update_losses)
-        self._losses = update_losses
+            self._losses = self._losses.clone()
+            dist.all_reduce(self._losses)
+        update_losses = self._losses
         weights = self._weights(update_losses, self._gram(losses), present)
         self.loss_sum += update_losses
         self.loss_count += present
@@ -186,8 +186,9 @@ class JointTraining(pl.LightningModule):
 
     def _stacked(self, losses: dict[str, Tensor]) -> Float[Tensor, " task"]:
         """The losses of all tasks, in float32; 0 for tasks without a loss."""
-        zero = torch.zeros((), device=self.device)
-        return torch.stack([losses[name].float() if name in losses else zero for name in self.names])
+        if len(losses) < len(self.names):
+            losses = {**dict.fromkeys(self.names, torch.zeros((), device=self.device)), **losses}
+        return torch.stack([losses[name].float() for name in self.names])
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         """The loss of one batch."""
@@ -214,26 +215,25 @@ class JointTraining(pl.LightningModule):
         The fused AdamW divides all gradients by `grad_scale` as it reads them, which saves a pass over those
         of encoder and decoders. The other gradients are multiplied by it beforehand.
         """
-        names = {parameter: name for name, parameter in self.named_parameters()}
         graded = [
-            (names[parameter], gradient, group["clip"])
+            (self._names[parameter], gradient, group["clip"])
             for group in optimizer.param_groups
             for parameter in group["params"]
             if (gradient := self._taken(parameter)) is not None
         ]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
-        clips = torch.tensor([clip for _, _, clip in graded])
-        norm = torch.linalg.vector_norm(norms[clips.nonzero().flatten().to(norms.device, non_blocking=True)])
-        scale = torch.ones_like(norm)
+        norm = torch.linalg.vector_norm(
+            norms[: sum(clip for _, _, clip in graded)]
+        )  # `_groups`: they are first
+        scale = ((norm + 1e-6) / self.clip).clamp(min=1.0) if self.clip else torch.ones_like(norm)
         if self.clip:
-            scale = ((norm + 1e-6) / self.clip).clamp(min=1.0)
             for _, gradient, clip in graded:
                 if not clip:
                     gradient.mul_(scale)
         gates = [] if self.gate_loss is None else [self.gate_loss.gates.log_alpha.detach().abs().amax()[None]]
         values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
         # AdamW's `step` reads both attributes; torch declares neither. With `found_inf` it changes nothing.
-        found_inf = (~values.isfinite().all()).to(scale.dtype)
+        found_inf = (values * 0).sum().isnan().to(scale.dtype)
         vars(optimizer).update(grad_scale=scale, found_inf=found_inf)
         self._watch.note(
             f"update {self.global_step + 1:,} (epoch {self.current_epoch + 1})",
@@ -245,6 +245,10 @@ class JointTraining(pl.LightningModule):
             ],
             values,
         )
+
+    @cached_property
+    def _names(self) -> dict[nn.Parameter, str]:
+        return {parameter: name for name, parameter in self.named_parameters()}
 
     def _taken(self, parameter: nn.Parameter) -> Tensor | None:
         """The gradient of a parameter; of an embedding whose rows are updated as they are read, its rows."""
@@ -310,7 +314,10 @@ class JointTraining(pl.LightningModule):
             self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update later
 
     def _groups(self) -> Iterator[dict[str, Any]]:
-        """Groups of parameters for AdamW; `clip`: clipped, and with a rate that follows the schedule."""
+        """Groups of parameters for AdamW; `clip`: clipped, and with a rate that follows the schedule.
+
+        Those that are clipped come first.
+        """
         for module, rate in ((self.model.encoder, self.encoder_lr), (self.model.decoders, self.decoder_lr)):
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
             for matrices in (True, False):

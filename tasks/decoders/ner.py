@@ -101,10 +101,15 @@ class NerDecoder(Decoder):
         # The score of "no entity" is 0, so log Z = log(1 + sum of exp) = softplus(logsumexp).
         partition = functional.softplus(scores.logsumexp(3))
         losses = partition.masked_fill(~_spans(mask), 0.0).sum((1, 2))
-        known = targets.types >= 0
-        spans = (targets.rows, targets.firsts, targets.lasts)
+        width = scores.shape[1]
+        spans = (targets.rows * width + targets.firsts) * width + targets.lasts
+        types = spans * len(self.labels) + targets.types.clamp(min=0)
         # A span of a type that training never saw counts neither as an entity nor as none: its loss is 0.
-        gains = torch.where(known, scores[(*spans, targets.types.clamp(min=0))], partition[spans])
+        gains = torch.where(
+            targets.types >= 0,
+            scores.flatten().index_select(0, types),
+            partition.flatten().index_select(0, spans),
+        )
         return losses.index_add(0, targets.rows, gains, alpha=-1)
 
     def structure_score(

@@ -115,14 +115,24 @@ class RoleScorer(nn.Module):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame word tag"]:
-        at_predicates = self.of_predicate(words[rows, predicates])
-        pairs = self.of_word(words[rows]) if len(rows) < len(words) else self.of_word(words)[rows]
+        at_predicates = self.of_predicate(_at(words, rows, predicates))
+        if len(rows) < len(words):
+            pairs = self.of_word(words.index_select(0, rows))
+        else:
+            pairs = self.of_word(words).index_select(0, rows)
         distances = torch.arange(words.shape[1], device=words.device) - predicates[:, None]
         between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
         pairs = functional.leaky_relu(pairs, 0.1)
         return self.output(_dropout(pairs, self.dropout, self.training))
+
+
+def _at(
+    words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
+) -> Float[Tensor, "frame hidden"]:
+    """The vectors at some words; the gradient of `words[rows, places]` would sort them on a GPU."""
+    return words.flatten(0, 1).index_select(0, rows * words.shape[1] + places)
 
 
 def _dropout(
@@ -284,7 +294,7 @@ class SrlDecoder(Decoder):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame sense"]:
-        scores = classifier(words[rows, predicates])
+        scores = classifier(_at(words, rows, predicates))
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     def _gold_senses(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.tasks.crf import BioCrf, Transitions, _LogPartition, log_partition, path_score
+from mtl.tasks.crf import BioCrf, Transitions, _LogPartition, by_tensors, log_partition, path_score
 
 LABELS = 2
 TAGS = 1 + 2 * LABELS
@@ -86,7 +86,8 @@ def test_enumeration(length: int) -> None:
     paths, totals = enumerated(scores[0], model.transitions(), length)
     on_cpu = _LogPartition.apply(scores, lengths, *model.transitions())
     torch.testing.assert_close(on_cpu[0], totals.logsumexp(0))
-    torch.testing.assert_close(log_partition(scores, lengths, model.transitions())[0], totals.logsumexp(0))
+    for way in (log_partition, by_tensors):
+        torch.testing.assert_close(way(scores, lengths, model.transitions())[0], totals.logsumexp(0))
 
     every = torch.zeros(len(paths), 5, dtype=torch.long)
     every[:, :length] = torch.tensor(paths)
@@ -124,30 +125,35 @@ def test_gradients_are_finite_differences() -> None:
     lengths = torch.tensor([4, 1, 3])
     transitions = [value.detach().requires_grad_() for value in crf().transitions()]
     scores = torch.randn(3, 4, TAGS, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
+    ways = (
         lambda scores, *transitions: _LogPartition.apply(scores, lengths, *transitions),
-        (scores, *transitions),
+        lambda scores, *transitions: by_tensors(scores, lengths, Transitions(*transitions)),
     )
+    for way in ways:
+        assert torch.autograd.gradcheck(way, (scores, *transitions))
 
 
 @pytest.mark.parametrize("labels", [0, 1, 30])
-def test_both_ways_agree(labels: int) -> None:
-    """The recursions on the CPU and plain tensor operations: values and all gradients, in float32."""
+def test_all_ways_agree(labels: int) -> None:
+    """The recursions on the CPU, on a GPU and in logarithms: values and all gradients, in float32."""
     torch.manual_seed(labels)
     model = crf(labels, dtype=torch.float32)
     scores = torch.randn(7, 12, 1 + 2 * labels, requires_grad=True)
     lengths = torch.tensor([12, 12, 8, 5, 3, 2, 1])
     outer = torch.randn(7)
     inputs = [scores, *model.parameters()]
-    compiled = _LogPartition.apply(scores, lengths, *model.transitions())
     plain = log_partition(scores, lengths, model.transitions())
-    torch.testing.assert_close(compiled, plain)
-    for left, right in zip(
-        torch.autograd.grad(compiled, inputs, outer),
-        torch.autograd.grad(plain, inputs, outer),
-        strict=True,
+    expected = torch.autograd.grad(plain, inputs, outer)
+    padded = scores.masked_fill(torch.arange(12)[:, None] >= lengths[:, None, None], 1e9)
+    for found in (
+        _LogPartition.apply(scores, lengths, *model.transitions()),
+        by_tensors(scores, lengths, model.transitions()),
+        by_tensors(padded, lengths, model.transitions()),
     ):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, plain)
+        for left, right in zip(torch.autograd.grad(found, inputs, outer), expected, strict=True):
+            torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 3.0])
@@ -186,6 +192,27 @@ def test_large_scores(scale: int) -> None:
     torch.testing.assert_close(found, torch.stack(expected))
     ours, theirs = (torch.autograd.grad(losses.sum(), scores)[0] for losses in (found, torch.stack(expected)))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("scale", [1, 100, 300, 1_000, 10_000])
+def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
+    """Where float64 does not hold the probabilities, log Z is NaN, never wrong; -1e4 alone does no harm."""
+    torch.manual_seed(3)
+    model = crf()
+    scores = torch.randn(200, 6, TAGS, dtype=torch.float64) * scale
+    lengths = torch.arange(200) % 6 + 1
+    exact = log_partition(scores, lengths, model.transitions())
+    found = by_tensors(scores, lengths, model.transitions())
+    right = ~found.isnan()
+    assert right.all() or scale > 100
+    torch.testing.assert_close(found[right], exact[right])
+    outside = torch.tensor([0.0, *[-1e4] * (TAGS - 1)], dtype=torch.float64)
+    forced = torch.randn(3, 6, TAGS, dtype=torch.float64)
+    forced[range(3), range(3)] = outside
+    torch.testing.assert_close(
+        by_tensors(forced, lengths[3:6], model.transitions()),
+        log_partition(forced, lengths[3:6], model.transitions()),
+    )
 
 
 def test_padding_and_order_change_nothing() -> None:

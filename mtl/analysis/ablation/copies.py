@@ -97,7 +97,7 @@ class AnnotatedCopies(AblatedCopies):
             if first:
                 vectors, mask = decoder.as_read(vectors, mask)
             decoded = decoder.decode(decoder(vectors, mask), mask)
-            gold = [batch.sentences[index] for index in row.tolist()]
+            gold = batch.of_task(name)
             for copy in range(copies):
                 of_copy = decoded[copy * len(row) : (copy + 1) * len(row)]
                 results[copy][name] = self._counted(name, of_copy, gold)

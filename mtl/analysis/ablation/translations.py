@@ -87,7 +87,7 @@ class TranslatedCopies(AblatedCopies):
         self, batch: Batch, subwords: ParallelSubwords, encoded: Float[Tensor, "row subword hidden"]
     ) -> list[CountsByTask]:
         """The counts of each copy of the batch, under the current scales."""
-        gold = [batch.sentences[index] for index in batch.rows[self._name].tolist()]
+        gold = batch.of_task(self._name)
         copies = len(encoded) // len(batch.sentences)
         predicted = translations(
             self.encoder, self._task, subwords, list(batch.sentences) * copies, encoded=encoded

@@ -56,14 +56,22 @@ class GateGradients:
     examples: int = 0
     """Sentences added."""
     sums: dict[str, Float[Tensor, "site head"]] = field(default_factory=dict)
-    """By measure, in float64 on the CPU."""
+    """By measure, in float64 on the model's device."""
 
-    def add(self, positions: Float[Tensor, "row subword site head"], example: Int[Tensor, " row"]) -> None:
-        """Add derivatives at gates of 1, by position; `example` numbers the sentence of each row (window)."""
-        count = int(example.max()) + 1 if len(example) else 0
-        rows = positions.double().sum(1)
-        gradient = rows.new_zeros(count, *rows.shape[1:]).index_add(0, example, rows)
-        self.add_examples(gradient, positions.double().abs().sum(1))
+    def add(
+        self,
+        positions: Float[Tensor, "row subword site head"],
+        example: Int[Tensor, " row"],
+        count: int,
+    ) -> None:
+        """Add derivatives at gates of 1, by position; `example` numbers the sentence of each row (window).
+
+        There are `count` sentences; rows with this number are of none of them, and have no gradient.
+        """
+        positions = positions.double()
+        rows = positions.sum(1)
+        gradient = rows.new_zeros(count + 1, *rows.shape[1:]).index_add(0, example, rows)[:-1]
+        self.add_examples(gradient, positions.abs().sum(1))
 
     def add_examples(
         self, gradient: Float[Tensor, "example site head"], absolute: Float[Tensor, "part site head"]
@@ -80,7 +88,7 @@ class GateGradients:
 
     def value(self, measure: str) -> Float[np.ndarray, "site head"]:
         """A measure's mean over sentences, in nats (`fisher`: nats squared)."""
-        return (self.sums[measure] / max(self.examples, 1)).numpy()
+        return (self.sums[measure].cpu() / max(self.examples, 1)).numpy()
 
     def table(self, task: str = "", normalise: bool = False) -> pl.DataFrame:
         """Rows of heads.parquet; `normalise` divides a layer's importances by their Euclidean norm."""
@@ -99,7 +107,7 @@ class GateGradients:
         return heads_table.at_sites(pl.concat(parts), self.sites)
 
     def _add(self, measure: str, rows: Float[Tensor, "row site head"]) -> None:
-        total = rows.sum(0).cpu()
+        total = rows.sum(0)
         self.sums[measure] = self.sums[measure] + total if measure in self.sums else total
 
 
@@ -129,21 +137,21 @@ def task_importance(
     names = tuple(model.tasks)
     if isinstance(masks, bool):
         masks = model.scales.masks(names, gated=masks)
-    chosen = list(masks)
-    opened = torch.ones(len(tap.sites), tap.heads, device=device)
+    opened = torch.ones(len(tap.sites), tap.heads)
+    chosen = [
+        (mask.tasks, (opened if mask.head_scale is None else mask.head_scale).to(device)) for mask in masks
+    ]
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):
         for on_cpu in batches:
             batch = on_cpu.to(device)
-            for mask in chosen:
-                tasks = [name for name in mask.tasks if name in batch.rows]
+            for of_mask, scale in chosen:
+                tasks = [name for name in of_mask if name in batch.rows]
                 if not tasks:
                     continue
                 part = of_tasks(batch, tasks)
                 for name in tasks:
                     measured.setdefault(name, GateGradients(tap.sites, tap.heads, per))
-
-                scale = opened if mask.head_scale is None else mask.head_scale.to(device)
 
                 def losses(part: Batch = part, scale: Tensor = scale) -> dict[str, Tensor]:
                     scores = model(part, scale)
@@ -153,12 +161,11 @@ def task_importance(
                     }
 
                 for name, positions in gate_gradients(tap, losses):
-                    rows = part.subwords.sentence
                     # Sentences that are not annotated in this task are not in its loss.
-                    number = torch.full((part.subwords.sentences,), -1, device=device)
-                    number[part.rows[name]] = torch.arange(len(part.rows[name]), device=device)
-                    here = number[rows] >= 0
-                    measured[name].add(positions[here], number[rows][here])
+                    count = len(part.rows[name])
+                    number = torch.full((part.subwords.sentences,), count, device=device)
+                    number[part.rows[name]] = torch.arange(count, device=device)
+                    measured[name].add(positions, number[part.subwords.sentence], count)
                 for gate, weight in midpoints(steps):
                     for name, positions in gate_gradients(tap, losses, gate):
                         measured[name].add_integrated(positions.sum(1), weight)
@@ -185,7 +192,10 @@ def gate_gradients(
         ]
         # The source and the target of a translation differ in length.
         longest = max(product.shape[1] for product in products)
-        padded = [functional.pad(product, (0, 0, 0, longest - product.shape[1])) for product in products]
+        padded = [
+            functional.pad(product, (0, 0, 0, more)) if (more := longest - product.shape[1]) else product
+            for product in products
+        ]
         yield name, torch.stack(padded, 2) / gate
 
 
@@ -207,4 +217,4 @@ def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
     """The batch with some of its tasks only."""
     rows = {name: batch.rows[name] for name in names}
     targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
-    return dataclasses.replace(batch, rows=rows, targets=targets)
+    return dataclasses.replace(batch, rows=rows, targets=targets, places={n: batch.places[n] for n in names})

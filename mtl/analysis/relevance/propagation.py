@@ -6,11 +6,11 @@ Bach et al. 2015; for attention heads Voita et al. 2019. The rules are in `relev
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mtl.analysis.relevance.rules import (
@@ -21,7 +21,7 @@ from mtl.analysis.relevance.rules import (
 )
 from mtl.errors import InputError
 from mtl.heads.tap import HeadOutputs, eager_attention
-from mtl.models.batches import Batch, Example, buckets, collate, examples
+from mtl.models.batches import Batch, buckets, collate, examples, unlabelled
 from mtl.models.joint import JointModel, TaskScores
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.tasks.decoders.decoder import StructureScore
@@ -147,10 +147,13 @@ class Explainer:
     def _forward(self, number: int, account: bool) -> _Forward:
         """A batch's forward pass and scores under the rules; decoding is not under them."""
         share = [self._corpus[index] for index in self.batches[number]]
-        batch = collate(share, self.model.encoder.tokenizer, self._on_gold)
-        if not self._on_gold:
-            batch = replace(batch, rows=self._fitting(share))
-        batch = batch.to(self.device)
+        tokenizer = self.model.encoder.tokenizer
+        made = (
+            collate(share, tokenizer, self._on_gold)
+            if self._on_gold
+            else unlabelled(share, tokenizer, self._tasks)
+        )
+        batch = made.to(self.device)
         transformer = self.model.encoder.transformer
         rules = RelevanceRules(self.rules, str(transformer.config.model_type), account)
         with (
@@ -170,14 +173,6 @@ class Explainer:
                 ]
         return _Forward(batch, rules, heads, scores)
 
-    def _fitting(self, share: Sequence[Example]) -> dict[str, Int[Tensor, " _"]]:
-        """By task the sentences that it can annotate: some tasks are for single ones, others for pairs."""
-        fitting = {
-            name: [row for row, example in enumerate(share) if task.fits(example.sentence)]
-            for name, task in self._tasks.items()
-        }
-        return {name: torch.tensor(rows) for name, rows in fitting.items() if rows}
-
     def _structure_score(self, item: Item, output: TaskScores, targets: Any) -> StructureScore:
         label = self.model.labels[item.task].index(item.label) if item.label else None
         return self.model.decoder(item.task).structure_score(output.scores, targets, output.mask, label)
@@ -186,14 +181,13 @@ class Explainer:
     def _predicted(self, batch: Batch, scores: dict[str, TaskScores]) -> dict[str, Any]:
         """The targets of the model's own annotations."""
         targets: dict[str, Any] = {}
-        for name, rows in batch.rows.items():
+        for name in batch.rows:
             task, decoder = self._tasks[name], self.model.decoder(name)
             if isinstance(decoder, Translator):
                 targets[name] = decoder.preferred(scores[name].scores, batch.targets[name])
                 continue
             decoded = decoder.decode(*scores[name])
-            sentences = [batch.sentences[row] for row in rows.tolist()]
-            annotated = map(task.annotate, sentences, decoded)
+            annotated = map(task.annotate, batch.of_task(name), decoded)
             made = [task.targets(sentence, self.model.labels[name]) for sentence in annotated]
             target = task.collate(made, batch.mask.shape[1])
             targets[name] = type(target)(*(column.to(self.device) for column in target))

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.models.batches import Example, aligned_batches, buckets
+from mtl.models.packed import together
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence
 
@@ -88,3 +90,18 @@ class Share:
 def test_ranks_split_a_batch(share):
     whole = list(range(6))
     assert tuple(whole[share.rank :: 2]) == share.expected
+
+
+def test_tensors_packed_in_one_block_are_what_they_were():
+    made = [
+        torch.arange(3),
+        torch.tensor([[True, False, True]]),
+        torch.zeros(0, 4, dtype=torch.long),
+        torch.tensor(0.5),
+        torch.arange(6.0).view(2, 3).T,
+        torch.arange(4, dtype=torch.int32),
+    ]
+    packed = together(made, torch.device("cpu"))
+    for one, other in zip(made, packed, strict=True):
+        torch.testing.assert_close(other, one, rtol=0, atol=0)
+    assert len({tensor.untyped_storage().data_ptr() for tensor in packed}) == 1

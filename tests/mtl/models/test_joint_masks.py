@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtl.analysis.importance.gradients import of_tasks
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, collate, examples
@@ -40,7 +41,7 @@ def batch(model: JointModel, toy: Path) -> Batch:
 
 
 def single(batch: Batch, name: str) -> Batch:
-    return dataclasses.replace(batch, rows={name: batch.rows[name]}, targets={name: batch.targets[name]})
+    return of_tasks(batch, [name])
 
 
 def gradients(model: JointModel) -> dict[str, torch.Tensor]:
