@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 WAITS_OF_A_BATCH = {"decoding": 18, "importance": 0, "ablation": 72}
-"""How often five tasks may wait in a batch, ablation with masks of their own; importance: in a batch and task."""
+"""How often five tasks with a mask each may wait in a batch; importance: in a batch and task."""
 
 
 def carry_out(folder: Path, words: list[list[str]], *where: str) -> dict[str, Any]:
