@@ -65,7 +65,12 @@ class BioCrf(nn.Module):
         self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
     ) -> Int[np.ndarray, "row word"]:
         """The most probable tag sequences (Viterbi), O beyond the lengths."""
-        start, turn, stay, end = (value.detach().cpu().numpy() for value in self.transitions())
+        potentials = [value.detach() for value in self.transitions()]
+        table = torch.cat([part.flatten() for part in potentials]).cpu()  # one wait for all of them
+        split = table.split([part.numel() for part in potentials])
+        start, turn, stay, end = (
+            values.view(part.shape).numpy() for values, part in zip(split, potentials, strict=True)
+        )
         emissions = _at_least_float32(scores.detach()).cpu().contiguous().numpy()
         return best_paths(emissions, lengths.cpu().numpy(), start, turn, stay, end)
 

@@ -140,7 +140,12 @@ class Batch:
         if self.mask.device.type != "cpu":
             return self.each(lambda tensor: tensor.to(device))
         tensors: list[Tensor] = []
-        self.each(lambda tensor: tensors.append(tensor) or tensor)
+
+        def note(tensor: Tensor) -> Tensor:
+            tensors.append(tensor)
+            return tensor
+
+        self.each(note)
         moved = iter(together(tensors, device))
         return self.each(lambda _: next(moved))
 

@@ -13,6 +13,8 @@ import contextlib
 import json
 import sys
 import traceback
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -103,15 +105,31 @@ class OtherTensor(torch.Tensor):
 
 
 class Waits:
-    """Where the host waited for the device, while this is on."""
+    """Where the host waited for the device, by job: in training steps, and in jobs on batches."""
 
     def __init__(self) -> None:
-        self.on, self.places = False, []
+        self.job: str | None = None
+        self.places: dict[str, list[list[str]]] = {"step": []}
+        self.times: Counter[str] = Counter()
+
+    def within(self, job: str, function: Callable) -> Callable:
+        """The function, with waits in it noted as those of a job."""
+        self.places.setdefault(job, [])
+
+        def noted(*arguments, **options):
+            before, self.job = self.job, job
+            self.times[job] += 1
+            try:
+                return function(*arguments, **options)
+            finally:
+                self.job = before
+
+        return noted
 
     def note(self) -> None:
-        if self.on:
+        if self.job is not None:
             frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
-            self.places.append([f"{frame.filename}:{frame.lineno}" for frame in frames[-12:]])
+            self.places[self.job].append([f"{frame.filename}:{frame.lineno}" for frame in frames[-12:]])
 
 
 WAITS = Waits()
@@ -212,20 +230,18 @@ class _Trainer(pl.Trainer):
 
 def _step(self, epoch, batch, optimizer, closure) -> None:
     """Lightning's `optimizer_step`: forward, backward and update, in which waits are noted."""
-    WAITS.on = True
-    optimizer.step(closure=closure)
-    WAITS.on = False
+    WAITS.within("step", optimizer.step)(closure=closure)
 
 
 def main(file: str, where: str = NAME) -> None:
-    """Run commands; the last line of the output is JSON: codes, waits (the last frames of each)."""
+    """Run commands; the last line of the output is JSON: codes, and by job waits (their frames) and times."""
     device = install() if where == NAME else as_elsewhere()
     from mtl.commands.main import main as command
 
     with device:
         codes = [command(words) for words in json.loads(Path(file).read_text())]
     print()
-    print(json.dumps({"codes": codes, "waits": WAITS.places}))
+    print(json.dumps({"codes": codes, "waits": WAITS.places, "times": WAITS.times}))
 
 
 def install() -> OnBothDevices:
@@ -248,6 +264,13 @@ def install() -> OnBothDevices:
     ablation_run.BATCH_TOKENS[NAME] = ablation_run.BATCH_TOKENS["cuda"]
     trainer.pl.Trainer = _Trainer
     step.JointTraining.optimizer_step = _step
+    from mtl.analysis.ablation.joint import Ablator
+    from mtl.analysis.importance.gradients import GateGradients
+    from mtl.models.joint import JointModel
+
+    JointModel.decoded = WAITS.within("decoding", JointModel.decoded)
+    GateGradients.add = WAITS.within("importance", GateGradients.add)
+    Ablator.__call__ = WAITS.within("ablation", Ablator.__call__)
     return OnBothDevices()
 
 

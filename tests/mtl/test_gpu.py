@@ -98,8 +98,8 @@ def waits_in_steps(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[list
 
 
 def outside_libraries(waits: list[str]) -> list[str]:
-    """Waits that are not for transformers, which reads whether a batch has padding, nor for supar's chart."""
-    return [place for place in waits if "/transformers/" not in place and "/supar/" not in place]
+    """Waits that are not for transformers, which reads whether a batch has padding."""
+    return [place for place in waits if "/transformers/" not in place]
 
 
 def test_training_has_the_losses_of_the_cpu(settings):

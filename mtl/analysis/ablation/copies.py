@@ -46,8 +46,8 @@ class AblatedCopies(ABC):
     ) -> list[CountsByTask]:
         """The counts under each ablation, for the batch and mask of the last call of `unchanged`.
 
-        `ablations` are scales with 0 at closed heads, whose output is then `fill` (`None`: zeros). All have
-        the same `start`.
+        `ablations`, on the CPU, are scales with 0 at closed heads, whose output is then `fill` (`None`:
+        zeros). All have the same `start`.
         """
 
 
@@ -77,7 +77,7 @@ class AnnotatedCopies(AblatedCopies):
         """See `AblatedCopies`."""
         start = self.start(closed_sites(ablations))
         with self._replay.start_at(start, len(ablations)):
-            return self._counts(batch, len(ablations), scale, ablations, fill)
+            return self._counts(batch, len(ablations), scale, ablations.to(batch.mask.device), fill)
 
     def _counts(
         self, batch: Batch, copies: int, scale: Scale | None, ablations: Ablations | None, fill: Fill | None

@@ -146,13 +146,13 @@ class Ablator:
         closing = [
             index
             for index, ablation in enumerate(self.chosen)
-            if scale is None or any(scale[place] != 0 for place in ablation.closed)
+            if mask.head_scale is None or any(mask.head_scale[place] != 0 for place in ablation.closed)
         ]
         # An ablation changes nothing if the mask closes all of its heads already.
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
-            scales = torch.stack([self._scales[index] for index in group]).to(self.device)
-            decoded = self._copies.ablated(batch, scale, scales, fill)
+            ablations = torch.stack([self._scales[index] for index in group])
+            decoded = self._copies.ablated(batch, scale, ablations, fill)
             for index, counts in zip(group, decoded, strict=True):
                 results[index] = counts
         return {

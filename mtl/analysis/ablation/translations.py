@@ -59,7 +59,7 @@ class TranslatedCopies(AblatedCopies):
         """See `AblatedCopies`."""
         subwords = _pieces(batch)
         encoded = self._encoded_by_copy(subwords, scale, ablations, fill)
-        of_row = ablations.repeat_interleave(subwords.sentences, 0)
+        of_row = ablations.to(batch.mask.device).repeat_interleave(subwords.sentences, 0)
         with under_scales(self.encoder.tap, scale, of_row, fill, self._task.beam):
             return self._counts(batch, _copied(subwords, len(ablations)), encoded.flatten(0, 1))
 
@@ -74,7 +74,7 @@ class TranslatedCopies(AblatedCopies):
             if of_encoder:
                 copies_by_start.setdefault(self._replay.first(of_encoder), []).append(copy)
         for start, copies in copies_by_start.items():
-            of_row = ablations[copies].repeat_interleave(subwords.sentences, 0)
+            of_row = ablations[copies].to(encoded.device).repeat_interleave(subwords.sentences, 0)
             with (
                 under_scales(self.encoder.tap, scale, of_row, fill),
                 self._replay.start_at(start, len(copies)),
