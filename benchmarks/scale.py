@@ -92,7 +92,9 @@ def table_of(name: str, points: Mapping[int, Times]) -> Table:
     table.add_column("exponent", justify="right")
     (smaller, first), (larger, last) = list(points.items())[-2:]
     for what in last:
-        values = [f"{times[what]:.0f}" if "memory" in what else f"{times[what]:.3g}" for times in points.values()]
+        values = [
+            f"{times[what]:.0f}" if "memory" in what else f"{times[what]:.3g}" for times in points.values()
+        ]
         slope = math.log(last[what] / max(first[what], 1e-9)) / math.log(larger / smaller)
         table.add_row(what, *values, f"{slope:.2f}")
     return table

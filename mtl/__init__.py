@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mtl.tasks.sentence import Sentence
     from mtl.training.train import train
 
+    __version__: str
+
 __all__ = [
     "CorpusConfig",
     "Family",
@@ -82,16 +84,18 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when asked for, so that the command line does not load torch to print its help.
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
-        return version("mtl-heads")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'mtl' has no attribute '{name}'")
-    module, _, attribute = _PLACES[name].rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+    def __getattr__(name: str) -> Any:
+        # Imported when asked for, so that the command line does not load torch to print its help.
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("mtl-heads")
+        if name not in _PLACES:
+            raise AttributeError(f"module 'mtl' has no attribute '{name}'")
+        module, _, attribute = _PLACES[name].rpartition(".")
+        return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

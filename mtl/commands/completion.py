@@ -25,7 +25,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
     """Print a script by which a shell completes commands, options and their values.
 
     Args:
-        shell: The shell that reads the script; see docs/install.md for where to.
+        shell: The shell that reads the script; docs/install.md says where to put it.
     """
     shell_complete(click.Group("mtl"), {}, "mtl", VARIABLE, f"{shell}_source")
 

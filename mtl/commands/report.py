@@ -32,8 +32,8 @@ def report(
         claims: The setup, by its name in the report, whose masks are claims. If not given: in a study the
             first block of its file that has masks; otherwise the single-task setup that has masks of the most
             tasks and seeds.
-        palette: List of colours of matplotlib, for instance Dark2; if nothing of this and the next two is
-            given, they are those of the study in the folder.
+        palette: List of colours of matplotlib, for instance Dark2; default, also of the next two options: as
+            in the study in the folder.
         colours: Colours by name of a task, setup or run: --colours='{STL: black, MTL-3: "#0072B2"}'.
         order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
         json_out: JSON file for the answers of the first screen with their estimates.

@@ -57,7 +57,7 @@ _FITTING: dict[str, tuple[str, ...]] = {
 
 
 def sweep(words: Sequence[str]) -> int:
-    """Search for good configurations: a sweep file of W&B's, on W&B's server or without one."""
+    """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one."""
     options, rest = split_options("mtl sweep", Options, words)
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:

@@ -30,7 +30,6 @@ Kind = Literal["self", "encoder", "decoder", "cross"]
 ByKind = float | dict[Kind, float]
 """A number for all kinds of attention together, or one for each."""
 Rate = Annotated[float, Range(0, 1)]
-Weight = Annotated[float, Range(0, math.inf)]
 Depth = Annotated[int, Range(1, 1_000)]
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""

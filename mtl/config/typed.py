@@ -151,7 +151,7 @@ def refusal(key: str, kind: Any, value: Any) -> str:
             known = [f"{key}.{name}" for name in names]
             return f"unknown key '{key}.{odd}'{did_you_mean(f'{key}.{odd}', known)}"
     if item is not None and not isinstance(value, list | tuple):
-        return f"{key}: expected a list, for instance --{key}=[{shown}], not {shown}"
+        return f"{key}: expected a list, for instance --{key}=[{shown.strip('[]')}], not {shown}"
     if choices:
         odd = value if item is None else next((name for name in value if name not in choices), value)
         choose = f": choose from {', '.join(choices)}"

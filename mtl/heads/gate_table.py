@@ -1,4 +1,4 @@
-"""The record of gates during training: all gates as rows of a table, and a few figures per mask."""
+"""The record of gates during training: all gates as rows of a table, and a few numbers per mask."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
     With learned gates, heads without a gate are not counted as open.
     """
     with torch.no_grad():
-        figures = {"open": gates.open().sum((1, 2))}
+        numbers = {"open": gates.open().sum((1, 2))}
         if isinstance(gates, HeadGates):
-            figures = {"open": gates.open_learned().sum((1, 2))}
-            figures |= {"expected_l0": gates.expected_l0(), "penalty": gates.penalty()}
+            numbers = {"open": gates.open_learned().sum((1, 2))}
+            numbers |= {"expected_l0": gates.expected_l0(), "penalty": gates.penalty()}
         return {
-            mask: {name: float(values[index]) for name, values in figures.items()}
+            mask: {name: float(values[index]) for name, values in numbers.items()}
             for index, mask in enumerate(gates.masks)
         }
 
@@ -80,9 +80,9 @@ def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
 
     Empty for gates that are not learned.
     """
-    if not all("expected_l0" in figures for figures in gates.values()) or not gates:
+    if not all("expected_l0" in numbers for numbers in gates.values()) or not gates:
         return ""
     counts = (
-        f"{mask} {figures['open']:.0f} ({figures['expected_l0']:.1f})" for mask, figures in gates.items()
+        f"{mask} {numbers['open']:.0f} ({numbers['expected_l0']:.1f})" for mask, numbers in gates.items()
     )
     return "  open (expected) " + ", ".join(counts)

@@ -251,5 +251,5 @@ class HeadTarget(nn.Module):
         before, kept = (log_alpha > gates.closing_point) & within, self.kept & within
         left_out = log_alpha.masked_fill(kept | ~within, -torch.inf)
         narrow = kept & (log_alpha - left_out.amax((1, 2), keepdim=True) < _NARROW)
-        figures = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
-        return [Choice(*counts) for counts in figures]
+        numbers = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
+        return [Choice(*counts) for counts in numbers]

@@ -40,14 +40,7 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
     for task, axes in panels.by_task.items():
         of_task = points.filter(pl.col("task") == task)
         for (method, epochs), rows in of_task.group_by("by", "trained_epochs", maintain_order=True):
-            look = panels.looks[str(method)]
-            if method == "gates":
-                axes.plot(
-                    100 * rows["share"], rows["score"], marker=look.shape, linestyle="none",
-                    color=look.colour, markersize=3,
-                )  # fmt: skip
-            else:
-                _line(axes, rows, "score", look, broken=bool(epochs))
+            _drawn(axes, rows, "score", panels.looks[str(method)], str(method), broken=bool(epochs))
         axes.set_xlim(-2, 102)
     handles = [look.key(_title(name), 2.8, float(name != "gates")) for name, look in panels.looks.items()]
     epochs_after = [number for number in points["trained_epochs"].unique().sort() if number]
@@ -90,14 +83,7 @@ def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str
         axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle=":")
         of_method = survival.filter(pl.col("by") == method).with_columns(pl.col("surviving") * 100)
         for name, look in panels.looks.items():
-            rows = of_method.filter(pl.col(group) == name)
-            if method == "gates":
-                axes.plot(
-                    100 * rows["share"], rows["surviving"], marker=look.shape, linestyle="none",
-                    color=look.colour, markersize=3,
-                )  # fmt: skip
-            else:
-                _line(axes, rows, "surviving", look)
+            _drawn(axes, of_method.filter(pl.col(group) == name), "surviving", look, method)
         axes.set_xlim(-2, 102)
         axes.set_ylim(-4, 104)
     panels.figure.supylabel(axis, fontsize=7)
@@ -142,6 +128,18 @@ def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataF
         points.group_by(*by, percent, maintain_order=True)
         .agg(pl.col(value).mean(), spread=pl.col(value).std(), curves=pl.len())
         .sort(*by, "percent", descending=[False] * len(by) + [True], maintain_order=True)
+    )
+
+
+def _drawn(
+    axes: Axes, rows: pl.DataFrame, value: str, look: Look, method: str, *, broken: bool = False
+) -> None:
+    """Points of learned gates, each a training of its own; a line of any other method."""
+    if method != "gates":
+        _line(axes, rows, value, look, broken=broken)
+        return
+    axes.plot(
+        100 * rows["share"], rows[value], marker=look.shape, linestyle="none", color=look.colour, markersize=3
     )
 
 

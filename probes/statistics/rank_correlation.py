@@ -18,7 +18,7 @@ MANY = 1024
 
 
 class Estimate(NamedTuple):
-    """A figure and the ends of its interval."""
+    """A value and the ends of its interval."""
 
     value: float
     low: float

@@ -42,9 +42,17 @@ def test_no_public_name_is_any_to_a_type_checker(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(ROOT)
     program = tmp_path / "program.py"
     names = [f"mtl.{name}" for name in mtl.__all__]
-    program.write_text("import mtl\n" + "".join(f"reveal_type({name})\n" for name in names))
+    lines = [
+        "import mtl",
+        *(f"reveal_type({name})" for name in names),
+        "reveal_type(mtl.__version__)",
+        "mtl.pruned",
+    ]
+    program.write_text("\n".join(lines))
     out, errors, _ = api.run(["--no-error-summary", str(program)])
+    assert 'Module has no attribute "pruned"' in out
     revealed = dict(re.findall(r'program\.py:(\d+): note: Revealed type is "(.+)"', out))
+    assert revealed.pop(str(len(names) + 2)) == "str"
     assert len(revealed) == len(names), out + errors
     for line, kind in revealed.items():
         assert kind.startswith(("def (", "def [", "Overload(")), (names[int(line) - 2], kind)

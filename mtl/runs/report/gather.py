@@ -61,7 +61,7 @@ class RunsRead:
     split: Split
     """The split of the scores."""
     score: Mapping[str, str]
-    """The name of each task's main figure."""
+    """The name of each task's main score."""
     gates: pl.DataFrame | None
     """The masks of the runs; `ReportData.gates`."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)

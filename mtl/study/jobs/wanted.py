@@ -128,11 +128,14 @@ def _measuring_code(measure: str, probes: ProbesConfig | None, config: Mapping[s
     """The fingerprint of the code of a measure, its row, the run's tasks, and the readers of what it reads.
 
     These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
+    Heads are probed for all tasks of a corpus, so that the code of all of them counts for probes.
     """
     group = GROUPS[measure]
     read = {"path": getattr(probes, group.corpus) if group.corpus else None}
     readers = (*reader_modules(config["corpus"]), *reader_modules(read))
-    code = code_fingerprint(*group.modules, *readers)
+    probed = any(made.probes for made in group.measures)
+    unused = frozenset[str]() if probed else unused_modules(config)
+    code = code_fingerprint(*group.modules, *readers, unused=unused)
     return digest([code, [[*made.names, made.probes] for made in group.measures]])
 
 

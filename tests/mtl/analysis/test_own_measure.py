@@ -21,7 +21,7 @@ from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS, measured_groups
 from mtl.probes.tables import heads_table
-from mtl.runs.folder.code_fingerprint import modules_of
+from mtl.runs.folder.code_fingerprint import code_fingerprint, modules_of
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs.job import Job, code_part
 from mtl.study.jobs.wanted import codes_of, probe_settings
@@ -100,6 +100,27 @@ def test_a_new_row_repeats_no_other_measure(norm, monkeypatch) -> None:
         assert "mtl.probes.measures.groups" not in modules_of(*GROUPS[name].modules)
     assert "mtl.probes.measures.clustering" in modules_of(*GROUPS["probes"].modules)
     assert "mtl.probes.measures.clustering" not in modules_of(*GROUPS["importance"].modules)
+
+
+def test_a_changed_loss_repeats_the_training_and_the_measures_of_its_task_alone(monkeypatch) -> None:
+    measures = ("probes", "importance", "ablation", "relevance", "curve")
+    jobs = [
+        Job("run", "all", TrainConfig(tasks=(name,)), probes=ProbesConfig(measures=measures))
+        for name in ("pos", "dep")
+    ]
+    before = [codes_of(job) for job in jobs]
+    read = Path.read_bytes
+    changed = ROOT / "tasks" / "decoders" / "dep.py"
+    monkeypatch.setattr(
+        Path, "read_bytes", lambda path: read(path) + b"CHANGED = 1\n" * path.samefile(changed)
+    )
+    monkeypatch.setattr("mtl.study.jobs.wanted.code_fingerprint", code_fingerprint.__wrapped__)
+    pos, dep = (
+        {part for part, code in codes_of(job).items() if code != earlier[part]}
+        for job, earlier in zip(jobs, before, strict=True)
+    )
+    assert pos == {code_part("probes")}
+    assert dep == {"code", *map(code_part, measures)}
 
 
 @pytest.mark.slow

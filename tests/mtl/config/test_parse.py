@@ -64,6 +64,7 @@ def test_a_bad_argument_is_described_by_key_and_type(word, message):
     ("word", "message"),
     [
         ("--seeds=1,b", "seeds: expected a list, each a whole number, not [1, b]"),
+        ("--seeds=[1", "seeds: expected a list, for instance --seeds=[1], not [1"),
         ("--seeds=[a]", "seeds: expected a list, each a whole number"),
         ("--grid=[{setps: [a]}]", "unknown key 'grid[0].setps': did you mean 'grid[0].setups'?"),
         ("--grid=[{masks: [dynmic]}]", "grid[0].masks: unknown 'dynmic': did you mean 'dynamic'?"),

@@ -18,8 +18,6 @@ from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
 
-MINUS = "\N{MINUS SIGN}"
-
 
 def forced_study(root):
     """The evidence of a study of two tasks alone and jointly whose masks were forced in part."""
