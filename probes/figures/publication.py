@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
@@ -77,17 +78,17 @@ def _fit(figure: Figure, before: Mapping[Text, float]) -> float:
     renderer = _renderer(figure)
     grown = 0.0
     for legend in figure.findobj(Legend):
-        low = legend.get_tightbbox(renderer).height
-        title = legend.get_title()
+        low = legend.get_window_extent(renderer).height
+        title, wide = legend.get_title(), partial(_wide, legend, renderer)
         above = title.get_text()
         title.set_text("")
-        _narrow(legend.get_texts(), lambda it=legend: it.get_tightbbox(renderer).width, figure.bbox.width)
+        _narrow(legend.get_texts(), wide, figure.bbox.width)
         title.set_text(above)
-        _narrow([title], lambda it=legend: it.get_tightbbox(renderer).width, figure.bbox.width)
-        grown += legend.get_tightbbox(renderer).height - low
+        _narrow([title], wide, figure.bbox.width)
+        grown += legend.get_window_extent(renderer).height - low
     for text, most in _with_places(figure):
         low = text.get_window_extent(renderer).height
-        _narrow([text], lambda it=text: _length(it, renderer), max(most, before.get(text, 0.0)))
+        _narrow([text], partial(_length, text, renderer), max(most, before.get(text, 0.0)))
         if not text.get_rotation() % 180:
             grown += text.get_window_extent(renderer).height - low
     return float(grown) / figure.dpi
@@ -99,6 +100,11 @@ def _renderer(figure: Figure) -> RendererAgg:
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.set_canvas(canvas)
     return renderer
+
+
+def _wide(legend: Legend, renderer: RendererAgg) -> float:
+    """The width of a legend, in pixels."""
+    return float(legend.get_window_extent(renderer).width)
 
 
 def _length(text: Text, renderer: RendererAgg) -> float:
