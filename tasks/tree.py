@@ -83,21 +83,17 @@ class Tree:
 
         Children come before their parent, from left to right; a preterminal's list is empty.
         """
-        waiting: list[tuple[Tree, Iterator[Tree], list[T]]] = [(self, self._subtrees(), [])]
-        while True:
-            node, children, values = waiting[-1]
-            child = next(children, None)
-            if child is not None:
-                waiting.append((child, child._subtrees(), []))
-                continue
-            waiting.pop()
-            value = combine(node, values)
-            if not waiting:
-                return value
-            waiting[-1][2].append(value)
-
-    def _subtrees(self) -> Iterator[Tree]:
-        return iter(()) if isinstance(self.children, str) else iter(self.children)
+        waiting, parents_first = [self], []
+        while waiting:
+            node = waiting.pop()
+            parents_first.append(node)
+            if not isinstance(node.children, str):
+                waiting.extend(node.children)
+        values: list[T] = []
+        for node in reversed(parents_first):
+            first = len(values) - (0 if isinstance(node.children, str) else len(node.children))
+            values[first:] = [combine(node, values[first:])]
+        return values[0]
 
     def height(self) -> int:
         """Nodes on the longest path down to a word, the word included: 2 for a preterminal."""

@@ -29,12 +29,12 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         from mtl.corpora.ewt5.build import build_ewt
         from mtl.corpora.ewt5.download import download_ewt5
         from mtl.corpora.splits import refuse_existing
-        from mtl.corpora.stats import corpus_stats, stats_table
+        from mtl.corpora.stats import stats_table
 
         refuse_existing(out, overwrite)
         provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
         console = Console(markup=False, emoji=False)
-        console.print(stats_table(corpus_stats(out), str(out)))
+        console.print(stats_table(provenance["counts"], str(out)))
         for line in left_out(provenance):
             console.print(line, highlight=False)
 

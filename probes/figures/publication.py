@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font_names
+from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 from mtl.probes.figures.style import FONT_SIZE
+
+POINTS = 72
+"""In an inch."""
+_SHORTEST = 6
+"""Letters of a line of a text that is too wide, at least."""
+_WIDE, _HIGH = 0.85, 0.6
+"""Parts of a panel's width and height for lines beside it, since ticks and legends take some."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +43,13 @@ class Publication:
 def publish(figure: Figure, publication: Publication) -> Figure:
     """The figure itself, changed.
 
-    Names are replaced as whole words, longer ones first, each place once. Raises `ValueError` for a font that
-    is not installed, and for sizes that are not above 0.
+    Names are replaced as whole words, longer ones first, each place once. What is then wider than the
+    figure gets shorter lines, and the figure grows by as much, unless its size is given. Raises
+    `ValueError` for a font that is not installed, and for sizes that are not above 0.
     """
     _check(publication)
+    renderer = _renderer(figure)
+    before = {text: _length(text, renderer) for text, _ in _with_places(figure)}
     if publication.size is not None:
         figure.set_size_inches(*publication.size)
     if publication.title:
@@ -49,7 +62,86 @@ def publish(figure: Figure, publication: Publication) -> Figure:
         text.set_fontsize(text.get_fontproperties().get_size_in_points() * scale)
         if publication.font:
             text.set_fontfamily(publication.font)
+    grown = _fit(figure, before)
+    if publication.title:
+        grown += 1.6 * (FONT_SIZE + 1) * scale / POINTS
+    if publication.size is None:
+        figure.set_figheight(figure.get_figheight() + grown)
     return figure
+
+
+def _fit(figure: Figure, before: Mapping[Text, float]) -> float:
+    """Break the lines of what is wider than its place; returns the inches that the figure grows by.
+
+    `before` has lengths in pixels that texts may have.
+    """
+    renderer = _renderer(figure)
+    grown = 0.0
+    for legend in figure.findobj(Legend):
+        low = legend.get_window_extent(renderer).height
+        title, wide = legend.get_title(), partial(_wide, legend, renderer)
+        above = title.get_text()
+        title.set_text("")
+        _narrow(legend.get_texts(), wide, figure.bbox.width)
+        title.set_text(above)
+        _narrow([title], wide, figure.bbox.width)
+        grown += legend.get_window_extent(renderer).height - low
+    for text, most in _with_places(figure):
+        low = text.get_window_extent(renderer).height
+        _narrow([text], partial(_length, text, renderer), max(most, before.get(text, 0.0)))
+        if not text.get_rotation() % 180:
+            grown += text.get_window_extent(renderer).height - low
+    return float(grown) / figure.dpi
+
+
+def _renderer(figure: Figure) -> RendererAgg:
+    """What measures texts of a figure; the figure keeps its canvas."""
+    canvas = figure.canvas
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.set_canvas(canvas)
+    return renderer
+
+
+def _wide(legend: Legend, renderer: RendererAgg) -> float:
+    """The width of a legend, in pixels."""
+    return float(legend.get_window_extent(renderer).width)
+
+
+def _length(text: Text, renderer: RendererAgg) -> float:
+    """The length of a text's lines, in pixels."""
+    box = text.get_window_extent(renderer)
+    return float(box.height if text.get_rotation() % 180 else box.width)
+
+
+def _with_places(figure: Figure) -> Iterator[tuple[Text, float]]:
+    """What is written beside plots, and how long its lines may be, in pixels."""
+    width, height = figure.bbox.size
+    yield from ((text, width) for text in figure.texts if not text.get_rotation() % 180)
+    for axes in figure.axes:
+        spec = axes.get_subplotspec()
+        rows, columns = (1, 1) if spec is None else spec.get_gridspec().get_geometry()
+        yield from ((text, _WIDE * width / columns) for text in (axes.title, axes.xaxis.label))
+        yield axes.yaxis.label, _HIGH * height / rows
+
+
+def _narrow(texts: Sequence[Text], width: Callable[[], float], most: float) -> None:
+    """Break texts into shorter and shorter lines, as long as `width` is above `most`."""
+    whole = [text.get_text() for text in texts]
+    letters = max((len(line) for text in whole for line in text.split("\n")), default=0)
+    while letters > _SHORTEST and width() > most:
+        letters -= 1
+        for text, written in zip(texts, whole, strict=True):
+            text.set_text("\n".join(_broken(line, letters) for line in written.split("\n")))
+
+
+def _broken(text: str, letters: int) -> str:
+    """A text in lines of at most this many letters, broken behind blanks and plus signs."""
+    lines = [""]
+    for piece in re.findall(r"[^ +]+[ +]*|[ +]+", text):
+        if lines[-1] and len(lines[-1] + piece.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip(" ") for line in lines)
 
 
 def _entitle(figure: Figure, title: str) -> None:
@@ -88,7 +180,9 @@ def _rename_ticks(axes: Axes, names: Mapping[str, str]) -> Iterator[Text]:
 def _renamed(text: str, names: Mapping[str, str]) -> str:
     if not names:
         return text
-    longest = sorted(names, key=len, reverse=True)
+    in_one_line = {" ".join(name.split()): new for name, new in names.items()}
+    longest = sorted(in_one_line, key=len, reverse=True)
+    patterns = (r"\s+".join(map(re.escape, name.split(" "))) for name in longest)
     return re.sub(
-        rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)", lambda of: names[of.group()], text
+        rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)", lambda of: in_one_line[" ".join(of.group().split())], text
     )

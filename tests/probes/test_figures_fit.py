@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from mtl.probes.figures.publication import Publication, publish
 from mtl.probes.figures.style import pixels
 from mtl.runs.figures.table import FIGURES
 from tests.probes.figure_makers import MAKERS, TASKS
@@ -101,6 +102,16 @@ def test_every_figure_is_made_here() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_figure_fits(name: str, count: int) -> None:
     assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_fits_in_longer_words(name: str) -> None:
+    """As in languages with longer words; a figure that nothing is changed of keeps its height."""
+    longer = {"layer": "Schicht", "head": "Kopf", "heads": "Köpfe", "seed": "Zufallsstart"}
+    figure = MAKERS[name](TASKS[:3])
+    height = figure.get_figheight()
+    assert publish(figure, Publication()).get_figheight() == height
+    assert faults(publish(figure, Publication(title="Die Köpfe der Aufmerksamkeit", names=longer))) == []
 
 
 def test_a_text_outside_and_texts_on_each_other_are_found() -> None:

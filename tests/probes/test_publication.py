@@ -44,6 +44,29 @@ def test_names_are_replaced_as_whole_words_and_once() -> None:
     assert not {"STL", "?"} & set(shown)
 
 
+def test_names_of_several_words_are_found_across_lines() -> None:
+    figure = drawn()
+    figure.axes[0].set_xlabel("open heads\nof 72 positions")
+    assert "offene von 72 positions" in texts(
+        publish(figure, Publication(names={"open heads of": "offene von"}))
+    )
+
+
+@pytest.mark.parametrize("size", [None, (3.3, 2.5)])
+def test_a_wide_legend_gets_shorter_lines_and_the_figure_grows(size: tuple[float, float] | None) -> None:
+    figure = drawn()
+    height = figure.get_figheight()
+    publish(figure, Publication(names={"STL": "each task alone " * 6}, size=size))
+    render(figure, "svg")
+    [legend] = figure.legends
+    box, canvas = legend.get_window_extent(), figure.bbox
+    assert canvas.x0 <= box.x0 < box.x1 <= canvas.x1
+    lines = legend.get_texts()[0].get_text().split("\n")
+    assert " ".join(lines) == ("each task alone " * 6).strip()
+    assert len(lines) > 1
+    assert figure.get_figheight() == 2.5 if size else figure.get_figheight() > height
+
+
 @pytest.mark.parametrize("legend", ["upper", "lower", ""])
 def test_a_title_stands_above_everything(legend: str) -> None:
     figure = publish(drawn(legend), Publication(title="Heads"))

@@ -8,7 +8,7 @@ name, sentence order and word order.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -20,6 +20,7 @@ from mtl.corpora.formats.conll2003 import read_conll2003
 from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.enhanced import DEPS
+from mtl.corpora.formats.lines import without_collector
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
 from mtl.corpora.splits import write_splits
 from mtl.corpora.stats import sentence_stats
@@ -41,21 +42,22 @@ class Joined(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A corpus that is made of the upstream files: its name, and which of UD's sentences' layers it has."""
+    """A corpus that is made of the upstream files."""
 
     name: str
-    of_universal: Callable[[Sentence], Sentence]
+    left_out: frozenset[str] = frozenset()
+    """Layers of CoNLL-U that it has not."""
+    texts: bool = True
+    """Whether every sentence has its text."""
 
 
 CORPORA = {
-    "ewt5": Corpus("EWT-5", lambda sentence: sentence.with_layers(dict.fromkeys((LEMMAS, FEATS, DEPS)))),
-    # All layers that the reader of CoNLL-U gives, and the text of every sentence.
-    "ewt10": Corpus(
-        "EWT-10", lambda sentence: replace(sentence, text=sentence.text or " ".join(sentence.words))
-    ),
+    "ewt5": Corpus("EWT-5", frozenset({LEMMAS, FEATS, DEPS}), texts=False),
+    "ewt10": Corpus("EWT-10"),
 }
 
 
+@without_collector()
 def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) -> dict[str, Any]:
     """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns the latter's content.
 
@@ -72,7 +74,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
 
     joined = {
         split: join(
-            [corpus.of_universal(sentence) for sentence in read_conllu(universal[split])],
+            _universal(universal[split], corpus),
             _entities(names[split]),
             skeletons,
         )
@@ -83,6 +85,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
         sentences = small_subset(sentences)
     inputs = _identified([*universal.values(), *names.values(), *skeletons.values()], source)
     pinned = {file.path: file.blob for file in manifest()}
+    counts = {split: sentence_stats(sentences[split]) for split in SPLITS}
 
     def provenance(outputs: Sequence[Path]) -> dict[str, Any]:
         return {
@@ -90,7 +93,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
             "licence": LICENCE,
             "fingerprint": fingerprint(outputs),
             "upstream": UPSTREAM,
-            "counts": {split: sentence_stats(sentences[split]) for split in SPLITS},
+            "counts": counts,
             "unpaired_counts": {split: _counted(joined[split].unpaired) for split in SPLITS},
             "unpaired": {split: joined[split].unpaired for split in SPLITS},
             "dropped_entities": {split: joined[split].dropped_entities for split in SPLITS},
@@ -193,6 +196,13 @@ def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
     for sentence in sentences:
         documents[sentence.id.rpartition("-")[0]].append(sentence)
     return documents
+
+
+def _universal(path: Path, corpus: Corpus) -> list[Sentence]:
+    sentences = read_conllu(path, left_out=corpus.left_out)
+    if not corpus.texts:
+        return sentences
+    return [replace(sentence, text=sentence.text or " ".join(sentence.words)) for sentence in sentences]
 
 
 def _entities(path: Path) -> list[Sentence]:

@@ -100,9 +100,10 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
     the first of its sentence, and for a comment between rows.
     """
     blocks = list(_stretches(path, syntax.marker))
-    usual = _usual(blocks, syntax.tabs)
-    for lines in blocks:
-        tabs, width = _shape(lines, syntax.tabs) or usual
+    shapes = [_shape(lines, syntax.tabs) for lines in blocks]
+    usual = _usual(blocks, shapes, syntax.tabs)
+    for lines, shape in zip(blocks, shapes, strict=True):
+        tabs, width = shape or usual
         comments: list[Line] = []
         rows: list[Row] = []
         for line in lines:
@@ -183,11 +184,13 @@ def _shape(lines: list[Line], tabs: bool) -> tuple[bool, int] | None:
     return tabs, len(_fields(first, tabs))
 
 
-def _usual(blocks: list[list[Line]], tabs: bool) -> tuple[bool, int]:
+def _usual(
+    blocks: list[list[Line]], shapes: Sequence[tuple[bool, int] | None], tabs: bool
+) -> tuple[bool, int]:
     """The commonest shape of a file's sentences: that of sentences whose lines all begin with `#`."""
-    shapes = Counter(shape for lines in blocks if (shape := _shape(lines, tabs)) is not None)
-    if shapes:
-        return shapes.most_common(1)[0][0]
+    known = Counter(shape for shape in shapes if shape is not None)
+    if known:
+        return known.most_common(1)[0][0]
     return tabs or any("\t" in text for lines in blocks for _, text in lines), 0
 
 

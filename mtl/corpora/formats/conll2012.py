@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from mtl.corpora.formats.columns import Block, Syntax, checked, read_blocks, refuse_restarts
@@ -63,22 +64,22 @@ def _sentence(block: Block, propbank: bool, name: str) -> Sentence:
     if not propbank and end > _FIXED_ONTONOTES and not any("*" in cell for cell in block.column(end - 1)):
         end -= 1  # coreference
     roles = range(_FIXED_PROPBANK if propbank else _FIXED_ONTONOTES, end)
+    rolesets = [row for row, cell in enumerate(block.column(_ROLESET)) if cell != "-"]
+    predicates: Sequence[int | None] = rolesets if len(rolesets) == len(roles) else [None] * len(roles)
     return Sentence(
         words=words,
         tags=tags,
         tree=rooted(starred_tree(bits, tags, words)) if any("(" in bit for bit in bits) else None,
         entities=None if propbank else starred_spans(block.column(_NAME)),
-        frames=tuple([_frame(block, column, order, roles) for order, column in enumerate(roles)]),
+        frames=tuple([_frame(block, *frame) for frame in zip(roles, predicates, strict=True)]),
         id=name,
     )
 
 
-def _frame(block: Block, column: int, order: int, roles: range) -> Frame:
+def _frame(block: Block, column: int, predicate: int | None) -> Frame:
+    """The frame of a column, and of a predicate that is known, if each frameset has a column."""
     spans = starred_spans(block.column(column))
-    rolesets = [row for row, cell in enumerate(block.column(_ROLESET)) if cell != "-"]
-    if len(rolesets) == len(roles):
-        predicate = rolesets[order]
-    else:
+    if predicate is None:
         # OntoNotes has framesets without a column of their own: the column's verb says whose it is.
         verbs = [span.start for span in spans if span.label == "V"]
         if not verbs:

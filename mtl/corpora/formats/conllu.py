@@ -7,7 +7,7 @@ Other layers are read where this program wrote them (`own_layers`).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -55,6 +55,7 @@ def read_conllu(
     column: Literal["xpos", "upos"] = "xpos",
     roots: Literal["refuse", "attach"] = "refuse",
     entities: str | None = None,
+    left_out: Collection[str] = (),
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
@@ -74,6 +75,7 @@ def read_conllu(
         entities: The key in MISC, or the column of CoNLL-U Plus, that has a tag of entities per word; `None`:
             the key NER, as this program writes it, where all that stands there are such tags. Where a
             sentence has tags on some of its words only, the file's other words are O.
+        left_out: Of `lemmas`, `feats` and `deps` what is not read, nor checked.
 
     Raises:
         InputError: with the line, for what breaks the format, arcs that are no tree, DEPS that are no
@@ -92,9 +94,10 @@ def read_conllu(
         names = names if named is None else named.names
         blocks.append(_Words(path, block, names))
     layers = _entities(path, blocks, entities)
-    featured = any(block.annotated("FEATS") for block in blocks)
+    if FEATS not in left_out and not any(block.annotated("FEATS") for block in blocks):
+        left_out = {*left_out, FEATS}
     return [
-        _sentence(path, block, column, roots, layer, featured, f"{name_of(path)}-{number:04d}")
+        _sentence(path, block, column, roots, layer, left_out, f"{name_of(path)}-{number:04d}")
         for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
     ]
 
@@ -184,10 +187,16 @@ def _column_names(path: Path, block: Block) -> _Named | None:
 
 
 def _sentence(
-    path: Path, words: _Words, column: str, roots: str, entities: _Entities, featured: bool, fallback: str
+    path: Path,
+    words: _Words,
+    column: str,
+    roots: str,
+    entities: _Entities,
+    left_out: Collection[str],
+    fallback: str,
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
-    deps = _deps(words)
+    deps = None if DEPS in left_out else _deps(words)
     upos = words.annotated("UPOS")
     sentence = Sentence(
         tuple(words.column("FORM") or ()),
@@ -196,8 +205,8 @@ def _sentence(
             "tags": words.annotated("XPOS") if column == "xpos" else upos,
             "entities": entities.spans,
             "arcs": arcs,
-            LEMMAS: words.annotated("LEMMA"),
-            FEATS: _features(words, featured),
+            LEMMAS: None if LEMMAS in left_out else words.annotated("LEMMA"),
+            FEATS: None if FEATS in left_out else _features(words),
             DEPS: deps,
         },
         id=sentence_id(path, words.block) or fallback,
@@ -209,10 +218,10 @@ def _sentence(
     return checked(path, words.block, sentence)
 
 
-def _features(words: _Words, featured: bool) -> tuple[str, ...] | None:
-    """The bundle of features of each word; `featured`: the file has some."""
+def _features(words: _Words) -> tuple[str, ...] | None:
+    """The bundle of features of each word of a file that has some."""
     values = words.column("FEATS")
-    if values is None or not (featured and any(map(words.annotated, ("FEATS", "LEMMA", "UPOS", "XPOS")))):
+    if values is None or not any(map(words.annotated, ("FEATS", "LEMMA", "UPOS", "XPOS"))):
         return None
     return tuple(map(in_order, values))
 

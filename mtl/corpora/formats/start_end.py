@@ -32,6 +32,8 @@ def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
     spans: list[Span] = []
     stack: list[int] = []
     for row, cell in enumerate(cells):
+        if cell == "*":  # as nearly all are
+            continue
         opened, closed = _split(row, cell)
         for label in opened:
             stack.append(len(spans))

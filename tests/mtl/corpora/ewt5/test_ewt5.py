@@ -11,6 +11,7 @@ import pytest
 from mtl.corpora.ewt5.build import SPLITS, build_ewt, small_subset
 from mtl.corpora.ewt5.upstream import git_blob_id
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.tasks.catalogue import STRUCTURED
@@ -155,6 +156,7 @@ def test_what_does_not_pair_is_not_annotated_and_listed(built):
         "tree and frames": {"sentences split or merged": 2, "document absent": 1},
     }
     assert provenance["dropped_entities"] == {"train": {"O": 1, "OTH": 1}, "dev": {}, "test": {}}
+    assert provenance["counts"] == corpus_stats(out)
     assert provenance["counts"]["train"]["srl"] == {"sentences": 3, "frames": 1, "arguments": 2}
 
 

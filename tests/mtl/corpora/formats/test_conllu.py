@@ -99,6 +99,17 @@ def test_lemmas_and_features(tmp_path: Path) -> None:
     assert read_conllu(path)[0].layers == {"upos": ("X",)}
 
 
+def test_layers_that_are_left_out_are_not_read(tmp_path: Path) -> None:
+    """Their columns may hold anything, and the other layers are the same."""
+    path = tmp_path / "a.conllu"
+    path.write_text("1\tWe\twe\tX\tPRP\tCase=Nom\t0\troot\t0:root\t_\n")
+    (whole,) = read_conllu(path)
+    assert {"lemmas", "feats", "deps"} < set(whole.layers)
+    path.write_text("1\tWe\twe\tX\tPRP\tCase=Nom\t0\troot\tnot deps\t_\n")
+    left_out = ("lemmas", "feats", "deps")
+    assert read_conllu(path, left_out=left_out) == [whole.with_layers(dict.fromkeys(left_out))]
+
+
 @pytest.mark.parametrize(
     "layers",
     [
