@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import pairwise
 
-from mtl.corpora import penn_words, punkt
+from nltk.tokenize.destructive import NLTKWordTokenizer
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
 from mtl.tasks.sentence import Sentence
 
-_ABBREVIATED = (
+_ABBREVIATIONS = (
     "a.m adm al approx apr assn attn aug ave bros capt cf cmdr co col conf corp d.c dec dept dr e.g ed "
     "eg est etc ext feb fig fri ft gen gov hon i.e ie inc jan jr jul jun lt ltd m.d maj mar messrs mon "
     "mr mrs ms mt nov oct p.m p.o p.s ph ph.d pp prof rep reps rev sat sen sens sep sept sgt spec sr st "
     "sun thu thur thurs tue tues u.k u.n u.s vol vs wed"
 )
 _INITIALS = "a b c d e f g h j k l m n o p q r s t u v w x y z"
-_ABBREVIATIONS = frozenset([*_ABBREVIATED.split(), *_INITIALS.split()])
 
 # A word's run of characters is tried from its start only, so that a long one takes no quadratic time.
 _UNBROKEN = re.compile(
@@ -43,14 +45,21 @@ def sentences_of(text: str) -> list[Sentence]:
     """
     return [
         Sentence(tuple(_words(sentence)), text=" ".join(sentence.split()))
-        for sentence in punkt.sentences(text, _ABBREVIATIONS)
+        for sentence in _sentence_tokenizer().tokenize(text)
     ]
 
 
+@cache
+def _sentence_tokenizer() -> PunktSentenceTokenizer:
+    parameters = PunktParameters()
+    parameters.abbrev_types = {*_ABBREVIATIONS.split(), *_INITIALS.split()}
+    return PunktSentenceTokenizer(parameters)
+
+
 def _words(sentence: str) -> list[str]:
-    # The rules take only the typewriter's apostrophe for one; of the same length, so positions stay valid.
+    # NLTK takes only the typewriter's apostrophe for one; of the same length, so positions stay valid.
     plain = _APOSTROPHE.sub("'", sentence)
-    cuts = {cut for span in penn_words.spans(plain) for cut in span}
+    cuts = {cut for span in NLTKWordTokenizer().span_tokenize(plain) for cut in span}
     unbroken = [match.span() for match in _UNBROKEN.finditer(sentence)]
     for match in _JOINED.finditer(sentence):
         before = sentence[max(0, match.start() - _LONGEST_PREFIX - 2) : match.end()]

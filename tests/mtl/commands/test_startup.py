@@ -46,19 +46,6 @@ def test_a_study_is_planned_without_anything_heavy(toy):
     assert run(*words)[0] == ""
 
 
-def test_text_is_split_without_anything_heavy():
-    """NLTK would load scipy and scikit-learn."""
-    code = f"""
-import sys
-import mtl.commands.predict
-from mtl.corpora.running_text import splitter_for
-assert splitter_for("en")("We ate. We left.")
-heavy = {("nltk", "sklearn", "scipy", "numpy", *HEAVY)}
-print("loaded:", *(name for name in heavy if name in sys.modules))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout == "loaded:\n"
-
-
 def test_mistyped_keys_and_printed_configurations_load_nothing_heavy():
     assert run("train", "configs/dep.yaml", "--sede=1", code=2)[0] == ""
     assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[0] == ""
