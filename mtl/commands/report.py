@@ -38,9 +38,9 @@ def report(
         order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
         json_out: JSON file for the answers of the first screen with their estimates.
     """
-    from mtl.runs.report.uncollected import uncollected
+    from mtl.workers.collector import without_collector
 
-    with uncollected():
+    with without_collector():
         appearance = Appearance(palette, colours or {}, order)
         _write(folder, out or folder / "report.html", split, claims, appearance, json_out)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mtl.corpora.checks import refuse_source
-from mtl.corpora.formats.lines import without_collector
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
 from mtl.files import is_hidden, matching
 from mtl.tasks.sentence import Sentence
+from mtl.workers.collector import without_collector
 
 
 def read(path: str | Path, format: str) -> list[Sentence]:

@@ -15,13 +15,13 @@ from mtl.probes.appearance import appearing
 from mtl.runs.evidence import evidence
 from mtl.runs.figures.table import FigureName, draw
 from mtl.runs.report.gather import gather
-from mtl.runs.report.uncollected import uncollected
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.claiming_setup import fixed_claims, only_claiming_seeds
 from mtl.study.config import StudyConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
 from mtl.study.wandb_study import log_study
+from mtl.workers.collector import without_collector
 
 CHANNELS = 3
 """Runs in an RGB figure: one for each channel."""
@@ -30,7 +30,7 @@ CHANNELS = 3
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
     page = study.path / "report.html"
-    with only_reporter(study.path) as mine, uncollected(), appearing(config.appearance) as shown:
+    with only_reporter(study.path) as mine, without_collector(), appearing(config.appearance) as shown:
         if not mine:
             console.print("another process is already writing the report")
             return page

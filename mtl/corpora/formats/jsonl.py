@@ -10,7 +10,7 @@ from typing import Any
 
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed, without_collector
+from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed
 from mtl.corpora.formats.soundness import fault, label_fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
@@ -19,6 +19,7 @@ from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
 from mtl.tasks.in_words import as_json, counted
 from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span, is_label
 from mtl.tasks.tree import Tree
+from mtl.workers.collector import without_collector
 
 _SKIPPED = "skipped"
 """Why `mtl predict` did not annotate a line; its record may be without words, and is no sentence then."""

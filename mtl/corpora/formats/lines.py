@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,21 +48,6 @@ def malformed(path: Path, line: int, what: str) -> InputError:
 def name_of(path: Path, *, suffix: bool = False) -> str:
     """A file's name, which ids of its sentences begin with; what they may not hold becomes `_`."""
     return _UNPRINTABLE.sub("_", path.name if suffix else path.stem)
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Disable Python's cyclic garbage collector: sentences are millions of small objects without cycles.
-
-    The collector would double the time that reading takes.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def no_text(beginning: bytes) -> str | None:

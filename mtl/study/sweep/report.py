@@ -18,18 +18,18 @@ from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.figures.table import draw
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
-from mtl.runs.report.uncollected import uncollected
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.sweep.folder import SweepFolder, trials_of
 from mtl.study.sweep.parameter import Parameter
 from mtl.study.sweep.status import best_of, heads_name, heads_of, value_text, values_of
 from mtl.study.sweep.trial_config import trial_name
+from mtl.workers.collector import without_collector
 
 
 def collect(folder: SweepFolder, console: Console) -> Path | None:
     """Write tables, figures and the report; returns the report's page, or `None` if no trial is finished."""
     page = folder.path / "report.html"
-    with only_reporter(folder.path) as mine, uncollected():
+    with only_reporter(folder.path) as mine, without_collector():
         if not mine:
             console.print("another process is already writing the report")
             return page
