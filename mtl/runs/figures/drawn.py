@@ -99,6 +99,5 @@ def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -
             check_file_place(path)
             if path.resolve() in known or (path.exists() and not of_figure):
                 raise InputError(
-                    f"{path} exists, and the figure's numbers would replace it: give another --out, or "
-                    "--tables=false"
+                    f"the figure's numbers would replace {path}: give another --out, or --tables=false"
                 )
