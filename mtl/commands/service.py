@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from mtl.commands.service_bodies import Limits, TooLarge, parsed, response_body
 from mtl.errors import InputError
 from mtl.models.annotation import Probable
+from mtl.models.annotator import Annotator
 from mtl.models.batcher import Batcher, Busy
-from mtl.models.joint import JointModel
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
@@ -29,7 +29,7 @@ _BACKLOG = 2048
 
 
 def application(
-    model: JointModel, language: str, limits: Limits, batch_tokens: int | None = None
+    model: Annotator, language: str, limits: Limits, batch_tokens: int | None = None
 ) -> web.Application:
     """The service of a model, to be run by aiohttp."""
     from aiohttp import web

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mtl.models.batches import Batch, buckets, examples, unlabelled
-from mtl.models.tapped import SharedEncoder
 from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
@@ -29,7 +28,7 @@ class Probable(NamedTuple):
 
 def annotated(
     sentences: Sequence[Sentence],
-    encoder: SharedEncoder,
+    tokenizer: Any,
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
     decode: Callable[[Batch], Mapping[str, Decoded]],
@@ -40,11 +39,11 @@ def annotated(
 
     With `k`, each prediction comes with its `k` most probable values.
     """
-    corpus = examples(sentences, encoder.tokenizer, {}, {})
+    corpus = examples(sentences, tokenizer, {}, {})
     found = list(sentences)
     items: list[dict[str, tuple[Item, ...]]] = [{} for _ in sentences]
     for indices in buckets([example.length for example in corpus], tokens, None, None):
-        batch = unlabelled([corpus[index] for index in indices], encoder.tokenizer, tasks)
+        batch = unlabelled([corpus[index] for index in indices], tokenizer, tasks)
         decoded = decode(batch) if batch.rows else {}
         for name, task in _in_order_of_need(tasks):
             if name not in decoded:

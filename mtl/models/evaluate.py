@@ -9,9 +9,9 @@ import polars as pl
 import torch
 
 from mtl.errors import as_input_error
+from mtl.models.annotator import Annotator
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches
 from mtl.models.head_scales import TaskScale
-from mtl.models.joint import JointModel
 from mtl.models.modes import in_evaluation_mode
 from mtl.runs.folder.run import SIGNATURES
 from mtl.runs.folder.sentence_counts import SCHEMA, key_of
@@ -24,10 +24,10 @@ Scores = dict[str, dict[str, float]]
 """Per task its scores by name, in per cent."""
 
 
-def batches(corpus: Sequence[Example], model: JointModel, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+def batches(corpus: Sequence[Example], model: Annotator, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
     """Batches of all annotated sentences of a corpus, once, for evaluation; or a rank's share of them."""
     plan = aligned_batches(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
-    return iter(BatchLoader(corpus, model.encoder.tokenizer, model.tasks, plan, rank, ranks))
+    return iter(BatchLoader(corpus, model.tokenizer, model.tasks, plan, rank, ranks))
 
 
 Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
@@ -36,7 +36,7 @@ Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
 
 @torch.inference_mode()
 def evaluate(
-    model: JointModel,
+    model: Annotator,
     batches: Iterable[Batch],
     head_scale: TaskScale | None = None,
     watch: Watch | None = None,
@@ -48,8 +48,8 @@ def evaluate(
     the model's order.
     """
     if head_scale is not None:
-        head_scale = head_scale.to(next(model.parameters()).device)
-    device = next(model.parameters()).device
+        head_scale = head_scale.to(model.device)
+    device = model.device
     with as_input_error():
         metrics = {name: task.metric() for name, task in model.tasks.items()}
     with in_evaluation_mode(model):
@@ -70,7 +70,7 @@ def evaluate(
     return scores
 
 
-def evaluate_sentences(model: JointModel, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
+def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
     """The scores over a corpus, and the counts per sentence that they follow from.
 
     The table has the columns of `mtl.runs.folder.sentence_counts`, sentences in the order of the corpus.

@@ -10,9 +10,10 @@ import torch
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.heads.prune import prune_heads
+from mtl.models.annotator import TaskScores
 from mtl.models.batches import Example, examples
 from mtl.models.evaluate import Scores, batches, evaluate
-from mtl.models.joint import JointModel, TaskScores
+from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
 
