@@ -95,11 +95,12 @@ class HeadTap:
         def multiply(site: int, outputs: Tensor) -> Tensor:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
-            if scale.dim() == 3 and len(outputs) != len(scale) != 1:
-                if neighbours == 1 or len(outputs) != len(scale) * neighbours:
+            rows, scaled_rows = outputs.shape[0], scale.shape[0]  # `len` would fix them in an export
+            if scale.dim() == 3 and rows != scaled_rows != 1:
+                if neighbours == 1 or rows != scaled_rows * neighbours:
                     raise InputError(
-                        f"a pass of {counted(len(outputs), 'row')} under head scales for "
-                        f"{counted(len(scale), 'row')}: which scale "
+                        f"a pass of {counted(rows, 'row')} under head scales for "
+                        f"{counted(scaled_rows, 'row')}: which scale "
                         "belongs to which row? Use one scale per row of the pass, one for all rows, or "
                         "neighbours=K in a beam search of K beams"
                     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mtl.tasks.decoders.alternatives import Item
 
@@ -41,7 +42,7 @@ class Decoder(nn.Module, ABC):
         `words` begin with the vector of the first special token; `mask` covers the words after it.
         """
         if self.reads_first:
-            return words, torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+            return words, functional.pad(mask, (1, 0), value=True)
         return words[:, 1:], mask
 
     @abstractmethod
