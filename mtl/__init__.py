@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mtl.heads.load import load_pruned
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
+    from mtl.models.export import export_onnx
+    from mtl.models.exported import load_exported
     from mtl.models.joint import JointModel
     from mtl.runs.folder.run import Run
     from mtl.tasks.sentence import Sentence
@@ -46,8 +48,10 @@ __all__ = [
     "ablate_heads",
     "clone_heads",
     "collaborate",
+    "export_onnx",
     "head_importance",
     "head_scale",
+    "load_exported",
     "load_pruned",
     "lowest",
     "plot_attention",
@@ -71,8 +75,10 @@ _PLACES = {
     "ablate_heads": "mtl.analysis.ablation.plain.ablate_heads",
     "clone_heads": "mtl.heads.clone.clone_heads",
     "collaborate": "mtl.heads.collaborative.collaborate",
+    "export_onnx": "mtl.models.export.export_onnx",
     "head_importance": "mtl.analysis.importance.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
+    "load_exported": "mtl.models.exported.load_exported",
     "load_pruned": "mtl.heads.load.load_pruned",
     "lowest": "mtl.analysis.head_tables.lowest",
     "plot_heads": "mtl.analysis.head_tables.plot_heads",

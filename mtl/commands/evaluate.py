@@ -14,7 +14,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.parse import read_configuration
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.models.found import find_model, is_hub_name, is_model_folder
+from mtl.models.found import find_model, is_exported, is_hub_name, is_model_folder
 
 if TYPE_CHECKING:
     from mtl.tasks.sentence import Sentence
@@ -34,7 +34,7 @@ def evaluate(
     """Score a run's model in all of its tasks that the sentences are annotated for.
 
     Args:
-        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
+        run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
         split: Split of the corpus.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own corpus.
             A model without its run needs one.
@@ -51,16 +51,15 @@ def evaluate(
     from mtl.corpora.scorer_files import export as write_export
     from mtl.files import write_json
     from mtl.models.batches import examples
-    from mtl.models.device import prepare
-    from mtl.models.joint import JointModel
     from mtl.models.limits import require_limit
+    from mtl.models.opened import annotator_at
     from mtl.models.unknown_words import describe_unknown
     from mtl.runs.folder import sentence_counts
 
-    if corpus is None and (is_hub_name(run) or is_model_folder(Path(run))):
+    if corpus is None and (is_hub_name(run) or is_model_folder(Path(run)) or is_exported(Path(run))):
         raise InputError(f"{run} is a model without its run, which would name a corpus: use --corpus=FOLDER")
     found = find_model(run, revision)
-    model = prepare(JointModel.from_pretrained(found.model), accelerator, precision)
+    model = annotator_at(found.model, accelerator, precision)
     config = None if found.run is None else read_configuration(TrainConfig, found.run.folder / "config.yaml")
     max_words = BatchConfig.max_words if config is None else config.batch.max_words
     if corpus is not None:
@@ -85,8 +84,8 @@ def evaluate(
         for line in _in_train(config, model.tasks, split, gold):
             print(line)
     require_limit(gold, max_words, split)
-    corpus_examples = examples(gold, model.encoder.tokenizer, model.tasks, model.labels)
-    if message := describe_unknown(corpus_examples, getattr(model.encoder.tokenizer, "unknown", -1)):
+    corpus_examples = examples(gold, model.tokenizer, model.tasks, model.labels)
+    if message := describe_unknown(corpus_examples, getattr(model.tokenizer, "unknown", -1)):
         print(f"{split}: {message}")
     scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
     if found.run is not None and corpus is None and precision == "32-true":

@@ -22,7 +22,7 @@ from mtl.models.found import find_model
 from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
-    from mtl.models.joint import JointModel
+    from mtl.models.annotator import Annotator
 
 Input = Literal["text", "tokens", "pairs"]
 Output = Literal["picture", "conllu", "json"]
@@ -43,7 +43,7 @@ def predict(
     """Annotate a file, or standard input line by line, in all of a run's tasks.
 
     Args:
-        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
+        run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
         file: Text in UTF-8; without it standard input is read, and each line is annotated as it arrives.
         input: Running text, split into sentences and words by the rules of --language; or one sentence per
             line, its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
@@ -67,7 +67,7 @@ def predict(
     where = "standard input" if file is None else str(file)
     progress = _Progress(where)
     hint = input == "text" and language == "en"
-    model: JointModel | None = None
+    model: Annotator | None = None
     writer = _Writer(output)
     with (
         lines_done(lambda: progress.lines, where),
@@ -104,13 +104,12 @@ def _splitter(input: Input, language: str) -> Splitter:
     return input_lines.pairs if input == "pairs" else input_lines.tokens
 
 
-def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: Input) -> JointModel:
-    from mtl.models.device import prepare
-    from mtl.models.joint import JointModel
+def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: Input) -> Annotator:
+    from mtl.models.opened import annotator_at
     from mtl.tasks.sentence import Sentence
 
-    model = prepare(JointModel.from_pretrained(folder), accelerator, precision)
-    if model.encoder.translator is not None:
+    model = annotator_at(folder, accelerator, precision)
+    if model.translates:
         raise InputError(
             "mtl predict is for models that label the words of a text, and this one translates: "
             "translate text with 'mtl translate'"

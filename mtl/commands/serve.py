@@ -35,7 +35,7 @@ def serve(
     put a proxy in front of it where others can reach it. Needs pip install 'mtl-heads[serve]'.
 
     Args:
-        run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
+        run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
         host: Address to listen on; 0.0.0.0 is all of this machine.
         port: Port; 0 is a free one, which is printed.
         language: Language of running text, as in mtl predict.
@@ -69,13 +69,12 @@ def serve(
     from mtl.commands.service import run as run_service
     from mtl.commands.service_bodies import Limits
     from mtl.corpora.running_text import splitter_for
-    from mtl.models.device import prepare
     from mtl.models.found import find_model
-    from mtl.models.joint import JointModel
+    from mtl.models.opened import annotator_at
 
     splitter_for(language)
-    model = prepare(JointModel.from_pretrained(find_model(run, revision).model), accelerator, precision)
-    if model.encoder.translator is not None:
+    model = annotator_at(find_model(run, revision).model, accelerator, precision)
+    if model.translates:
         raise InputError(f"{run} translates: mtl serve is for models that label words")
     if threads is not None:
         torch.set_num_threads(threads)

@@ -71,7 +71,7 @@ class Encoder(WordReader, SharedEncoder):
         self.pooling = reading.pooling_of(self.causal)
         self.word_dropout = reading.word_dropout_of(self.tokenizer, type(transformer).__name__)
         self._note = reading.note(self.tokenizer, self.word_dropout)
-        self._reads_token_types = _reads_token_types(transformer)
+        self.reads_token_types = _reads_token_types(transformer)
         # A cache serves the generation of text, and here only costs memory.
         self._options = {"use_cache": False} if self.family.causal else {}
         self.hidden = pretrained.hidden_size(config)
@@ -211,7 +211,7 @@ class Encoder(WordReader, SharedEncoder):
         )
 
     def _token_types(self, subwords: Subwords) -> dict[str, Tensor]:
-        if subwords.token_types is None or not self._reads_token_types:
+        if subwords.token_types is None or not self.reads_token_types:
             return {}
         return {"token_type_ids": subwords.token_types}
 
@@ -238,7 +238,6 @@ def first_special(
     hidden: Float[Tensor, "row subword hidden"], subwords: Subwords
 ) -> Float[Tensor, "batch 1 hidden"]:
     """The vector at the first position of each sentence's first row."""
-    if len(hidden) == subwords.sentences:
-        return hidden[:, :1]
-    rows = torch.arange(subwords.sentences, device=subwords.sentence.device)
-    return hidden[torch.searchsorted(subwords.sentence, rows), :1]
+    sentences = torch.arange(subwords.sentences, device=subwords.sentence.device)
+    rows = (subwords.sentence < sentences[:, None]).sum(1)
+    return hidden[rows, :1]

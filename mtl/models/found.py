@@ -9,6 +9,9 @@ from typing import NamedTuple
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
 
+EXPORTED = "exported.json"
+"""The file that the folder of a model exported to ONNX is known by."""
+
 
 class Found(NamedTuple):
     """Where a joint model is."""
@@ -29,12 +32,19 @@ def is_model_folder(folder: Path) -> bool:
     return (folder / "model.json").is_file() and not (folder / "config.yaml").exists()
 
 
+def is_exported(folder: Path) -> bool:
+    """Whether a folder holds a joint model that was exported to ONNX."""
+    return (folder / EXPORTED).is_file()
+
+
 def find_model(target: str, revision: str | None = None) -> Found:
     """Where the model of a run, in a folder or on the hub is; in the latter case it is downloaded.
 
     Raises `InputError` for a folder or repository that is not there or holds no joint model, for a damaged
     run, and for a revision of a folder.
     """
+    if revision is None and is_exported(Path(target)):
+        return Found(Path(target), None)
     if revision is None and not is_hub_name(target) and not is_model_folder(Path(target)):
         run = Run.open(target)
         return Found(run.model, run)

@@ -63,14 +63,9 @@ def write_model(
     parts.encoder.save(folder, masks)
     write_json(folder / "labels.json", {name: labels.names for name, labels in parts.labels.items()})
     description: dict[str, Any] = {
-        "tasks": {name: dataclasses.asdict(task) for name, task in parts.tasks.items()},
+        **described(parts.tasks),
         "gates": None if parts.gates is None else parts.gates.configuration(),
     }
-    named = {name: task for name, task in parts.tasks.items() if task.standard}
-    if named:
-        description["instances"] = {
-            name: {"kind": task.kind, "layer": task.layer, "half": task.half} for name, task in named.items()
-        }
     if parts.owners is not None:
         description["owners"] = owners_as_rows(parts.owners)
     weights = {
@@ -84,6 +79,17 @@ def write_model(
     if origin is not None:
         description["origin"] = dataclasses.asdict(origin)
     write_json(folder / MODEL_FILE, description)
+
+
+def described(tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """What `tasks_saved` makes the tasks of."""
+    described: dict[str, Any] = {"tasks": {name: dataclasses.asdict(task) for name, task in tasks.items()}}
+    named = {name: task for name, task in tasks.items() if task.standard}
+    if named:
+        described["instances"] = {
+            name: {"kind": task.kind, "layer": task.layer, "half": task.half} for name, task in named.items()
+        }
+    return described
 
 
 def read_parts(
@@ -116,19 +122,22 @@ def load_weights(model: nn.Module, folder: Path, files: Mapping[str, str]) -> No
         raise InputError(
             f"{folder / _WEIGHTS} does not fit model.json (first at {wrong[0]}): was it changed?"
         )
-    for name, saved in files.items():
-        path = folder / name
-        if not path.is_file() or checksum(path) != saved:
-            raise InputError(
-                f"{path} is {'not what was saved' if path.is_file() else 'gone, which was saved'} with "
-                f"this model ({MODEL_FILE}): put it back, or train again"
-            )
+    require_files(folder, files, f"this model ({MODEL_FILE}): put it back, or train again")
     if broken := not_finite(model.named_parameters()):
         raise InputError(
             f"{folder}: {broken[0]} has values that are not finite, as have "
             f"{counted(len(broken) - 1, 'other')}: "
             "its training diverged; train again with lower learning rates"
         )
+
+
+def require_files(folder: Path, files: Mapping[str, str], advice: str) -> None:
+    """Raise `InputError` if a file is gone, or has not the checksum that it was saved with."""
+    for name, saved in files.items():
+        path = folder / name
+        if not path.is_file() or checksum(path) != saved:
+            what = "not what was saved" if path.is_file() else "gone, which was saved"
+            raise InputError(f"{path} is {what} with {advice}")
 
 
 def weights_checksum(model: nn.Module) -> int:

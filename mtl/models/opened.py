@@ -5,13 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from mtl.errors import InputError
 from mtl.heads.arguments import refuse_revision
+from mtl.models.annotator import Annotator
+from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
-from mtl.models.found import find_model, is_hub_name, is_model_folder
+from mtl.models.exported import load_exported
+from mtl.models.found import find_model, is_exported, is_hub_name, is_model_folder
 from mtl.models.hub import holds_model
 from mtl.models.joint import JointModel
 from mtl.models.tapped import SharedEncoder
 from mtl.runs.folder.run import Run
+
+
+def annotator_at(folder: Path, accelerator: Accelerator, precision: Precision) -> Annotator:
+    """A joint model on its device, or an exported one.
+
+    Raises `InputError` for a folder that holds neither, and for settings that an exported model lacks.
+    """
+    if not is_exported(folder):
+        return prepare(JointModel.from_pretrained(folder), accelerator, precision)
+    if accelerator == "gpu" or precision != "32-true":
+        raise InputError(
+            f"{folder} is exported to ONNX, which computes on the CPU and with its own weights: leave out "
+            "--accelerator and --precision"
+        )
+    return load_exported(folder)
 
 
 class Opened(NamedTuple):

@@ -64,6 +64,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
     "ablate_heads": {"batches": [IDS], "score": rows, "kind": "layer", "copies": 1, "draws": 1, "seed": 0},
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
+    "load_exported": {"folder": "nowhere"},
+    "export_onnx": {"out": "nowhere", "weights": "float32"},
     "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2,
                             "batch_tokens": 64, "threads": 1},
     "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "probabilities": 2,
@@ -186,6 +188,8 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             "config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping"
         )},
     },
+    "load_exported": {"folder": (None, 3, "nowhere", Path("nowhere"), b"x", ".")},
+    "export_onnx": {"out": (None, 3, b"x", "."), "weights": ("int4", None, torch.int8, 8)},
     "JointModel.annotate": {
         "sentences": (
             None, 3, "We ate", b"We ate", ["We ate"], ["We", "ate"], [["We", ""]], [["We", " "]],
@@ -259,6 +263,8 @@ OF_ANY_VALUE = {
     "transplant_heads": ("heads", "divide", "noise", "seed"),
     "collaborate": ("dim", "seed"),
     "load_pruned": ("dtype", "revision"),
+    "load_exported": ("folder",),
+    "export_onnx": ("out", "weights"),
     "head_scale": ("scale", "neighbours"),
     "head_importance": ("batches", "loss", "per", "normalise", "steps"),
     "ablate_heads": ("batches", "score", "kind", "copies", "draws", "seed"),
@@ -297,6 +303,7 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     """
     given = {key: value() if isinstance(value, partial) else value for key, value in given.items()}
     if name.startswith("JointModel.") or name in (
+        "load_exported",
         "load_pruned",
         "lowest",
         "plot_heads",
@@ -305,8 +312,8 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
     ):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
-    if name == "plot_attention":
-        return mtl.plot_attention(joint, **given)
+    if name in ("export_onnx", "plot_attention"):
+        return getattr(mtl, name)(joint, **given)
     model = tiny.model("bert")
     before, config = copy.deepcopy(model.state_dict()), str(model.config)
     try:

@@ -220,6 +220,7 @@ def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
         ["evaluate", str(run), f"--export={tmp_path / 'file'}"],
         ["evaluate", str(run), f"--json_out={tmp_path / 'folder'}"],
         ["prune", str(run), f"--out={below}"],
+        ["export", str(run), f"--out={below}"],
         ["collaborate", str(run), "--dim=8", f"--out={below}"],
         ["study", str(study), f"--studies={below}"],
         ["sweep", str(sweep), "--local", f"--sweeps={below}"],

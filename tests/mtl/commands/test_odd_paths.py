@@ -42,6 +42,7 @@ def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, lis
         "relevance": here,
         "curve": [*here, "--by=importance", "--steps=2"],
         "prune": [*here, f"--out={out / 'pruned'}"],
+        "export": [str(run), f"--out={out / 'exported'}"],
         "predict": [*here, "--output=json"],
         "figure": ["masks", str(run), f"--out={out / 'f.png'}"],
         "compare": [str(run), f"--against={out / 'second'}", "--draws=100", f"--out={out / 'c.tex'}"],
@@ -114,6 +115,7 @@ def test_the_commands_that_are_tried_are_all_that_read_a_path(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_installed")  # the exporter's sizes are symbols
 def test_every_command_does_for_an_odd_name_what_it_does_for_a_plain_one(
     run, tiny_encoder, tmp_path, capsys, monkeypatch
 ):

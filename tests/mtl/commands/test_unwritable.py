@@ -61,6 +61,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
         "compare": [str(run), f"--against={run}"],
         "figure": ["masks", str(run)],
         "prune": measured,
+        "export": [str(run)],
         "probe": measured,
         "show": [*measured[:1], "L0H0", *measured[1:]],
         "importance": measured,
