@@ -20,7 +20,7 @@ from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine, LayoutEngine
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
@@ -41,23 +41,17 @@ SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
 Format = Literal["pdf", "png", "svg"]
 FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
 
-FONT_SIZE, NUMBER_SIZE = 7.0, 6.5
-"""Of ordinary letters and of numbers beside axes, in points."""
-DIGIT = 0.64
-"""Width of a digit of `FONT`, as a share of its size."""
-POINTS = 72
-"""In an inch."""
-ABOVE_PANEL, BELOW_PANEL = 17.0, 15.0
-"""Room of a panel for its title and for the numbers below it, in points."""
+FONT_SIZE = 7.0
+"""Of ordinary letters, in points."""
 STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": [FONT],
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE,
     "axes.labelsize": FONT_SIZE,
-    "xtick.labelsize": NUMBER_SIZE,
-    "ytick.labelsize": NUMBER_SIZE,
-    "legend.fontsize": NUMBER_SIZE,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
     "axes.linewidth": 0.5,
     "axes.edgecolor": INK,
     "xtick.major.width": 0.5,
@@ -134,51 +128,6 @@ class _RoundedLayout(ConstrainedLayoutEngine):
             axes.set_in_layout(part_of_layout)
 
 
-class _PanelLayout(LayoutEngine):
-    """Panels of one size below the legend and above the common name; each column has room for its numbers.
-
-    A figure of twenty panels takes a third of the time of matplotlib's constrained layout, which measures
-    every letter twice.
-    """
-
-    _adjust_compatible = True
-    _colorbar_gridspec = True
-
-    def execute(self, fig: Figure) -> None:
-        """Lay the panels out; places are in points until the end."""
-        width, height = (POINTS * inches for inches in fig.get_size_inches())
-        rows, columns = fig.axes[0].get_gridspec().get_geometry()
-        legend = sum(legend.get_window_extent().height for legend in fig.legends) * POINTS / fig.dpi
-        tall = (height - legend - FONT_SIZE - 12 - rows * (ABOVE_PANEL + BELOW_PANEL)) / rows
-        bottoms = [
-            FONT_SIZE + 8 + row * (tall + ABOVE_PANEL + BELOW_PANEL) + BELOW_PANEL for row in range(rows)
-        ]
-        panels = [(axes, axes.get_subplotspec()) for axes in fig.axes]
-        for axes, _ in panels:  # how many numbers an axis has depends on its height
-            axes.set_position((0, 0, 1, tall / height))
-        left = [
-            max(_beside(axes) for axes, place in panels if place.colspan.start == column)
-            for column in range(columns)
-        ]
-        wide = (width - sum(left) - 6 * columns) / columns
-        for axes, place in panels:
-            column = place.colspan.start
-            start = sum(left[: column + 1]) + column * (wide + 6)
-            bottom = bottoms[rows - 1 - place.rowspan.start]
-            bounds = (start / width, bottom / height, wide / width, tall / height)
-            axes.set_position([round(bound, 6) for bound in bounds])
-
-
-def _beside(axes: Axes) -> float:
-    """Points at the left of a panel for its name and its numbers."""
-    if not axes.axison:
-        return 0.0
-    low, high = sorted(axes.get_ylim())
-    places = [place for place in axes.get_yticks() if low <= place <= high]
-    numbers = axes.yaxis.get_major_formatter().format_ticks(places)
-    return FONT_SIZE + 14 + NUMBER_SIZE * DIGIT * max(map(len, numbers), default=0)
-
-
 @dataclass(frozen=True)
 class TaskPanels:
     """A figure with a panel for each task and a look for each setup."""
@@ -192,7 +141,7 @@ class TaskPanels:
     def finished(self, below: str, keys: Sequence[Line2D]) -> Figure:
         """The figure with a name below all panels and its legend above them."""
         self.figure.supxlabel(below, fontsize=7)
-        self.figure.legend(handles=keys, loc="upper center", ncols=self.in_legend)
+        self.figure.legend(handles=keys, loc="outside upper center", ncols=self.in_legend)
         return self.figure
 
 
@@ -201,8 +150,7 @@ def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mappin
     columns = 1 if len(tasks) == 1 else 2
     rows = -(-len(tasks) // columns)
     in_legend = 1 if len(looks) < 7 or columns == 1 else 2
-    height = PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend)
-    figure = Figure(figsize=(COLUMN, height), layout=_PanelLayout())
+    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
     panels = figure.subplots(rows, columns, squeeze=False)
     for task, axes in zip(tasks, panels.flat, strict=False):
         # At given places: else matplotlib looks for ticks beside them whenever it lays out or draws.
