@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from mtl.tasks import crf_tensors
 from mtl.tasks.crf_recursions import best_paths, expectations, log_partitions
+from mtl.tasks.crf_tensors import has_float64
 
 _NEVER = -1e30
 """Stands for log 0 where minus infinity would make gradients NaN."""
@@ -120,7 +121,8 @@ def _partition(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
     if scores.device.type != "cpu":
-        return by_tensors(scores, lengths, transitions)
+        on_device = by_tensors if has_float64(scores.device) else log_partition
+        return on_device(scores, lengths, transitions)
     partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
     rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
     if not len(rows):

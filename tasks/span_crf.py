@@ -1,6 +1,7 @@
 """The span CRF: all binary bracketings of a sentence as one distribution (Zhang et al. 2020).
 
-Partition function and marginals come from numba on the CPU, and width by width on other devices.
+Partition function and marginals come from numba on the CPU, width by width on other devices, and from supar
+where a device has no float64 (Apple's).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from numba import njit
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from mtl.tasks.crf_tensors import has_float64
 
 InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From scores and lengths to log partitions and marginals."""
@@ -46,8 +49,8 @@ def log_partition(
 
     `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read. Lengths
     are at least 1. Scores of less than 32 bits are cast to float32, which is then the type of the result. By
-    default `inside_outside` is `by_numba` for scores on the CPU, where it is fastest, and
-    `by_tensors` on other devices.
+    default `inside_outside` is `by_numba` for scores on the CPU, where it is fastest, `by_supar` on devices
+    without float64, and `by_tensors` on others.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return _LogPartition.apply(scores, lengths, inside_outside or _fastest(scores))
@@ -61,7 +64,9 @@ def span_marginals(
 
 
 def _fastest(scores: Float[Tensor, "batch boundary boundary"]) -> InsideOutside:
-    return by_numba if scores.device.type == "cpu" else by_tensors
+    if scores.device.type == "cpu":
+        return by_numba
+    return by_tensors if has_float64(scores.device) else by_supar
 
 
 class _LogPartition(Function):
@@ -127,6 +132,29 @@ def _splits(
         chart.as_strided(places, (*strides, width), width + size),
         chart.as_strided(places[:2], strides, size),
     )
+
+
+def by_supar(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
+    """The same in float32, by supar's inside algorithm and its gradient."""
+    from supar.structs import ConstituencyCRF  # takes seconds: nltk, scikit-learn and supar's own parsers
+
+    boundaries = torch.arange(scores.shape[1], device=scores.device)
+    inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
+    # What supar needs:
+    # - Float32: it computes in the type of the scores, and log Z in bf16 is off by whole nats. Autocast
+    #   casts none of its operations.
+    # - Gradients: its marginals are autograd's gradient, which inference mode and its tensors forbid.
+    # - A copy: it asks for gradients of the very tensor that it is given.
+    # - Zeros beyond a sentence's end: it also adds up the spans there. They do not reach the result, but a
+    #   score that is not finite would make the gradient NaN.
+    # - No axis of labels, which it would take for separate charts: labels are scored apart from brackets.
+    with torch.inference_mode(False):
+        chart = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+        crf = ConstituencyCRF(chart.masked_fill(~inside, 0.0), lengths.clone())
+        partition, marginals = crf.log_partition.detach(), crf.marginals.detach()
+    return partition, marginals
 
 
 def by_numba(

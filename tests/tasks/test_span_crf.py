@@ -1,4 +1,4 @@
-"""The span CRF by numba and by tensors: against enumeration, finite differences, supar and each other."""
+"""The span CRF by numba, by tensors and by supar: against enumeration, finite differences and each other."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.tasks.span_crf import InsideOutside, by_numba, by_tensors, log_partition, span_crf_loss
+from mtl.tasks import span_crf
+from mtl.tasks.crf_tensors import has_float64
+from mtl.tasks.span_crf import (
+    InsideOutside,
+    by_numba,
+    by_supar,
+    by_tensors,
+    log_partition,
+    span_crf_loss,
+)
 
-routes = pytest.mark.parametrize("route", [by_numba, by_tensors])
+routes = pytest.mark.parametrize("route", [by_numba, by_tensors, by_supar])
 
 
 def _bracketings(start: int, end: int) -> Iterator[list[tuple[int, int]]]:
@@ -53,17 +62,23 @@ def test_marginals_sum_to_the_number_of_brackets(route: InsideOutside) -> None:
     torch.testing.assert_close(marginals.sum((1, 2)), 2.0 * lengths - 1, check_dtype=False)
 
 
-@routes
+@pytest.mark.parametrize("route", [by_numba, by_tensors])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equals_supar_on_long_sentences(route: InsideOutside, dtype: torch.dtype) -> None:
-    from supar import ConstituencyCRF
-
     scores, lengths = _scores([30, 17, 1, 2], 2.0, dtype)
-    theirs = ConstituencyCRF(scores.clone(), lengths)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {}
-    for found, expected in zip(route(scores, lengths), (theirs.log_partition, theirs.marginals), strict=True):
-        assert found.dtype == dtype
-        torch.testing.assert_close(found, expected.detach(), **tolerance)
+    for ours, theirs in zip(route(scores, lengths), by_supar(scores, lengths), strict=True):
+        assert ours.dtype == theirs.dtype == dtype
+        torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+def test_a_device_without_float64_has_supar(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not has_float64(torch.device("mps"))
+    assert has_float64(torch.device("cuda"))
+    elsewhere = torch.zeros(1, 3, 3, device="meta")
+    assert span_crf._fastest(elsewhere) is by_tensors
+    monkeypatch.setattr(span_crf, "has_float64", lambda device: False)
+    assert span_crf._fastest(elsewhere) is by_supar
 
 
 @routes
@@ -97,9 +112,10 @@ def test_routes_agree_whatever_stands_in_the_padding() -> None:
     for row, length in enumerate(lengths.tolist()):
         outside[row, :, length + 1 :] = True
     scores = scores.masked_fill(outside, torch.nan)
-    for ours, theirs in zip(by_numba(scores, lengths), by_tensors(scores, lengths), strict=True):
-        assert ours.isfinite().all()
-        torch.testing.assert_close(ours, theirs)
+    for route in (by_tensors, by_supar):
+        for ours, theirs in zip(by_numba(scores, lengths), route(scores, lengths), strict=True):
+            assert ours.isfinite().all()
+            torch.testing.assert_close(ours, theirs)
 
 
 @routes
