@@ -25,7 +25,7 @@ def export(
     Args:
         run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         out: Folder of the exported model.
-        weights: int8 rounds linear layers and embeddings to 8 bits: a quarter of the size, faster, and some
+        weights: int8 rounds linear layers and embeddings to 8 bits: a third of the size, faster, and some
             annotations differ.
         revision: A branch, tag or commit of a model on the hub.
     """

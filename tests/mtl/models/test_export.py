@@ -258,6 +258,10 @@ def test_what_cannot_be_exported_is_one_line(
     with pytest.raises(InputError, match="an exported model needs onnxruntime, not installed"):
         load_exported(tmp_path / "full")
     monkeypatch.undo()
+    monkeypatch.setattr(JointModel, "translates", True)
+    with pytest.raises(InputError, match="a model that translates is not exported"):
+        export_onnx(model, tmp_path / "out")
+    monkeypatch.undo()
     with pytest.raises(InputError, match="holds no exported model"):
         load_exported(tmp_path / "nowhere")
     assert main(["export", "nowhere", f"--out={tmp_path / 'out'}"]) == 2
