@@ -191,7 +191,7 @@ def test_tables_beside_a_figure_that_cannot_be_written_are_known_first(name, run
     foreign = tmp_path / f"y{FIGURES[name].tables[-1]}.csv"
     foreign.write_text("mine")
     assert main(["figure", name, str(run), f"--out={tmp_path}/y.svg"]) == 2
-    assert "would replace it" in capsys.readouterr().err
+    assert "numbers would replace " in capsys.readouterr().err
     assert main(["figure", name, str(run), f"--out={tmp_path}/{'n' * 250}.png"]) == 2
     assert "the name is too long" in capsys.readouterr().err
 
