@@ -127,6 +127,7 @@ def files_of(run: Path) -> list[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_installed")  # the exporter's sizes are symbols
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_file_of_another_run_is_named_or_makes_no_difference(
     other, runs, tiny_encoder, tmp_path, capsys, monkeypatch
