@@ -159,7 +159,7 @@ class _Graph:
         return dict(zip(outputs, map(torch.from_numpy, found), strict=True))
 
     def _of(self, threads: int) -> Any:
-        """The session with so many threads; a session keeps its number."""
+        """The session for this number of threads, made anew where the number has changed."""
         from onnxruntime import InferenceSession, SessionOptions
 
         with self._lock:
