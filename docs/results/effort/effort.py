@@ -31,37 +31,42 @@ def main() -> None:
     scores = pl.read_csv(sys.argv[1]) if sys.argv[1].endswith(".csv") else collected(Path(sys.argv[1]))
     if not sys.argv[1].endswith(".csv"):
         scores.write_csv(Path(__file__).parent / "scores.csv")
-    with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, float_precision=2):
-        table = scores.group_by("split", "task", "setup").agg(pl.mean("score"), pl.std("score").alias("sd"))
-        print(table.sort("split", "task", "setup"))
+    shown(scores)
     for split in ("test", "dev"):
-        values = np.array([
-            scores.filter(setup=setup, task="dep", split=split).sort("seed")["score"].to_numpy()
-            for setup in SETUPS
-        ])  # fmt: skip
+        values = values_of(scores, "dep", SETUPS, split)
         print(split, described(values))
     for task in ("pos", "ner", "con", "srl"):
-        jointly = np.array([
-            scores.filter(setup=setup, task=task, split="test").sort("seed")["score"].to_numpy()
-            for setup in SETUPS[1:]
-        ])  # fmt: skip
-        change, error, freedom = difference(jointly, 2, 0)
-        t = stats.t.ppf(0.975, freedom) * error
-        print(f"{task}, weight 4 less weight 1: {change:+.2f} ({change - t:+.2f} to {change + t:+.2f})")
+        jointly = values_of(scores, task, SETUPS[1:], "test")
+        print(f"{task}, weight 4 less weight 1: {interval(jointly, 2, 0)}")
 
 
-def collected(runs: Path) -> pl.DataFrame:
+def collected(
+    runs: Path, setups: tuple[str, ...] = SETUPS, seeds: tuple[int, ...] = SEEDS, main: dict[str, str] = MAIN
+) -> pl.DataFrame:
     """The main scores of all runs."""
     found = []
-    for setup in SETUPS:
-        for seed in SEEDS:
+    for setup in setups:
+        for seed in seeds:
             metrics = json.loads((runs / f"{setup}-seed{seed}" / "metrics.json").read_text())
             found += [
-                {"setup": setup, "seed": seed, "split": split, "task": task, "score": of_task[MAIN[task]]}
+                {"setup": setup, "seed": seed, "split": split, "task": task, "score": of_task[main[task]]}
                 for split, by_task in metrics.items()
                 for task, of_task in by_task.items()
             ]
     return pl.DataFrame(found)
+
+
+def values_of(scores: pl.DataFrame, task: str, setups: tuple[str, ...], split: str) -> np.ndarray:
+    """Scores by setup and seed."""
+    of_task = scores.filter(task=task, split=split).sort("seed")
+    return np.array([of_task.filter(setup=setup)["score"].to_numpy() for setup in setups])
+
+
+def shown(scores: pl.DataFrame) -> None:
+    """Print means and standard deviations over seeds."""
+    with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, float_precision=2):
+        table = scores.group_by("split", "task", "setup").agg(pl.mean("score"), pl.std("score").alias("sd"))
+        print(table.sort("split", "task", "setup"))
 
 
 def difference(values: np.ndarray, one: int, other: int) -> tuple[float, float, int]:
@@ -69,6 +74,13 @@ def difference(values: np.ndarray, one: int, other: int) -> tuple[float, float, 
     freedom = values.size - len(values)
     spread = np.sqrt(((values - values.mean(1, keepdims=True)) ** 2).sum() / freedom)
     return float(values[one].mean() - values[other].mean()), spread * np.sqrt(2 / values.shape[1]), freedom
+
+
+def interval(values: np.ndarray, one: int, other: int) -> str:
+    """A difference with its two-sided 95 % interval and one-sided p."""
+    found, error, freedom = difference(values, one, other)
+    t, p = stats.t.ppf(0.975, freedom) * error, stats.t.sf(found / error, freedom)
+    return f"{found:+.2f} ({found - t:+.2f} to {found + t:+.2f}), one-sided p {p:.2g}"
 
 
 def word(values: np.ndarray) -> str:
@@ -83,7 +95,6 @@ def word(values: np.ndarray) -> str:
 
 def described(values: np.ndarray) -> str:
     """Gaps and gains with two-sided 95 % intervals, and the word."""
-    lines = []
     names = {
         "alone less jointly, weight 1": (0, 1),
         "alone less jointly, weight 2": (0, 2),
@@ -91,12 +102,9 @@ def described(values: np.ndarray) -> str:
         "weight 2 less weight 1": (2, 1),
         "weight 4 less weight 1": (3, 1),
     }
-    for name, (one, other) in names.items():
-        found, error, freedom = difference(values, one, other)
-        t = stats.t.ppf(0.975, freedom) * error
-        p = stats.t.sf(found / error, freedom)
-        lines.append(f"{name}: {found:+.2f} ({found - t:+.2f} to {found + t:+.2f}), one-sided p {p:.4f}")
-    return "\n  ".join([word(values), *lines])
+    return "\n  ".join(
+        [word(values), *(f"{name}: {interval(values, *pair)}" for name, pair in names.items())]
+    )
 
 
 def simulate(studies: int = 4_000) -> None:

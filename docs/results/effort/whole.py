@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from effort import HALF, MAIN, difference
+from effort import HALF, MAIN, difference, interval
 from scipy import stats
 
 SETUPS, SEEDS = ("dep", "all", "all-dep4"), (4, 5, 6)
@@ -48,13 +48,6 @@ def main() -> None:
 def score(runs: Path, setup: str, seed: int, split: str, task: str) -> float:
     """A run's main score of a task."""
     return json.loads((runs / f"{setup}-seed{seed}/metrics.json").read_text())[split][task][MAIN[task]]
-
-
-def interval(values: np.ndarray, one: int, other: int) -> str:
-    """A difference with its two-sided 95 % interval and one-sided p."""
-    found, error, freedom = difference(values, one, other)
-    t, p = stats.t.ppf(0.975, freedom) * error, stats.t.sf(found / error, freedom)
-    return f"{found:+.2f} ({found - t:+.2f} to {found + t:+.2f}), one-sided p {p:.2g}"
 
 
 def word(values: np.ndarray) -> str:

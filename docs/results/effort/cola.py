@@ -1,17 +1,17 @@
 """Does CoLA lose beside DEP, and does weight give it back? Six seeds; ../cola.md says what was fixed before.
 
-python docs/results/cola/cola.py studies/cola/runs    # or docs/results/cola/scores.csv
-python docs/results/cola/cola.py                      # what the test says of simulated studies
+python docs/results/effort/cola.py studies/cola/runs    # or docs/results/effort/cola.csv
+python docs/results/effort/cola.py                      # what the test says of simulated studies
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from effort import collected, difference, interval, shown, values_of
 from scipy import stats
 
 SETUPS = ("cola", "all", "all-cola4")
@@ -28,50 +28,16 @@ def main() -> None:
     if len(sys.argv) == 1:
         simulate()
         return
-    scores = pl.read_csv(sys.argv[1]) if sys.argv[1].endswith(".csv") else collected(Path(sys.argv[1]))
-    if not sys.argv[1].endswith(".csv"):
-        scores.write_csv(Path(__file__).parent / "scores.csv")
-    with pl.Config(tbl_rows=-1, tbl_hide_dataframe_shape=True, float_precision=2):
-        table = scores.group_by("split", "task", "setup").agg(pl.mean("score"), pl.std("score").alias("sd"))
-        print(table.sort("split", "task", "setup"))
+    if sys.argv[1].endswith(".csv"):
+        scores = pl.read_csv(sys.argv[1])
+    else:
+        scores = collected(Path(sys.argv[1]), SETUPS, SEEDS, MAIN)
+        scores.write_csv(Path(__file__).with_suffix(".csv"))
+    shown(scores)
     for split, domain in (("dev", "in domain"), ("test", "out of domain")):
         print(domain, described(values_of(scores, "cola", SETUPS, split)))
     beside = values_of(scores, "dep", SETUPS[1:], "test")
     print("DEP, weight 4 less weight 1:", interval(beside, 1, 0))
-
-
-def collected(runs: Path) -> pl.DataFrame:
-    """The main scores of all runs, in per cent."""
-    found = []
-    for setup in SETUPS:
-        for seed in SEEDS:
-            metrics = json.loads((runs / f"{setup}-seed{seed}" / "metrics.json").read_text())
-            found += [
-                {"setup": setup, "seed": seed, "split": split, "task": task, "score": of_task[MAIN[task]]}
-                for split, by_task in metrics.items()
-                for task, of_task in by_task.items()
-            ]
-    return pl.DataFrame(found)
-
-
-def values_of(scores: pl.DataFrame, task: str, setups: tuple[str, ...], split: str) -> np.ndarray:
-    """Scores by setup and seed."""
-    of_task = scores.filter(task=task, split=split).sort("seed")
-    return np.array([of_task.filter(setup=setup)["score"].to_numpy() for setup in setups])
-
-
-def difference(values: np.ndarray, one: int, other: int) -> tuple[float, float, int]:
-    """A difference of two setups' means, its standard error by the spread pooled over all, and freedom."""
-    freedom = values.size - len(values)
-    spread = np.sqrt(((values - values.mean(1, keepdims=True)) ** 2).sum() / freedom)
-    return float(values[one].mean() - values[other].mean()), spread * np.sqrt(2 / values.shape[1]), freedom
-
-
-def interval(values: np.ndarray, one: int, other: int) -> str:
-    """A difference with its two-sided 95 % interval and one-sided p."""
-    found, error, freedom = difference(values, one, other)
-    t, p = stats.t.ppf(0.975, freedom) * error, stats.t.sf(found / error, freedom)
-    return f"{found:+.2f} ({found - t:+.2f} to {found + t:+.2f}), one-sided p {p:.2g}"
 
 
 def words(values: np.ndarray) -> tuple[str, str]:
