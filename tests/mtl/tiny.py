@@ -84,6 +84,8 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen2": GROUPED,
     "qwen3": GROUPED,
     "rembert": {"input_embedding_size": 12},
+    "roc_bert": dict.fromkeys(("pronunciation_vocab_size", "shape_vocab_size"), 32)
+    | dict.fromkeys(("pronunciation_embed_dim", "shape_embed_dim"), 8),
     "smollm3": GROUPED,
     "splinter": {"question_token_id": 5},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
