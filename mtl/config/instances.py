@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from mtl.config.keys import KeyFault
+from mtl.config.keys import KeyFault, placed_key
 from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
 from mtl.registries import names
@@ -163,39 +163,29 @@ def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
     return None
 
 
-class Short(NamedTuple):
-    """Values in which tasks are listed by name, and where the keys of the short form went to."""
-
-    values: dict[str, Any]
-    moved: dict[str, str]
-
-
-def listed(values: Mapping[str, Any]) -> Short:
+def listed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration (`TrainConfig`) without the short form of `tasks`.
 
     Raises `InputError` for what is no mapping of settings.
     """
     tasks = values.get("tasks")
     if not isinstance(tasks, Mapping):
-        return Short(dict(values), {})
+        return dict(values)
     made: dict[str, Any] = {**values, "tasks": list(tasks)}
-    moved: dict[str, str] = {}
     for name, given in tasks.items():
         if given is not None and not isinstance(given, Mapping):
             raise KeyFault(
                 f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{as_text(given)}'"
             )
-        for key, path, value in _places(str(name), dict(given or {}), tasks):
+        for _, path, value in _places(name, dict(given or {}), tasks):
             _put(made, path, value)
-            moved[f"tasks.{name}.{key}"] = ".".join(path)
-        moved[f"tasks.{name}"] = f"instances.{name}"
         if isinstance(given, Mapping) and "weight" in given and made["balancer"].get("name") != "fixed":
             used = made["balancer"]["name"]
             raise KeyFault(
                 f"tasks.{name}.weight",
                 f"tasks.{name}.weight is for balancer.name=fixed, and balancer.name={used}: leave one out",
             )
-    return Short(made, moved)
+    return made
 
 
 def in_place(key: str) -> str:
@@ -229,7 +219,7 @@ def _places(
         elif key == "columns" or (key == "layer" and "files" in given):
             yield key, (*files, key), value
         elif key == "weight":
-            yield key, ("balancer", "weights", name), value
+            yield key, ("balancer", "weights", placed_key(name, getattr(key, "place", ""))), value
         else:
             yield key, (*settings, key), value
     if "weight" in given:

@@ -1,32 +1,20 @@
-"""Configuration files and dotted keys, made into typed values by pydantic.
-
-pydantic checks each value against the type of its key. Its messages are in its own terms, so that they are
-not shown: a refused value is described here by its key and type.
-"""
+"""Configuration files and dotted keys, made into typed values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.instances import in_place, listed, whole_of
-from mtl.config.keys import (
-    KeyFault,
-    hint_of,
-    hints_of,
-    mapping_of,
-    without_null,
-)
-from mtl.config.ranges import out_of_range
+from mtl.config.keys import KeyFault, below, group_of, hint_of, placed_key
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.typed import T, as_written, configuration_from, is_derived, object_of, place_of, sections_of
+from mtl.config.typed import T, by_section, in_range, object_of, refused, sections_of
 from mtl.config.words import PRINT, joined, spelt, switches_of
-from mtl.config.yaml_file import dump, read_located
+from mtl.config.yaml_file import dump, read_mapping
 from mtl.errors import InputError
-from mtl.registries import names
 
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
@@ -35,20 +23,25 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     The names of the command's other `options` are known, too, when a misspelt key is looked up. With
     `--print_config` the configuration is printed, and the program ends.
     """
-    values, places = _read(program, kind, words, options)
-    made = object_of(kind, values, places)
-    for fault in sorted(out_of_range(made), key=is_derived):
-        raise InputError(f"{place_of(fault.partition('=')[0], places)}{as_written(fault)}")
+    return configured_as_given(program, kind, words, options)[0]
+
+
+def configured_as_given(
+    program: str, kind: type[T], words: Sequence[str], options: type | None = None
+) -> tuple[T, dict[str, Any]]:
+    """As `configured`, with the values that files and keys give; defaults are not among these."""
+    values = _read(program, kind, words, options)
+    made = in_range(object_of(kind, values), values)
     if isinstance(made, TrainConfig):
         _require_trained(made, words)
     if PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(dump(settings), end="")
         raise SystemExit(0)
-    return made
+    return made, values
 
 
-def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
+def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
     """Raise `InputError` for a key `--tasks.NAME.…` of a task of which nothing is trained."""
     trained = {*config.tasks, *map(whole_of, config.tasks)}
     for word in words:
@@ -58,19 +51,9 @@ def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
             raise InputError(f"{word}: {rest[0]} is not trained: name the tasks, as in --tasks=[{every}]")
 
 
-def given_values(
-    program: str, kind: type[T], words: Sequence[str], options: type | None = None
-) -> dict[str, Any]:
-    """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
-    return _read(program, kind, words, options)[0]
-
-
-def _read(
-    program: str, kind: type, words: Sequence[str], options: type | None
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values that are given, and by dotted key the file and line of those from files."""
+def _read(program: str, kind: type, words: Sequence[str], options: type | None) -> dict[str, Any]:
+    """The values that are given; keys from files have their places (`Key`)."""
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
     others = [field.name for field in fields(options)] if options else []
     for word in joined(words, switches_of(kind)):
         key, is_given, text = word.lstrip("-").partition("=")
@@ -78,18 +61,15 @@ def _read(
             continue
         if not word.startswith("-") or word.startswith("--config="):
             path = text if word.startswith("-") else word
-            given, located = _file(kind, Path(path), program.removeprefix("mtl "))
-            values = _over(values, given, kind)
-            places |= located
+            values = _over(values, _file(kind, Path(path), program.removeprefix("mtl ")), kind)
             continue
         key = placed(kind, ALIASES.get(key, key))
         hint = hint_of(kind, key, others)
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
-        values = _listed(kind, _with(values, key.split("."), spelt(text, hint), hint), {})
-        places = {other: place for other, place in places.items() if not f"{other}.".startswith(f"{key}.")}
-        places[key] = ""
-    return values, places
+        *above, last = key.split(".")
+        values = _listed(kind, _with(values, [*above, placed_key(last)], spelt(text, hint), hint))
+    return values
 
 
 def placed(kind: type, key: str) -> str:
@@ -100,56 +80,40 @@ def placed(kind: type, key: str) -> str:
     return key
 
 
-def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values in a YAML file, and by dotted key the file and line of each."""
-    given, lines = read_located(path, command)
-    places = {key: f"{path}: line {line}: " for key, line in lines.items()}
-    presets = tuple(f"{prefix}{name}." for prefix in sections_of(kind) for name in names("presets"))
-    places |= {placed(kind, key): place for key, place in places.items() if key.startswith(presets)}
-    return _listed(kind, given, places), places
+def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
+    """The values in a YAML file; keys have their places."""
+    return _listed(kind, read_mapping(path, command, with_places=True))
 
 
-def _listed(kind: type, values: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    """The values with tasks as a list of names, in a training's configuration and in one inside of another.
+def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with tasks as a list of names, in a training's configuration and in one inside of another."""
 
-    The places of the short form's keys are added under the keys that they are moved to.
-    """
-    for prefix in sections_of(kind):
-        section = values.get(prefix[:-1]) if prefix else values
-        if not isinstance(section, Mapping):
-            continue
+    def short(section: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         try:
-            made, moved = listed(section)
+            return listed(section)
         except KeyFault as fault:
-            raise InputError(f"{place_of(f'{prefix}{fault.key}', places)}{fault}") from fault
-        values = {**values, prefix[:-1]: made} if prefix else made
-        for old, new in moved.items():
-            before, after = f"{prefix}{old}", f"{prefix}{new}"
-            under = [key for key in places if f"{key}.".startswith(f"{before}.")]
-            places.update({after + key.removeprefix(before): places[key] for key in under})
-    return values
+            raise refused([KeyFault(f"{prefix}{fault.key}", str(fault))], values) from fault
+
+    return by_section(kind, values, short)
 
 
 def _over(old: Any, new: Any, hint: Any) -> Any:
     """A value over the one that is there; a group of keys keeps those that the new one lacks."""
-    group, _ = without_null(hint)
-    named = mapping_of(group)
-    inner = None if named is None or not is_dataclass(named[1]) else named[1]
-    if not ((inner or is_dataclass(group)) and isinstance(old, Mapping) and isinstance(new, Mapping)):
+    if not (group_of(hint) and isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
-    hints = hints_of(group)
-    return {
-        **old,
-        **{name: _over(old.get(name), value, inner or hints.get(name)) for name, value in new.items()},
-    }
+    kept = {name: value for name, value in old.items() if name not in new}  # a new value brings its own key
+    return kept | {name: _over(old.get(name), value, below(hint, name)) for name, value in new.items()}
 
 
 def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
     """The nested values with another one at a path, whose type is `hint`."""
     if not path:
         return _over(old, value, hint)
-    inner = old if isinstance(old, Mapping) else {}
-    return {**inner, path[0]: _with(inner.get(path[0]), path[1:], value, hint)}
+    inner = dict(old) if isinstance(old, Mapping) else {}
+    made = _with(inner.get(path[0]), path[1:], value, hint)
+    if len(path) == 1:
+        inner.pop(path[0], None)
+    return inner | {path[0]: made}
 
 
 def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> T:
@@ -164,11 +128,10 @@ def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]
             values = _with(values, key.split("."), plain(value), hint_of(kind, key))
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
-    return configuration_from(kind, values, where)
+    return object_of(kind, values, f"{where}: ")
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
-    values, places = _file(kind, path)
-    places = {"": f"{path}: "} | places
-    return object_of(kind, with_older_defaults(values) if kind is TrainConfig else values, places)
+    values = _file(kind, path)
+    return object_of(kind, with_older_defaults(values) if kind is TrainConfig else values, f"{path}: ")

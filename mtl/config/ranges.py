@@ -20,26 +20,22 @@ def range_of(kind: Any, name: str) -> Range | None:
 def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
     """What is wrong with the numbers in a dataclass's object, a line each; it begins with the dotted key."""
     for name in marks_of(type(settings)):
-        for key, value in _values(f"{prefix}{name}", getattr(settings, name)):
-            allowed = range_of(type(settings), name)
-            if is_dataclass(value):
-                yield from out_of_range(value, f"{key}.")
-            elif not isinstance(value, int | float) or isinstance(value, bool):
+        value, allowed = getattr(settings, name), range_of(type(settings), name)
+        inner: dict[str, Any] = {"": value}
+        if isinstance(value, Mapping):
+            inner = {f".{key}": each for key, each in value.items()}
+        elif isinstance(value, list | tuple):
+            inner = {f"[{number}]": each for number, each in enumerate(value)}
+        for place, each in inner.items():
+            key = f"{prefix}{name}{place}"
+            if is_dataclass(each):
+                yield from out_of_range(each, f"{key}.")
+            elif not isinstance(each, int | float) or isinstance(each, bool):
                 continue
-            elif allowed is not None and value not in allowed:
-                yield f"{key}={_short(value)}: use a number {allowed}"
-            elif not math.isfinite(value):
-                yield f"{key}={value}: use a finite number"
-
-
-def _values(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The values that a key holds, with their own keys."""
-    if isinstance(value, Mapping):
-        yield from ((f"{key}.{name}", inner) for name, inner in value.items())
-    elif isinstance(value, list | tuple):
-        yield from ((f"{key}[{number}]", inner) for number, inner in enumerate(value))
-    else:
-        yield key, value
+            elif allowed is not None and each not in allowed:
+                yield f"{key}={_short(each)}: use a number {allowed}"
+            elif not math.isfinite(each):
+                yield f"{key}={each}: use a finite number"
 
 
 def _short(value: int | float) -> str:
