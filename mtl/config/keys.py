@@ -27,7 +27,7 @@ class KeyFault(InputError):
 
 
 class Key(str):
-    """A key of a mapping with its place, by which a message on its value begins: a file and line, or nothing."""
+    """A key of a mapping and its place (file and line, or nothing), with which messages begin."""
 
     place = ""
 
@@ -91,7 +91,8 @@ def below(hint: Any, name: str | int) -> Any:
 def group_of(hint: Any) -> Any:
     """The dataclass that a type is, or that its list or mapping holds; `None`: there is no dataclass."""
     kind, _ = without_null(hint)
-    return next(filter(is_dataclass, (kind, item_of(kind), *(mapping_of(kind) or ()))), None)
+    inner: tuple[Any, ...] = (kind, item_of(kind), *(mapping_of(kind) or ()))
+    return next(filter(is_dataclass, inner), None)
 
 
 def known_keys_of(kind: Any) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
 
 
 def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with tasks as a list of names, in a training's configuration and in one inside of another."""
+    """The values with tasks as a list of names, in a training's configuration or one inside of another."""
 
     def short(section: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         try:

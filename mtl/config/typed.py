@@ -6,7 +6,8 @@ not shown: a refused value is described here by its key and type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
@@ -24,12 +25,13 @@ from mtl.config.keys import (
     unknown,
     without_null,
 )
+from mtl.config.marks import marks_of
 from mtl.config.presets import completed
-from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
 from mtl.config.yaml_file import value_of
 from mtl.errors import InputError, did_you_mean
-from mtl.tasks.in_words import as_text
+from mtl.tasks.in_words import as_text, counted
+from mtl.tasks.ranges import Range
 
 T = TypeVar("T")
 
@@ -42,11 +44,43 @@ def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = ""
 
 
 def in_range(made: T, values: Mapping[str, Any], where: str = "") -> T:
-    """The object of a dataclass that was made of values; raises `InputError` for numbers out of their ranges."""
+    """An object that was made of values; raises `InputError` for numbers out of their ranges."""
     faults = [KeyFault(line.partition("=")[0], line) for line in out_of_range(made)]
     if faults:
         raise refused(faults, values, where)
     return made
+
+
+def range_of(kind: Any, name: str) -> Range | None:
+    """The range of a dataclass's field; `None`: any finite number."""
+    return next((mark for mark in marks_of(kind)[name] if isinstance(mark, Range)), None)
+
+
+def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
+    """What is wrong with the numbers in a dataclass's object, a line each; it begins with the dotted key."""
+    for name in marks_of(type(settings)):
+        value, allowed = getattr(settings, name), range_of(type(settings), name)
+        inner: dict[str, Any] = {"": value}
+        if isinstance(value, Mapping):
+            inner = {f".{key}": each for key, each in value.items()}
+        elif isinstance(value, list | tuple):
+            inner = {f"[{number}]": each for number, each in enumerate(value)}
+        for place, each in inner.items():
+            key = f"{prefix}{name}{place}"
+            if is_dataclass(each):
+                yield from out_of_range(each, f"{key}.")
+            elif not isinstance(each, int | float) or isinstance(each, bool):
+                continue
+            elif allowed is not None and each not in allowed:
+                yield f"{key}={_short(each)}: use {allowed.wanted()}"
+            elif not math.isfinite(each):
+                yield f"{key}={each}: use a finite number"
+
+
+def _short(value: int | float) -> str:
+    """A number in at most 20 characters."""
+    text = str(value)
+    return text if len(text) <= 20 else f"{text[:12]}… ({counted(len(text), 'digit')})"
 
 
 def object_of(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -97,7 +131,7 @@ def sections_of(kind: type) -> list[str]:
 def by_section(
     kind: type, values: Mapping[str, Any], change: Callable[[Mapping[str, Any], str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The values with each training's configuration changed; `change` gets it and what its keys begin with."""
+    """The values with each training's configuration changed; `change` gets it and its keys' beginning."""
     made = dict(values)
     for prefix in sections_of(kind):
         section = values.get(prefix[:-1]) if prefix else values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
 from mtl.study.extensions import MaskSource
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Seed, Some
 
 if TYPE_CHECKING:
     from mtl.study.config import Block
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class OverlapConfig:
     """Masks of pairs drawn by chance, with a forced number of heads in common."""
 
-    heads: int = 12
+    heads: Some = 12
     """Number of heads in the mask of each task."""
     shared: tuple[int, ...] = (0, 6, 12)
     """Numbers of heads that the two masks have in common; runs of each number are made."""
@@ -61,8 +61,8 @@ class _Overlap(MaskSource):
             )
         if "gates.masks" in block.set:
             raise InputError("overlap draws the masks: leave gates.masks out of the block's set")
-        if overlap.heads < 1 or not overlap.shared:
-            raise InputError("overlap: use heads of 1 or more, and a list of numbers of shared heads")
+        if not overlap.shared:
+            raise InputError("overlap.shared is empty: list numbers of shared heads")
         for shared in overlap.shared:
             if not 0 <= shared <= overlap.heads:
                 raise InputError(

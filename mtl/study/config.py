@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from mtl.config.schema import PruningRegime, TrainConfig
+from mtl.config.marks import Forbidden
+from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
+from mtl.errors import did_you_mean
 from mtl.probes.appearance import Appearance
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
@@ -115,6 +118,20 @@ class ProbesConfig:
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False
     """Whether the final special token can be the most attended word."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda probes: "ablation" in probes.measures and not probes.close,
+            "probes.close is empty: say what ablation closes, or leave it out of probes.measures",
+        ),
+        Forbidden(
+            lambda probes: "carry_over" in probes.measures and probes.other is None,
+            "probes.measures has carry_over: set probes.other, the other corpus",
+        ),
+        Forbidden(
+            lambda probes: "curve" in probes.measures and not probes.orders,
+            "probes.orders is empty: use an order of heads, or leave curve out of probes.measures",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,29 @@ class ClaimsConfig:
     seeds: tuple[int, ...] | None = None
     """Seeds whose masks are claims, so that claims and measurements can come from different seeds; `null`:
     all."""
+
+
+OF_THE_GRID = {
+    "name": "the study names its runs",
+    "runs": "runs are in the study's folder",
+    "overwrite": "a study repeats what has changed",
+    "seed": "set seeds: [...]",
+    "tasks": "set train.tasks to all tasks of the study, and setups to the sets trained",
+    "pruning": "set masks: [...] in a block of the grid",
+    "init_from": "static masks start from the study's own run without masks",
+    "gates.scope": "write dynamic_per_task or static_per_task",
+    "wandb.group": "the study groups its runs",
+    "wandb.job_type": "the study sets it",
+    "wandb.tags": "the study tags its runs",
+}
+"""Keys of a run's configuration that the grid sets, and what to write instead."""
+
+
+def _set_by_the_grid(study: StudyConfig) -> str | None:
+    default = TrainConfig()
+    set_here = (key for key in OF_THE_GRID if attrgetter(key)(study.train) != attrgetter(key)(default))
+    key = next((key for key in set_here if key != "tasks"), None)
+    return None if key is None else f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}"
 
 
 @dataclass(frozen=True)
@@ -151,6 +191,32 @@ class StudyConfig:
     """Split of the scores in the report."""
     appearance: Appearance = field(default_factory=Appearance)
     """Colours and order of names in the report and its figures."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(_set_by_the_grid, "{found}"),
+        Forbidden(
+            lambda study: next(
+                (
+                    f"'{name}'{did_you_mean(name, study.train.tasks)}"
+                    for name in study.train.balancer.weights
+                    if name not in study.train.tasks
+                ),
+                None,
+            ),
+            "unknown task in train.balancer.weights: {found}",
+        ),
+        Forbidden(
+            lambda study: study.train.trainer.devices * study.train.trainer.num_nodes > 1,
+            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
+            "process each: --jobs=N runs several at once",
+        ),
+        Forbidden(
+            lambda study: not study.train.tasks,
+            f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}",
+        ),
+        Forbidden(
+            lambda study: not study.seeds, "seeds is empty: name at least one, for instance seeds: [1, 2, 3]"
+        ),
+    )
 
     @staticmethod
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from operator import attrgetter
 
 from mtl.config.parse import placed
-from mtl.config.schema import TASK_NAMES, TrainConfig
-from mtl.errors import InputError, did_you_mean
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
 from mtl.study.config import KINDS, Block, StudyConfig
 from mtl.study.extensions import MaskSource, mask_sources
-from mtl.study.grid.cell import OF_THE_GRID
 from mtl.study.grid.task_sets import (
     task_sets,
 )
-
-
-def check_train(train: TrainConfig) -> None:
-    """Raise `InputError` for settings that a study's runs cannot have, such as keys that the grid sets."""
-    for key in OF_THE_GRID:
-        given, default = attrgetter(key)(train), attrgetter(key)(TrainConfig())
-        if key != "tasks" and given != default:
-            raise InputError(f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}")
-    for name in train.balancer.weights:
-        if name not in train.tasks:
-            raise InputError(
-                f"unknown task in train.balancer.weights: '{name}'{did_you_mean(name, train.tasks)}"
-            )
-    if train.trainer.devices * train.trainer.num_nodes > 1:
-        raise InputError(
-            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
-            "process each: --jobs=N runs several at once"
-        )
-    if not train.tasks:
-        raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
 
 
 def _check_once(seeds: Sequence[int], what: str) -> None:

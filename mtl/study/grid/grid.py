@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtl.config.effective import different_keys
+from mtl.config.marks import refuse
 from mtl.config.schema import DEFAULT_TASKS, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.study.config import KINDS, Block, Masks, StudyConfig
@@ -18,7 +19,6 @@ from mtl.study.grid.check_grid import (
     check_claims,
     check_draws,
     check_masks_of,
-    check_train,
     made_by,
 )
 from mtl.study.grid.task_sets import (
@@ -37,7 +37,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     Blocks come in the order of the file; in each, runs without masks first, then smaller sets of tasks before
     larger ones, so that runs that finish early can be compared. Runs that need others come last.
     """
-    check_train(study.train)
+    refuse(study.FORBIDDEN, study)
     for block in study.grid:
         if block.label is not None:
             plain_name(block.label, "a block's label")
@@ -47,8 +47,6 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
         )
-    if not study.seeds:
-        raise InputError("seeds is empty: name at least one, for instance seeds: [1, 2, 3]")
     _check_once(study.seeds, "seeds")
     check_claims(study)
     runs: dict[str, Job] = {}

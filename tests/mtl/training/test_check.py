@@ -10,8 +10,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from mtl.commands.main import main
 from mtl.config.keys import hints_of, without_null
-from mtl.config.ranges import out_of_range, range_of
 from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
+from mtl.config.typed import out_of_range, range_of
 from mtl.errors import InputError
 from mtl.models.known_encoders import check_encoder
 from mtl.tasks.ranges import Range
