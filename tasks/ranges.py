@@ -24,10 +24,11 @@ class Range:
         return above and below
 
     def __str__(self) -> str:
+        if self.open_low and self.open_high:
+            return f"between {self.low:,} and {self.high:,}"
         low = f"above {self.low:,}" if self.open_low else f"from {self.low:,}"
-        return (
-            low if math.isinf(self.high) else f"{low} {'to below' if self.open_high else 'to'} {self.high:,}"
-        )
+        high = "" if math.isinf(self.high) else f" {'to below' if self.open_high else 'to'} {self.high:,}"
+        return f"{low}{high}"
 
     def wanted(self) -> str:
         """What to use, for a message."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from mtl.config.keys import hints_of, unknown, without_null
+from mtl.config.parse import joined, spelt, switches_of
 from mtl.config.typed import in_range, object_of, refusal
-from mtl.config.words import joined, spelt, switches_of
 from mtl.errors import InputError
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def _value(name: str, word: str, text: str | None, hint: Any) -> Any:
     if text is None:
         raise InputError(f"{word} needs a value: {word}=VALUE")
     if not text and without_null(hint)[0] is Path:
-        raise refusal(name, hint, text)
+        raise InputError(refusal(name, hint, text))
     one_of_list = get_origin(hint) is list and not text.startswith("[")
     return [text] if one_of_list else spelt(text, hint)
 

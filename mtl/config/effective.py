@@ -197,9 +197,11 @@ def with_older_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
         inner: Any = values
         *above, last = key.split(".")
         for part in above:
-            inner[part] = dict(inner.get(part) or {})
+            group = inner.get(part) or {}
+            inner[part] = dict(group) if isinstance(group, Mapping) else group  # which is refused later
             inner = inner[part]
-        inner.setdefault(last, value)
+        if isinstance(inner, dict):
+            inner.setdefault(last, value)
     return values
 
 

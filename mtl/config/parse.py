@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+import ast
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.instances import in_place, listed, whole_of
-from mtl.config.keys import KeyFault, below, group_of, hint_of, placed_key
+from mtl.config.keys import (
+    KeyFault,
+    below,
+    choices_of,
+    group_of,
+    hint_of,
+    hints_of,
+    item_of,
+    placed_key,
+    without_null,
+)
 from mtl.config.schema import ALIASES, TrainConfig
 from mtl.config.typed import T, by_section, in_range, object_of, refused, sections_of
-from mtl.config.words import PRINT, joined, spelt, switches_of
-from mtl.config.yaml_file import dump, read_mapping
+from mtl.config.yaml_file import dump, read_mapping, value_of
 from mtl.errors import InputError
+
+PRINT = "--print_config"
 
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
@@ -68,7 +82,7 @@ def _read(program: str, kind: type, words: Sequence[str], options: type | None) 
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
         *above, last = key.split(".")
-        values = _listed(kind, _with(values, [*above, placed_key(last)], spelt(text, hint), hint))
+        values = _listed(kind, _over(values, _at([*above, placed_key(last)], spelt(text, hint)), kind))
     return values
 
 
@@ -97,23 +111,23 @@ def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     return by_section(kind, values, short)
 
 
+class _Path(dict[str, Any]):
+    """What lies at a dotted key, which takes no other key away."""
+
+
+def _at(path: Sequence[str], value: Any) -> Any:
+    for name in reversed(path):
+        value = _Path({name: value})
+    return value
+
+
 def _over(old: Any, new: Any, hint: Any) -> Any:
     """A value over the one that is there; a group of keys keeps those that the new one lacks."""
-    if not (group_of(hint) and isinstance(old, Mapping) and isinstance(new, Mapping)):
+    added = isinstance(new, _Path) or (isinstance(new, Mapping) and group_of(hint))
+    if not (added and isinstance(old, Mapping)):
         return new
     kept = {name: value for name, value in old.items() if name not in new}  # a new value brings its own key
     return kept | {name: _over(old.get(name), value, below(hint, name)) for name, value in new.items()}
-
-
-def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
-    """The nested values with another one at a path, whose type is `hint`."""
-    if not path:
-        return _over(old, value, hint)
-    inner = dict(old) if isinstance(old, Mapping) else {}
-    made = _with(inner.get(path[0]), path[1:], value, hint)
-    if len(path) == 1:
-        inner.pop(path[0], None)
-    return inner | {path[0]: made}
 
 
 def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> T:
@@ -125,7 +139,8 @@ def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]
     for key, value in changes.items():
         try:
             key = placed(kind, key)
-            values = _with(values, key.split("."), plain(value), hint_of(kind, key))
+            hint_of(kind, key)
+            values = _over(values, _at(key.split("."), plain(value)), kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
     return object_of(kind, values, f"{where}: ")
@@ -135,3 +150,57 @@ def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
     values = _file(kind, path)
     return object_of(kind, with_older_defaults(values) if kind is TrainConfig else values, f"{path}: ")
+
+
+def switches_of(kind: Any) -> frozenset[str]:
+    """The keys that are true or false, and need no value to be true."""
+    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+
+
+def joined(
+    words: Sequence[str],
+    switches: Collection[str] = (),
+    lists: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Every option and its value as one word; with `only`, options of other names stay as they are.
+
+    An option of `lists` takes all words up to the next option (`--against runs/*`), and comes once for each.
+    """
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name = word[2:].replace("-", "_")
+        alone = "=" in word or word in ("-h", "--help", PRINT) or (only is not None and name not in only)
+        if not word.startswith("--") or alone:
+            yield word
+        elif name in switches:
+            yield f"{word}={rest.pop(0) if rest and rest[0] in ('true', 'false') else 'true'}"
+        elif not rest or rest[0].startswith("--"):
+            yield word
+        else:
+            yield f"{word}={rest.pop(0)}"
+            while name in lists and rest and not rest[0].startswith("--"):
+                yield f"{word}={rest.pop(0)}"
+
+
+def spelt(text: str, hint: Any) -> Any:
+    """A value as the command line spells it: lists need no brackets but commas, Python's None is null."""
+    text = as_yaml(text)
+    kind, optional = without_null(hint)
+    item = item_of(kind)
+    if optional and text == "null":
+        return None
+    if item is not None and not is_dataclass(item) and not text.startswith(("[", "{")):
+        parts = [part.strip() for part in text.split(",")]
+        return [value_of(part) for part in parts] if item in (int, float) else parts
+    as_it_is = kind in (str, Path) or (item is None and choices_of(kind)) or not text.strip()
+    return text if as_it_is else value_of(text)
+
+
+def as_yaml(text: str) -> str:
+    """A value that Python has spelt (`None`, `{'lr': None}`), as W&B's agent does, in YAML's spelling."""
+    if "None" in text:
+        with suppress(ValueError, SyntaxError, TypeError):  # else it is a text with such a word in it
+            return json.dumps(ast.literal_eval(text))
+    return text

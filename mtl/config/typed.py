@@ -188,11 +188,11 @@ def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> KeyFault:
         cause = error["ctx"]["error"]
         key = f"{key}.{cause.key}".lstrip(".") if isinstance(cause, KeyFault) else key
         return KeyFault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
-    return refusal(key, hint, value)
+    return KeyFault(".".join(map(str, error["loc"])), refusal(key, hint, value))
 
 
-def refusal(key: str, kind: Any, value: Any) -> KeyFault:
-    """The fault of a value that does not fit its key's type."""
+def refusal(key: str, kind: Any, value: Any) -> str:
+    """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
     shown, item, choices = as_text(value), item_of(hint), choices_of(hint)
     names = choices_of((mapping_of(hint) or (None,))[0])
@@ -201,7 +201,7 @@ def refusal(key: str, kind: Any, value: Any) -> KeyFault:
     elif is_dataclass(hint):
         message = f" holds other keys, and cannot be '{shown}'; set {key}.KEY"
     elif isinstance(value, Mapping) and names and (odd := [name for name in value if name not in names]):
-        return unknown(f"{key}.{odd[0]}", [f"{key}.{name}" for name in names])
+        return str(unknown(f"{key}.{odd[0]}", [f"{key}.{name}" for name in names]))
     elif item is not None and not isinstance(value, list | tuple):
         message = f": expected a list, for instance --{key}=[{shown.strip('[]')}], not {shown}"
     elif choices:
@@ -213,7 +213,7 @@ def refusal(key: str, kind: Any, value: Any) -> KeyFault:
         null = (", or null" if ", or " in expected else " or null") if optional else ""
         given = f"[{', '.join(map(as_text, value))}]" if isinstance(value, list | tuple) else repr(shown)
         message = f": expected {expected}{null}, not {given}"
-    return KeyFault(key, f"{key}{message}")
+    return f"{key}{message}"
 
 
 _TYPES: dict[Any, str] = {
