@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.config.keys import known_keys_of
-from mtl.config.parse import configured, spelt
+from mtl.config.parse import configured, read_configuration, spelt
 from mtl.config.schema import TrainConfig
 from mtl.config.typed import configuration_from
 from mtl.errors import InputError
