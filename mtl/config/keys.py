@@ -84,7 +84,8 @@ def below(hint: Any, name: str | int) -> Any:
     kind, _ = without_null(hint)
     names, value = mapping_of(kind) or (None, None)  # such as balancer.weights.dep
     if names is not None:
-        return value if name in (choices_of(names) or [name]) else None
+        listed = choices_of(names)
+        return value if not listed or name in listed else None
     return item_of(kind) if isinstance(name, int) else hints_of(kind).get(name)
 
 

@@ -73,7 +73,7 @@ def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
                 continue
             elif allowed is not None and each not in allowed:
                 yield f"{key}={_short(each)}: use {allowed.wanted()}"
-            elif not math.isfinite(each):
+            elif isinstance(each, float) and not math.isfinite(each):
                 yield f"{key}={each}: use a finite number"
 
 
@@ -156,11 +156,10 @@ def _validator(kind: Any) -> Any:
             return part
         kept = ("default", "serialization", "metadata")
         made: Any = {key: value if key in kept else strict(value) for key, value in part.items()}
-        scalar = made.get("type") in ("int", "float", "bool", "str")
-        made |= {"strict": True} if scalar else {}
-        return (
-            no_info_before_validator_function(_unquoted, made) if scalar and made["type"] != "str" else made
-        )
+        if made.get("type") not in ("int", "float", "bool", "str"):
+            return made
+        made["strict"] = True
+        return made if made["type"] == "str" else no_info_before_validator_function(_unquoted, made)
 
     return SchemaValidator(strict(TypeAdapter(kind).core_schema))
 

@@ -77,6 +77,32 @@ class Block:
     of the same tasks and seed, and waits for it."""
     probes: dict[str, Any] = field(default_factory=dict)
     """Keys of the study's `probes`, with their values for these runs."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda block: " and ".join(_made_masks(block)) if len(_made_masks(block)) > 1 else None,
+            "{found} each make a block's masks: set only one",
+        ),
+        Forbidden(
+            lambda block: (
+                block.masks_of is not None and any(KINDS[masks].regime != "fixed" for masks in block.masks)
+            ),
+            "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
+        ),
+        Forbidden(
+            lambda block: block.masks_of is not None and ("gates.masks" in block.set or _made_masks(block)),
+            "masks_of={run.masks_of} names the masks: leave "
+            f"{' and '.join(['gates.masks', *(source.key for source in mask_sources())])} out",
+        ),
+        Forbidden(
+            lambda block: block.seeds == (),
+            "a block's seeds are empty: name at least one, or leave the key out",
+        ),
+    )
+
+
+def _made_masks(block: Block) -> list[str]:
+    """The keys of a block by which a study makes masks."""
+    return [source.key for source in mask_sources() if getattr(block, source.key) is not None]
 
 
 if TYPE_CHECKING:

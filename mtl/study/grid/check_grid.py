@@ -56,20 +56,6 @@ def check_claims(study: StudyConfig) -> None:
         )
 
 
-def check_masks_of(block: Block) -> None:
-    """Raise `InputError` for a block that cannot have the masks of another one."""
-    if not all(KINDS[masks].regime == "fixed" for masks in block.masks):
-        raise InputError(f"masks_of={block.masks_of}: set masks: [fixed] or [fixed_per_task] beside it")
-    if "gates.masks" in block.set or made_by(block) is not None:
-        others = " and ".join(["gates.masks", *(source.key for source in mask_sources())])
-        raise InputError(f"masks_of={block.masks_of} names the masks: leave {others} out")
-
-
 def made_by(block: Block) -> MaskSource | None:
     """What makes the masks of a block's runs; `None`: they are learned, or read from files."""
-    found = [source for source in mask_sources() if getattr(block, source.key) is not None]
-    if len(found) > 1:
-        raise InputError(
-            f"{' and '.join(source.key for source in found)} each make a block's masks: set only one"
-        )
-    return found[0] if found else None
+    return next((source for source in mask_sources() if getattr(block, source.key) is not None), None)

@@ -18,7 +18,6 @@ from mtl.study.grid.check_grid import (
     _check_once,
     check_claims,
     check_draws,
-    check_masks_of,
     made_by,
 )
 from mtl.study.grid.task_sets import (
@@ -53,14 +52,11 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
         train, probes = settings(study.train, block), probes_of(study, block)
+        refuse(block.FORBIDDEN, block)
         source = made_by(block)
         if source is not None:
-            source.check(block)
-        if block.masks_of is not None:
-            check_masks_of(block)
+            refuse(source.forbidden, block)
         seeds = study.seeds if block.seeds is None else block.seeds
-        if not seeds:
-            raise InputError("a block's seeds are empty: name at least one, or leave the key out")
         _check_once(seeds, "a block's seeds")
         check_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
