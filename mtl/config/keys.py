@@ -39,6 +39,11 @@ def placed_key(name: str, place: str = "") -> Key:
     return key
 
 
+def at(key: str, said: str) -> KeyFault:
+    """The fault of a key's value; what is said of it follows the key."""
+    return KeyFault(key, f"{key}{said}")
+
+
 def unknown(key: str, known: Iterable[str], otherwise: str | None = None) -> KeyFault:
     """The fault of an unknown key, with the nearest of the known ones (`did_you_mean`)."""
     return KeyFault(key, f"unknown key '{key}'{did_you_mean(key, known, otherwise)}")

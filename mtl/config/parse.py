@@ -24,7 +24,7 @@ from mtl.config.keys import (
     without_null,
 )
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.typed import T, by_section, in_range, object_of, refused, sections_of
+from mtl.config.typed import T, by_section, in_range, object_of, refused, section_of
 from mtl.config.yaml_file import dump, read_mapping, value_of
 from mtl.errors import InputError
 
@@ -88,10 +88,10 @@ def _read(program: str, kind: type, words: Sequence[str], options: type | None) 
 
 def placed(kind: type, key: str) -> str:
     """The dotted key that one of the short form of tasks stands for, also in a section; others stay."""
-    for prefix in sections_of(kind):
-        if key.startswith(prefix):
-            return prefix + in_place(key.removeprefix(prefix))
-    return key
+    prefix = section_of(kind)
+    if prefix is None or not key.startswith(prefix):
+        return key
+    return prefix + in_place(key.removeprefix(prefix))
 
 
 def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:

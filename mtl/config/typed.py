@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin
 
 from mtl.config.keys import (
     KeyFault,
+    at,
     below,
     choices_of,
     group_of,
@@ -121,24 +122,22 @@ def _place_of(key: str, values: Any) -> str:
     return place
 
 
-def sections_of(kind: type) -> list[str]:
-    """What keys of a training's configuration begin with in a configuration of this type."""
-    if kind is TrainConfig:
-        return [""]
-    return [f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig]
+def section_of(kind: type) -> str | None:
+    """What keys of the training's configuration begin with in one of this type; `None`: it has none."""
+    groups = (f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig)
+    return "" if kind is TrainConfig else next(groups, None)
 
 
 def by_section(
     kind: type, values: Mapping[str, Any], change: Callable[[Mapping[str, Any], str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The values with each training's configuration changed; `change` gets it and its keys' beginning."""
-    made = dict(values)
-    for prefix in sections_of(kind):
-        section = values.get(prefix[:-1]) if prefix else values
-        if isinstance(section, Mapping):
-            inner = change(section, prefix)
-            made = {**made, prefix[:-1]: inner} if prefix else inner
-    return made
+    """The values with the training's configuration changed; `change` gets it and its keys' beginning."""
+    prefix = section_of(kind)
+    section = values.get(prefix[:-1]) if prefix else values
+    if prefix is None or not isinstance(section, Mapping):
+        return dict(values)
+    made = change(section, prefix)
+    return {**values, prefix[:-1]: made} if prefix else made
 
 
 @remembered
@@ -182,7 +181,7 @@ def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> KeyFault:
             return unknown(key, [f"{group}.{name}".lstrip(".") for name in known], "; see --help")
         value = value.get(part) if isinstance(value, Mapping) else value[part]
     if error["type"] == "missing":
-        return KeyFault(key, f"{key} is missing")
+        return at(key, " is missing")
     if error["type"] == "value_error":  # of a dataclass that checks its own values
         cause = error["ctx"]["error"]
         key = f"{key}.{cause.key}".lstrip(".") if isinstance(cause, KeyFault) else key

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from mtl.config.marks import Forbidden
 from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
-from mtl.errors import did_you_mean
 from mtl.probes.appearance import Appearance
 from mtl.probes.measures.groups import measured_groups
 from mtl.study.extensions import mask_sources
@@ -220,15 +219,8 @@ class StudyConfig:
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(_set_by_the_grid, "{found}"),
         Forbidden(
-            lambda study: next(
-                (
-                    f"'{name}'{did_you_mean(name, study.train.tasks)}"
-                    for name in study.train.balancer.weights
-                    if name not in study.train.tasks
-                ),
-                None,
-            ),
-            "unknown task in train.balancer.weights: {found}",
+            lambda study: [*{*study.train.balancer.weights}.difference(study.train.tasks)],
+            "unknown task in train.balancer.weights: '{found[0]}', which is not in train.tasks",
         ),
         Forbidden(
             lambda study: study.train.trainer.devices * study.train.trainer.num_nodes > 1,

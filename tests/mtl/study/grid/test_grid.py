@@ -256,7 +256,7 @@ def test_a_bad_block_is_said_with_what_is_nearest(block, message):
         (TrainConfig(name="x"), "^train.name cannot be set for a study: the study names its runs"),
         (
             TrainConfig(tasks=("pos",), balancer=BalancerConfig("fixed", {"dep": 2.0})),
-            "^unknown task in train.balancer.weights: 'dep'; known are pos",
+            "^unknown task in train.balancer.weights: 'dep', which is not in train.tasks",
         ),
     ],
 )
