@@ -15,8 +15,6 @@ class Range:
     high: int | float
     open_low: bool = False
     open_high: bool = False
-    what: str = "a number"
-    """What messages call the numbers."""
 
     def __contains__(self, value: int | float) -> bool:
         above = value > self.low if self.open_low else value >= self.low
@@ -34,7 +32,7 @@ class Range:
         """What to use, for a message."""
         if math.isinf(self.high) and not self.open_low:
             return f"at least {self.low:,}" if self.low else "0 or more"
-        return f"{self.what} {self}"
+        return f"a number {self}"
 
 
 Share = Annotated[float, Range(0, 1)]

@@ -33,7 +33,7 @@ def ablate(
     task: tuple[str, ...] = (),
     corpus: Path | None = None,
     split: Split = "test",
-    sentences: int | None = None,
+    sentences: Some | None = None,
     masks: bool = True,
     draws: Some = 10_000,
     seed: Seed = 0,

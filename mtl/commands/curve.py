@@ -28,7 +28,7 @@ def curve(
     split: Split = "test",
     rank_split: Split = "dev",
     corpus: Path | None = None,
-    sentences: int | None = None,
+    sentences: Some | None = None,
     rank_sentences: Some | None = None,
     normalise: bool = False,
     masks: bool = True,

@@ -18,7 +18,7 @@ from mtl.commands.choices import Accelerator, Split
 from mtl.config.keys import hints_of
 from mtl.probes.measures.groups import GROUPS, Group
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Range
+from mtl.tasks.ranges import Range, Some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,9 +33,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
         "Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.",
     ),
     "split": (Split, "dev", "Which split of the corpus."),
-    "sentences": (
-        int | None, None, "The number of sentences, spread evenly over the split; default: all."
-    ),
+    "sentences": (Some | None, None, "The number of sentences, spread evenly over the split; default: all."),
     "out": (
         Path | None, None,
         "Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from math import inf
-from typing import Annotated
 
 from mtl.commands.choices import Accelerator, Precision
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Range, Some
+from mtl.tasks.ranges import Some
 
 _MOST_PORT = 65_535
 
@@ -25,7 +23,7 @@ def serve(
     max_sentences: Some = 1000,
     max_words: Some = BatchConfig.max_words,
     max_waiting: Some = 10_000,
-    timeout: Annotated[float, Range(0, inf, open_low=True, what="seconds")] = 10.0,
+    timeout: float = 10.0,
     threads: Some | None = None,
     batch_tokens: Some | None = None,
     accelerator: Accelerator = "auto",
@@ -55,6 +53,8 @@ def serve(
     """
     if not 0 <= port <= _MOST_PORT:
         raise InputError(f"--port={port}: use a number from 0 to {_MOST_PORT}")
+    if not 0 < timeout < float("inf"):
+        raise InputError(f"--timeout={timeout:g}: use seconds above 0")
     if find_spec("aiohttp") is None:
         raise InputError("mtl serve needs aiohttp, which is not installed: pip install 'mtl-heads[serve]'")
     import torch

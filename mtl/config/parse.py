@@ -102,11 +102,11 @@ def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
 def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     """The values with tasks as a list of names, in a training's configuration or one inside of another."""
 
-    def short(section: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    def short(section: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return listed(section)
         except KeyFault as fault:
-            raise refused([KeyFault(f"{prefix}{fault.key}", str(fault))], values) from fault
+            raise refused([fault], section) from fault
 
     return by_section(kind, values, short)
 

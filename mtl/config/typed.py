@@ -35,6 +35,7 @@ from mtl.tasks.in_words import as_text, counted
 from mtl.tasks.ranges import Range
 
 T = TypeVar("T")
+Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -88,7 +89,7 @@ def object_of(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """An object of a dataclass; a message starts with the place of its key (`Key`), or with `where`."""
     from pydantic import ValidationError
 
-    values = getattr(kind, "renamed", dict)(by_section(kind, values, lambda section, _: completed(section)))
+    values = getattr(kind, "renamed", dict)(by_section(kind, values, completed))
     try:
         return cast(T, _validator(kind).validate_python(values, extra="forbid"))
     except ValidationError as error:
@@ -128,15 +129,13 @@ def section_of(kind: type) -> str | None:
     return "" if kind is TrainConfig else next(groups, None)
 
 
-def by_section(
-    kind: type, values: Mapping[str, Any], change: Callable[[Mapping[str, Any], str], dict[str, Any]]
-) -> dict[str, Any]:
-    """The values with the training's configuration changed; `change` gets it and its keys' beginning."""
+def by_section(kind: type, values: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    """The values with the training's configuration in them changed."""
     prefix = section_of(kind)
     section = values.get(prefix[:-1]) if prefix else values
     if prefix is None or not isinstance(section, Mapping):
         return dict(values)
-    made = change(section, prefix)
+    made = change(section)
     return {**values, prefix[:-1]: made} if prefix else made
 
 

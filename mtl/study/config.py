@@ -12,7 +12,7 @@ from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
 from mtl.probes.appearance import Appearance
 from mtl.probes.measures.groups import measured_groups
-from mtl.study.extensions import mask_sources
+from mtl.study.extensions import MaskSource, mask_sources
 from mtl.tasks.ranges import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
@@ -78,8 +78,8 @@ class Block:
     """Keys of the study's `probes`, with their values for these runs."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
-            lambda block: " and ".join(_made_masks(block)) if len(_made_masks(block)) > 1 else None,
-            "{found} each make a block's masks: set only one",
+            lambda block: sources_of(block) if len(sources_of(block)) > 1 else None,
+            "{found[0].key} and {found[1].key} each make a block's masks: set only one",
         ),
         Forbidden(
             lambda block: (
@@ -88,7 +88,7 @@ class Block:
             "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
         ),
         Forbidden(
-            lambda block: block.masks_of is not None and ("gates.masks" in block.set or _made_masks(block)),
+            lambda block: block.masks_of is not None and ("gates.masks" in block.set or sources_of(block)),
             "masks_of={run.masks_of} names the masks: leave "
             f"{' and '.join(['gates.masks', *(source.key for source in mask_sources())])} out",
         ),
@@ -99,9 +99,9 @@ class Block:
     )
 
 
-def _made_masks(block: Block) -> list[str]:
-    """The keys of a block by which a study makes masks."""
-    return [source.key for source in mask_sources() if getattr(block, source.key) is not None]
+def sources_of(block: Block) -> list[MaskSource]:
+    """What makes the masks of a block's runs; without one they are learned, or read from files."""
+    return [source for source in mask_sources() if getattr(block, source.key) is not None]
 
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class StudyConfig:
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(_set_by_the_grid, "{found}"),
         Forbidden(
-            lambda study: [*{*study.train.balancer.weights}.difference(study.train.tasks)],
+            lambda study: [name for name in study.train.balancer.weights if name not in study.train.tasks],
             "unknown task in train.balancer.weights: '{found[0]}', which is not in train.tasks",
         ),
         Forbidden(

@@ -13,11 +13,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.config import KINDS, OF_THE_GRID, Block, Masks, ProbesConfig, StudyConfig
 from mtl.study.extensions import MasksToMake
-from mtl.study.grid.task_sets import (
-    NAMED,
-    measurable,
-    probed_for,
-)
+from mtl.study.grid.task_sets import NAMED, measurable, probed_for
 from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
 

@@ -9,10 +9,7 @@ from mtl.config.parse import placed
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.config import KINDS, Block, StudyConfig
-from mtl.study.extensions import MaskSource, mask_sources
-from mtl.study.grid.task_sets import (
-    task_sets,
-)
+from mtl.study.grid.task_sets import task_sets
 
 
 def _check_once(seeds: Sequence[int], what: str) -> None:
@@ -54,8 +51,3 @@ def check_claims(study: StudyConfig) -> None:
         raise InputError(
             f"claims.seeds: no run of the grid learns masks with seed {', '.join(absent) or '(none given)'}"
         )
-
-
-def made_by(block: Block) -> MaskSource | None:
-    """What makes the masks of a block's runs; `None`: they are learned, or read from files."""
-    return next((source for source in mask_sources() if getattr(block, source.key) is not None), None)

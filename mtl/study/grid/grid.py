@@ -11,21 +11,11 @@ from mtl.config.effective import different_keys
 from mtl.config.marks import refuse
 from mtl.config.schema import DEFAULT_TASKS, TrainConfig
 from mtl.errors import InputError, plain_name
-from mtl.study.config import KINDS, Block, Masks, StudyConfig
+from mtl.study.config import KINDS, Block, Masks, StudyConfig, sources_of
 from mtl.study.extensions import MasksToMake, preparations
 from mtl.study.grid.cell import Cell, probes_of, settings
-from mtl.study.grid.check_grid import (
-    _check_once,
-    check_claims,
-    check_draws,
-    made_by,
-)
-from mtl.study.grid.task_sets import (
-    STATIC,
-    check_sets,
-    on_words,
-    task_sets,
-)
+from mtl.study.grid.check_grid import _check_once, check_claims, check_draws
+from mtl.study.grid.task_sets import STATIC, check_sets, on_words, task_sets
 from mtl.study.jobs.job import Job
 from mtl.tasks.in_words import counted
 
@@ -53,7 +43,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     for number, block in enumerate(study.grid):
         train, probes = settings(study.train, block), probes_of(study, block)
         refuse(block.FORBIDDEN, block)
-        source = made_by(block)
+        source = next(iter(sources_of(block)), None)
         if source is not None:
             refuse(source.forbidden, block)
         seeds = study.seeds if block.seeds is None else block.seeds

@@ -15,11 +15,8 @@ def check_measures(probes: ProbesConfig) -> None:
         raise InputError(fault)
     check_options(probes.options)
     refuse(probes.FORBIDDEN, probes)
-    if "curve" in probes.measures:
-        _check_curve(probes)
-
-
-def _check_curve(probes: ProbesConfig) -> None:
+    if "curve" not in probes.measures:
+        return
     from mtl.analysis.curves.methods import ORDERS, check_orders
     from mtl.probes.measures.groups import made_with
     from mtl.probes.measures.table import MADE_BY

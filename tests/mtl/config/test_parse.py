@@ -225,7 +225,5 @@ def test_a_mapping_replaces_another_and_a_key_of_it_does_not():
 def test_a_group_that_is_none_in_a_runs_configuration_is_said(group, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(f"seed: 1\n{group}: 3\n")
-    with pytest.raises(
-        InputError, match=rf"config\.yaml: line 2: {group} holds other keys, and cannot be '3'"
-    ):
+    with pytest.raises(InputError, match=rf"config\.yaml: line 2: {group} holds other keys"):
         read_configuration(TrainConfig, path)
