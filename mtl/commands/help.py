@@ -54,8 +54,8 @@ def help_of(name: str, group: str | None = None) -> str:
     options = [] if command.options is None else _fields(load(command.options))
     keys = {key.name: key._replace(spelling=key.spelling.replace("_", "-")) for key in options}
     keys |= {key.name: key for key in _fields(load(command.configuration)) if key.name not in keys}
-    groups = [group for group in dict.fromkeys(name.rpartition(".")[0] for name in keys) if group]
-    groups = [group for group in groups if group not in keys]
+    above = dict.fromkeys(name.rpartition(".")[0] for name in keys)
+    groups = [key for key in above if key not in ("", *keys)]
     shown, rest = list(keys.values()), list[str]()
     if group is None:
         more = f"These are the main ones of {counted(len(keys), 'key')}. --help=all shows all, "

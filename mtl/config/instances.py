@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from mtl.config.keys import KeyFault, at, placed_key
+from mtl.config.keys import Key, KeyFault, at
 from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
 from mtl.registries import names
@@ -207,7 +207,7 @@ def _places(
         elif key == "columns" or (key == "layer" and "files" in given):
             yield key, (*files, key), value
         elif key == "weight":
-            yield key, ("balancer", "weights", placed_key(name, getattr(key, "place", ""))), value
+            yield key, ("balancer", "weights", Key(name).placed(getattr(key, "place", ""))), value
         else:
             yield key, (*settings, key), value
     if "weight" in given:

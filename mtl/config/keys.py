@@ -31,12 +31,10 @@ class Key(str):
 
     place = ""
 
-
-def placed_key(name: str, place: str = "") -> Key:
-    """The key of this name and place."""
-    key = Key(name)
-    key.place = place
-    return key
+    def placed(self, place: str) -> Key:
+        """The key, which has this place now."""
+        self.place = place
+        return self
 
 
 def at(key: str, said: str) -> KeyFault:

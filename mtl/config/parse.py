@@ -6,13 +6,14 @@ import ast
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.instances import in_place, listed, whole_of
 from mtl.config.keys import (
+    Key,
     KeyFault,
     below,
     choices_of,
@@ -20,7 +21,6 @@ from mtl.config.keys import (
     hint_of,
     hints_of,
     item_of,
-    placed_key,
     without_null,
 )
 from mtl.config.schema import ALIASES, TrainConfig
@@ -68,7 +68,6 @@ def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
 def _read(program: str, kind: type, words: Sequence[str], options: type | None) -> dict[str, Any]:
     """The values that are given; keys from files have their places (`Key`)."""
     values: dict[str, Any] = {}
-    others = [field.name for field in fields(options)] if options else []
     for word in joined(words, switches_of(kind)):
         key, is_given, text = word.lstrip("-").partition("=")
         if word == PRINT:
@@ -78,11 +77,11 @@ def _read(program: str, kind: type, words: Sequence[str], options: type | None) 
             values = _over(values, _file(kind, Path(path), program.removeprefix("mtl ")), kind)
             continue
         key = placed(kind, ALIASES.get(key, key))
-        hint = hint_of(kind, key, others)
+        hint = hint_of(kind, key, hints_of(options))
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
         *above, last = key.split(".")
-        values = _listed(kind, _over(values, _at([*above, placed_key(last)], spelt(text, hint)), kind))
+        values = _listed(kind, _over(values, _at([*above, Key(last)], spelt(text, hint)), kind))
     return values
 
 

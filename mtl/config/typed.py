@@ -7,6 +7,7 @@ not shown: a refused value is described here by its key and type.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -104,9 +105,7 @@ def refused(faults: Sequence[KeyFault], values: Mapping[str, Any], where: str = 
     `dep~a` those of `dep`). They are said of the short form's key, `tasks.NAME.KEY`.
     """
     fault = min(faults, key=lambda each: each.key.startswith("instances."))
-    message = str(fault)
-    if message.startswith("instances."):
-        message = f"tasks.{message.removeprefix('instances.')}"
+    message = re.sub(r"^instances\.", "tasks.", str(fault))
     return InputError(f"{_place_of(fault.key, values) or where}{message}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from mtl.config.keys import Key, placed_key
+from mtl.config.keys import Key
 from mtl.errors import InputError
 
 DEEPEST = 50
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
                 )
             known.add(name.value)
             if self._place is not None:
-                name.value = placed_key(name.value, self._place.format(line))
+                name.value = Key(name.value).placed(self._place.format(line))
 
 
 class _Dumper(yaml.SafeDumper):

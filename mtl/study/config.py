@@ -82,9 +82,7 @@ class Block:
             "{found[0].key} and {found[1].key} each make a block's masks: set only one",
         ),
         Forbidden(
-            lambda block: (
-                block.masks_of is not None and any(KINDS[masks].regime != "fixed" for masks in block.masks)
-            ),
+            lambda block: block.masks_of is not None and {KINDS[m].regime for m in block.masks} - {"fixed"},
             "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
         ),
         Forbidden(
@@ -185,10 +183,9 @@ OF_THE_GRID = {
 
 
 def _set_by_the_grid(study: StudyConfig) -> str | None:
-    default = TrainConfig()
-    set_here = (key for key in OF_THE_GRID if attrgetter(key)(study.train) != attrgetter(key)(default))
-    key = next((key for key in set_here if key != "tasks"), None)
-    return None if key is None else f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}"
+    values = {key: (attrgetter(key)(study.train), attrgetter(key)(TrainConfig())) for key in OF_THE_GRID}
+    keys = (key for key, (given, default) in values.items() if key != "tasks" and given != default)
+    return next((f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}" for key in keys), None)
 
 
 @dataclass(frozen=True)
