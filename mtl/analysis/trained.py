@@ -88,8 +88,7 @@ def open_trained(
 
     Raises:
         InputError: no run, no trained model, an unknown task, a named task (or all tasks) without gold in the
-            split, a sentence longer than the run's `batch.max_words`, `sentences` below 1, a table that
-            cannot be written.
+            split, a sentence longer than the run's `batch.max_words`, a table that cannot be written.
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
@@ -102,8 +101,6 @@ def open_trained(
     for name in tasks or ():
         if name not in model.tasks:
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
-    if sentences is not None and sentences < 1:
-        raise InputError(f"sentences={sentences}: use at least 1")
     chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
     gold = (inputs or InputCache()).split(source, chosen, split)
     if sentences is not None and sentences < len(gold):

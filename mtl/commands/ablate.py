@@ -12,7 +12,7 @@ from rich.table import Table
 from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Seed, Some
 
 if TYPE_CHECKING:
     from mtl.analysis.ablation.joint import Ablation
@@ -33,9 +33,9 @@ def ablate(
     task: tuple[str, ...] = (),
     corpus: Path | None = None,
     split: Split = "test",
-    sentences: int | None = None,
+    sentences: Some | None = None,
     masks: bool = True,
-    draws: int = 10_000,
+    draws: Some = 10_000,
     seed: Seed = 0,
     json_out: Path | None = None,
     out: Path | None = None,
@@ -72,8 +72,6 @@ def ablate(
     from mtl.commands.progress import sentence_progress
     from mtl.files import write_json
 
-    if draws < 1:
-        raise InputError(f"draws={draws}: use at least 1")
     if heads is not None and mask is not None:
         raise InputError("--heads and --mask both say what to close: use one of them")
     if out is not None and (heads is not None or mask is not None):

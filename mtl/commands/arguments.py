@@ -9,11 +9,10 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from mtl.config.keys import hints_of, without_null
-from mtl.config.ranges import out_of_range
-from mtl.config.typed import configuration_from, refusal
-from mtl.config.words import joined, spelt, switches_of
-from mtl.errors import InputError, did_you_mean
+from mtl.config.keys import hints_of, unknown, without_null
+from mtl.config.parse import joined, spelt, switches_of
+from mtl.config.typed import in_range, object_of, refusal
+from mtl.errors import InputError
 
 T = TypeVar("T")
 
@@ -24,30 +23,27 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
     Parameters without a default may be given by place or by name, as in Python. A list takes several words;
     as an option those up to the next option (`--against runs/a runs/b`). A boolean option needs no value.
     """
-    kind = parameters_of(function)
-    hints, places = hints_of(kind), places_of(function)
+    kind, places = parameters_of(function), places_of(function)
+    hints, usage = hints_of(kind), f"; usage: {usage_of(program, function)}"
     lists = [name for name, hint in hints.items() if get_origin(hint) is list]
     values: dict[str, Any] = {}
     for word in joined(words, switches_of(kind), lists):
-        if word.startswith("--"):
-            name, text = _option(word)
-            if name not in hints:
-                raise InputError(
-                    f"unknown key '{name}'{did_you_mean(name, hints, f'; see {program} --help')}"
-                )
-        else:
+        name, text = _option(word)
+        if not word.startswith("--"):
             free = [name for name in places if name not in values or name in lists]
             if not free:
-                raise InputError(f"'{word}' is one argument too many; usage: {usage_of(program, function)}")
+                raise InputError(f"'{word}' is one argument too many{usage}")
             name, text = free[0], word
+        if name not in hints:
+            raise unknown(name, hints, f"; see {program} --help")
         if name in places and text == "":  # an unset variable of a shell; as a path it would be this folder
-            raise InputError(f"{name.upper()} is empty; usage: {usage_of(program, function)}")
+            raise InputError(f"{name.upper()} is empty{usage}")
         value = _value(name, word, text, hints[name])
         values[name] = [*values.get(name, []), *value] if name in lists else value
     missing = [name for name in required_of(function) if name not in values]
     if missing:
         spelling = missing[0].upper() if missing[0] in places else f"--{missing[0]}={missing[0].upper()}"
-        raise InputError(f"{spelling} is missing; usage: {usage_of(program, function)}")
+        raise InputError(f"{spelling} is missing{usage}")
     made: Any = _made(kind, values)
     return {name: getattr(made, name) for name in hints}
 
@@ -67,10 +63,7 @@ def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T,
 
 
 def _made(kind: type[T], values: dict[str, Any]) -> T:
-    made = configuration_from(kind, values)
-    for fault in out_of_range(made, "--"):
-        raise InputError(fault)
-    return made
+    return in_range(object_of(kind, values), values, "--")
 
 
 def _option(word: str) -> tuple[str, str | None]:
@@ -110,16 +103,13 @@ def places_of(function: Callable[..., Any]) -> list[str]:
 
     They are those without a default or, if some are by name only (after `*`), all before those.
     """
-    hints = hints_of(parameters_of(function))
     parameters = signature(function).parameters.values()
-    divided = any(parameter.kind is Parameter.KEYWORD_ONLY for parameter in parameters)
-    places = []
-    for parameter in parameters:
-        if parameter.kind is not Parameter.KEYWORD_ONLY and (divided or parameter.default is Parameter.empty):
-            places.append(parameter.name)
-            if get_origin(hints[parameter.name]) is list:
-                break
-    return places
+    by_place = [one for one in parameters if one.kind is not Parameter.KEYWORD_ONLY]
+    if len(by_place) == len(parameters):
+        by_place = [one for one in parameters if one.default is Parameter.empty]
+    hints, names = hints_of(parameters_of(function)), [one.name for one in by_place]
+    end = next((place for place, name in enumerate(names, 1) if get_origin(hints[name]) is list), None)
+    return names[:end]
 
 
 def required_of(function: Callable[..., Any]) -> list[str]:

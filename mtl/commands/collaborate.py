@@ -12,7 +12,7 @@ from mtl.commands.choices import Accelerator
 from mtl.commands.measured_run import dev_examples
 from mtl.commands.new_folder import check_new_folder
 from mtl.commands.score_table import print_scores
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Seed, Some
 
 if TYPE_CHECKING:
     from mtl.analysis.costs.sharing import Cost
@@ -31,7 +31,7 @@ def collaborate(
     steps: int = 200,
     seed: Seed = 0,
     lengths: tuple[int, ...] = (16, 64, 256),
-    rounds: int = 5,
+    rounds: Some = 5,
     accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
@@ -79,7 +79,7 @@ def collaborate(
         )
     check_components(encoder.transformer, encoder.family, dim)
     read = [length for length in lengths if length <= encoder.tokenizer.max_length]
-    check_lengths(encoder, read, rounds)
+    check_lengths(encoder, read)
     console = Console(markup=False, emoji=False)
     before = copy.deepcopy(encoder)
     scores = {} if source is None or joint is None else {"dev, before": _scores(source, joint)}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 from rich.table import Table
 
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Range, Seed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,8 +27,8 @@ def compare(
     against: list[Path],
     split: Literal["dev", "test"] = "test",
     tasks: tuple[str, ...] = (),
-    level: float = 0.95,
-    draws: int = 10_000,
+    level: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.95,
+    draws: Annotated[int, Range(100, inf)] = 10_000,
     seed: Seed = 0,
     names: tuple[str, ...] = ("first", "second"),
     out: Path | None = None,
@@ -49,10 +50,6 @@ def compare(
     from mtl.files import check_file_place
     from mtl.runs.compare.comparison import compare_runs
 
-    if not 0 < level < 1:
-        raise InputError(f"--level={level}: use a number between 0 and 1")
-    if draws < 100:
-        raise InputError(f"--draws={draws}: use at least 100")
     if len(names) != 2:
         raise InputError(f"--names=[{','.join(names)}]: use two names, of the first and of the second side")
     if out is not None:

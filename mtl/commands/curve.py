@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
 from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Range, Seed, Some
 
 if TYPE_CHECKING:
     from mtl.analysis.curves.curve import CurvePoint
@@ -21,23 +22,23 @@ def curve(
     run: Path,
     by: tuple[str, ...] = ("importance", "recomputed", "random"),
     task: tuple[str, ...] = (),
-    steps: int = 10,
-    draws: int = 5,
+    steps: Some = 10,
+    draws: Some = 5,
     seed: Seed = 0,
     split: Split = "test",
     rank_split: Split = "dev",
     corpus: Path | None = None,
-    sentences: int | None = None,
-    rank_sentences: int | None = None,
+    sentences: Some | None = None,
+    rank_sentences: Some | None = None,
     normalise: bool = False,
     masks: bool = True,
     gates: tuple[Path, ...] = (),
-    targets: tuple[float, ...] = (),
-    gates_epochs: int | None = None,
+    targets: tuple[Annotated[float, Range(0, inf, open_low=True)], ...] = (),
+    gates_epochs: Some | None = None,
     cut: bool = False,
     batches: tuple[int, ...] = (1, 4, 16, 64),
     rounds: int = 5,
-    epochs: int | None = None,
+    epochs: Some | None = None,
     accelerator: Accelerator = "auto",
 ) -> None:
     """Close more and more heads of a trained model, and score it after each step.
@@ -89,22 +90,12 @@ def curve(
     check_orders(by)
     if not (by or gates or targets):
         raise InputError("--by=[] names no order: use one, or --gates or --targets")
-    numbers = {
-        "draws": draws, "steps": steps, "epochs": epochs, "rank_sentences": rank_sentences,
-        "gates_epochs": gates_epochs,
-    }  # fmt: skip
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise InputError(f"{name}={number}: use at least 1")
     if cut:
         check_timing(batches, rounds)
     if gates_epochs is not None and not targets:
         raise InputError("--gates_epochs has no effect without --targets: use both, or leave it out")
     for folder in gates:
         Run.open(folder)
-    for target in targets:
-        if target <= 0:
-            raise InputError(f"--targets={target:g}: use shares or numbers of heads above 0")
     scoring = open_measured(run, task, corpus, split, sentences, accelerator)
     start = Start.of(scoring, masks)
     if cut or epochs is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, NamedTuple
 
 from mtl.commands.arguments import parameters_of, places_of, required_of, usage_of
 from mtl.commands.command_table import COMMANDS, load
@@ -20,8 +20,7 @@ _COLUMN = 34
 """The column in which descriptions start."""
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Key(NamedTuple):
     """A line of the help."""
 
     name: str
@@ -53,21 +52,18 @@ def help_of(name: str, group: str | None = None) -> str:
         below = [_Key(name, name, summary) for name, summary in listing.items()]
         return "\n".join([title, *_lines(_parameters(function)), *([""] if below else []), *_lines(below)])
     options = [] if command.options is None else _fields(load(command.options))
-    keys = [replace(key, spelling=key.spelling.replace("_", "-")) for key in options]
-    keys += [key for key in _fields(load(command.configuration)) if key.name not in {k.name for k in keys}]
-    names = [key.name for key in keys]
-    groups = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
-    groups = [key for key in groups if key not in ("", *names)]
-    shown, rest = keys, list[str]()
+    keys = {key.name: key._replace(spelling=key.spelling.replace("_", "-")) for key in options}
+    keys |= {key.name: key for key in _fields(load(command.configuration)) if key.name not in keys}
+    above = dict.fromkeys(name.rpartition(".")[0] for name in keys)
+    groups = [key for key in above if key not in ("", *keys)]
+    shown, rest = list(keys.values()), list[str]()
     if group is None:
-        more = (
-            f"These are the main ones of {counted(len(keys), 'key')}. --help=all shows all, "
-            f"--help=GROUP one group of"
-        )
+        more = f"These are the main ones of {counted(len(keys), 'key')}. --help=all shows all, "
+        more += "--help=GROUP one group of"
         listed = textwrap.wrap(", ".join(groups), _WIDTH, initial_indent="  ", subsequent_indent="  ")
-        shown, rest = [keys[names.index(first)] for first in command.first], ["", more, *listed]
+        shown, rest = [keys[first] for first in command.first], ["", more, *listed]
     elif group != "all":
-        shown = [key for key in keys if f"{key.name}.".startswith(f"{group}.")]
+        shown = [key for name, key in keys.items() if f"{name}.".startswith(f"{group}.")]
     if not shown:
         raise InputError(f"no group of keys '{group}'{did_you_mean(str(group), ['all', *groups])}")
     end = "A key is written --KEY=VALUE, or in a file as YAML; --print_config prints the whole configuration."
@@ -80,7 +76,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[_Key]:
     places, required = places_of(function), required_of(function)
     for name in dict.fromkeys([*places, *required, *keys]):
         given = name.upper() if name in places else f"--{name}={name.upper()}"
-        yield replace(keys[name], spelling=given) if name in [*places, *required] else keys[name]
+        yield keys[name]._replace(spelling=given) if name in [*places, *required] else keys[name]
 
 
 def _fields(kind: Any, prefix: str = "") -> Iterator[_Key]:

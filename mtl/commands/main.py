@@ -17,7 +17,7 @@ from mtl.commands.command_table import COMMANDS, Command, load
 from mtl.commands.environment import drop_thread_counts, naming_variables
 from mtl.commands.help import help_of, overview
 from mtl.commands.verbosity import speaking, without_verbosity
-from mtl.config.parse import configured, given_values
+from mtl.config.parse import configured_as_given
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.files import check_file_place, check_folder_place
 from mtl.tasks.in_words import first_line
@@ -175,7 +175,7 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
 
     words = words_of_agent(words, os.environ)
     kind = get_type_hints(function)["config"]
-    return int(function(configured(program, kind, words), given_values(program, kind, words)) or 0)
+    return int(function(*configured_as_given(program, kind, words)) or 0)
 
 
 def _help_group(words: Sequence[str]) -> str | None:

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from inspect import Parameter, Signature
+from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from mtl.commands.choices import Accelerator, Split
 from mtl.config.keys import hints_of
-from mtl.errors import InputError
 from mtl.probes.measures.groups import GROUPS, Group
 from mtl.tasks.in_words import counted
+from mtl.tasks.ranges import Range, Some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,9 +33,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
         "Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.",
     ),
     "split": (Split, "dev", "Which split of the corpus."),
-    "sentences": (
-        int | None, None, "The number of sentences, spread evenly over the split; default: all."
-    ),
+    "sentences": (Some | None, None, "The number of sentences, spread evenly over the split; default: all."),
     "out": (
         Path | None, None,
         "Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.",
@@ -42,7 +41,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
     "accelerator": (
         Accelerator, "auto", "Device; auto is a GPU if there is one."
     ),
-    "top": (int, 10, "Heads to print per task."),
+    "top": (Annotated[int, Range(0, inf)], 10, "Heads to print per task."),
 }  # fmt: skip
 """The arguments of every such command: type, default, and what the help says."""
 
@@ -103,8 +102,6 @@ def _measure(
     from mtl.commands.measured_run import open_measured
     from mtl.commands.progress import sentence_progress
 
-    if top < 0:
-        raise InputError(f"top={top}: use 0 or more")
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     measured = make(name, trained, settings, sentence_progress)
     console = Console(markup=False, emoji=False)

@@ -20,6 +20,7 @@ from mtl.corpora.running_text import splitter_for
 from mtl.errors import InputError
 from mtl.models.found import find_model
 from mtl.tasks.in_words import counted
+from mtl.tasks.ranges import Some
 
 if TYPE_CHECKING:
     from mtl.models.annotator import Annotator
@@ -37,7 +38,7 @@ def predict(
     language: str = "en",
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
-    max_words: int = BatchConfig.max_words,
+    max_words: Some = BatchConfig.max_words,
     revision: str | None = None,
 ) -> int:
     """Annotate a file, or standard input line by line, in all of a run's tasks.
@@ -59,8 +60,6 @@ def predict(
         revision: A branch, tag or commit of a model on the hub.
     """
     folder = find_model(run, revision).model
-    if max_words < 1:
-        raise InputError(f"--max_words={max_words}: use at least 1")
     split = _splitter(input, language)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # what formats are in, whatever the terminal is

@@ -8,6 +8,7 @@ from mtl.commands.choices import Accelerator, Precision
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
+from mtl.tasks.ranges import Some
 
 _MOST_PORT = 65_535
 
@@ -18,13 +19,13 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     language: str = "en",
-    max_bytes: int = 1_000_000,
-    max_sentences: int = 1000,
-    max_words: int = BatchConfig.max_words,
-    max_waiting: int = 10_000,
+    max_bytes: Some = 1_000_000,
+    max_sentences: Some = 1000,
+    max_words: Some = BatchConfig.max_words,
+    max_waiting: Some = 10_000,
     timeout: float = 10.0,
-    threads: int | None = None,
-    batch_tokens: int | None = None,
+    threads: Some | None = None,
+    batch_tokens: Some | None = None,
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
     revision: str | None = None,
@@ -50,13 +51,6 @@ def serve(
         precision: bf16-true rounds the encoder's weights: faster if the hardware supports bfloat16.
         revision: A branch, tag or commit of a model on the hub.
     """
-    for value, name in (
-        (max_bytes, "max_bytes"), (max_sentences, "max_sentences"), (max_words, "max_words"),
-        (max_waiting, "max_waiting"), (1 if threads is None else threads, "threads"),
-        (1 if batch_tokens is None else batch_tokens, "batch_tokens"),
-    ):  # fmt: skip
-        if value < 1:
-            raise InputError(f"--{name}={value}: use at least 1")
     if not 0 <= port <= _MOST_PORT:
         raise InputError(f"--port={port}: use a number from 0 to {_MOST_PORT}")
     if not 0 < timeout < float("inf"):

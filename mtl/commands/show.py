@@ -13,6 +13,7 @@ from rich.text import Text
 from mtl.commands.choices import Accelerator, Split
 from mtl.errors import InputError, as_input_error
 from mtl.tasks.in_words import counted
+from mtl.tasks.ranges import Share, Some
 
 if TYPE_CHECKING:
     from mtl.analysis.probing.show import Examples, Known
@@ -33,13 +34,13 @@ def show(
     language: str = "en",
     corpus: Path | None = None,
     split: Split = "test",
-    sentences: int = 500,
+    sentences: Some = 500,
     task: str | None = None,
     relation: str | None = None,
     id: str | None = None,
-    examples: int = 3,
+    examples: Some = 3,
     matrix: bool = False,
-    least: float = 0.1,
+    least: Share = 0.1,
     output: Path | None = None,
     masks: bool = True,
     final_special: bool = False,
@@ -76,7 +77,7 @@ def show(
     from mtl.commands.measured_run import corpus_of
     from mtl.commands.progress import sentence_progress
 
-    _check(sentence, corpus, relation, id, output, sentences, examples, least)
+    _check(sentence, corpus, relation, id, output)
     console = Console(markup=False, emoji=False)
     opened = OpenHead(target, head, accelerator, revision)
     if sentence is not None:
@@ -96,19 +97,13 @@ def show(
 
 
 def _check(
-    sentence: str | None, corpus: Path | None, relation: str | None, id: str | None, output: Path | None,
-    sentences: int, examples: int, least: float,
-) -> None:  # fmt: skip
+    sentence: str | None, corpus: Path | None, relation: str | None, id: str | None, output: Path | None
+) -> None:
     for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
         if sentence is not None and value is not None:
             raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
     if output is not None and output.suffix.lower() not in _FORMATS:
         raise InputError(f"{output}: use a file that ends in {', '.join(_FORMATS)}")
-    for count, name in ((sentences, "sentences"), (examples, "examples")):
-        if count < 1:
-            raise InputError(f"--{name}={count}: use at least 1")
-    if not 0 <= least <= 1:
-        raise InputError(f"--least={least}: use a number from 0 to 1")
 
 
 def _print_relations(known: Known, console: Console) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from mtl.commands.arguments import split_options
-from mtl.config.words import joined
+from mtl.config.parse import joined
 from mtl.errors import InputError, as_input_error, plain_name
 from mtl.files import check_folder_place
 from mtl.probes.appearance import Appearance

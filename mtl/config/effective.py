@@ -189,18 +189,19 @@ def with_rates(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def with_older_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of an older run, with the old defaults of the keys that it lacks."""
-    values = dict(config)
-    known = dict(_leaves(dataclasses.asdict(TrainConfig()), {}))
-    for key, value in CHANGED_DEFAULTS.items():
-        if key not in known:
-            continue
-        inner: Any = values
-        *above, last = key.split(".")
-        for part in above:
-            inner[part] = dict(inner.get(part) or {})
-            inner = inner[part]
-        inner.setdefault(last, value)
+    values: dict[str, Any] = dict(config)
+    for key in CHANGED_DEFAULTS.keys() & _defaults().keys():
+        values = _filled(values, key, CHANGED_DEFAULTS[key])
     return values
+
+
+def _filled(values: Any, key: str, value: Any) -> Any:
+    """The values with one at a dotted key, where they are a mapping that lacks it."""
+    first, _, rest = key.partition(".")
+    if not isinstance(values, Mapping):
+        return values
+    inner = _filled(values.get(first) or {}, rest, value) if rest else values.get(first, value)
+    return {**values, first: inner}
 
 
 def plain(value: Any) -> Any:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from mtl.config.keys import KeyFault
+from mtl.config.keys import Key, KeyFault, at
 from mtl.config.task_slots import Slot, with_slots
 from mtl.errors import did_you_mean
 from mtl.registries import names
@@ -129,73 +129,53 @@ def named_scores(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {name: kinds[name].score for name in sorted(kinds)}
 
 
-def fault_of(instances: Mapping[str, Instance]) -> KeyFault | None:
-    """The first thing that is wrong with the tasks that a configuration names; `None`: nothing is."""
+def can_be_named(name: str) -> bool:
+    """Whether a task of a user's own can have this name."""
+    return bool(_NAME.fullmatch(name)) and name not in (*_TAKEN, *TASKS)
+
+
+def refuse_instances(instances: Mapping[str, Instance]) -> None:
+    """Raise `KeyFault` for the first thing that is wrong with the tasks that a configuration names."""
     for name, made in instances.items():
-        key = f"instances.{name}"
-        if not _NAME.fullmatch(name) or name in _TAKEN:
-            return KeyFault(
-                key, f"{key}: '{name}' cannot name a task: use another name, of letters and digits"
-            )
-        if name in TASKS:
-            return KeyFault(
-                f"{key}.kind", f"{key}: {name} comes with mtl: leave kind and layer out, or use another name"
-            )
-        known = {field.name for field in fields(KINDS[made.kind])}
+        key, kind = f"instances.{name}", KINDS[made.kind]
+        known = {field.name for field in fields(kind)}
         odd = next((setting for setting in made.settings() if setting not in known), None)
+        if not _NAME.fullmatch(name) or name in _TAKEN:
+            raise at(key, f": '{name}' cannot name a task: use another name, of letters and digits")
+        if name in TASKS:
+            said = f"{key}: {name} comes with mtl: leave kind and layer out, or use another name"
+            raise KeyFault(f"{key}.kind", said)
         if odd is not None:
             has = ", ".join(sorted({*_OF_ANY_KIND, *known}))
-            return KeyFault(
-                f"{key}.{odd}", f"{key}.{odd}: a task of kind {made.kind} has no such setting ({has})"
-            )
-        if made.layer is not None and not KINDS[made.kind].layers:
-            return KeyFault(
-                f"{key}.layer", f"{key}.layer: a task of kind {made.kind} reads the words alone: leave it out"
-            )
+            raise at(f"{key}.{odd}", f": a task of kind {made.kind} has no such setting ({has})")
+        if made.layer is not None and not kind.layers:
+            raise at(f"{key}.layer", f": a task of kind {made.kind} reads the words alone: leave it out")
         if made.layer == "":
-            return KeyFault(f"{key}.layer", f"{key}.layer: '{made.layer}' is no layer of annotation")
-        has_features = KINDS[made.kind].of_features
-        if made.feature is not None and not (has_features and _FEATURE.fullmatch(made.feature)):
-            what = f"features are learned by tasks of kind tags, not {made.kind}"
-            if has_features:
-                what = f"'{made.feature}' is no name of a feature, such as Case"
-            return KeyFault(f"{key}.feature", f"{key}.feature: {what}")
-    return None
+            raise at(f"{key}.layer", f": '{made.layer}' is no layer of annotation")
+        if made.feature is not None and not kind.of_features:
+            raise at(f"{key}.feature", f": features are learned by tasks of kind tags, not {made.kind}")
+        if made.feature is not None and not _FEATURE.fullmatch(made.feature):
+            raise at(f"{key}.feature", f": '{made.feature}' is no name of a feature, such as Case")
 
 
-class Short(NamedTuple):
-    """Values in which tasks are listed by name, and where the keys of the short form went to."""
-
-    values: dict[str, Any]
-    moved: dict[str, str]
-
-
-def listed(values: Mapping[str, Any]) -> Short:
+def listed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration (`TrainConfig`) without the short form of `tasks`.
 
     Raises `InputError` for what is no mapping of settings.
     """
     tasks = values.get("tasks")
     if not isinstance(tasks, Mapping):
-        return Short(dict(values), {})
+        return dict(values)
     made: dict[str, Any] = {**values, "tasks": list(tasks)}
-    moved: dict[str, str] = {}
     for name, given in tasks.items():
         if given is not None and not isinstance(given, Mapping):
-            raise KeyFault(
-                f"tasks.{name}", f"tasks.{name} holds other keys, and cannot be '{as_text(given)}'"
-            )
-        for key, path, value in _places(str(name), dict(given or {}), tasks):
+            raise at(f"tasks.{name}", f" holds other keys, and cannot be '{as_text(given)}'")
+        for _, path, value in _places(name, dict(given or {}), tasks):
             _put(made, path, value)
-            moved[f"tasks.{name}.{key}"] = ".".join(path)
-        moved[f"tasks.{name}"] = f"instances.{name}"
         if isinstance(given, Mapping) and "weight" in given and made["balancer"].get("name") != "fixed":
-            used = made["balancer"]["name"]
-            raise KeyFault(
-                f"tasks.{name}.weight",
-                f"tasks.{name}.weight is for balancer.name=fixed, and balancer.name={used}: leave one out",
-            )
-    return Short(made, moved)
+            used = f"balancer.name={made['balancer']['name']}"
+            raise at(f"tasks.{name}.weight", f" is for balancer.name=fixed, and {used}: leave one out")
+    return made
 
 
 def in_place(key: str) -> str:
@@ -217,10 +197,8 @@ def _places(
     """Each key of a task in the short form with its place in the configuration, and its value."""
     named = name not in TASKS or "kind" in given
     if named and "kind" not in given and not stands_for_task(name, instances):
-        raise KeyFault(
-            f"tasks.{name}",
-            f"tasks.{name} has no kind: add kind: {' or '.join(KINDS)}{did_you_mean(name, TASKS, '')}",
-        )
+        kinds = f"{' or '.join(KINDS)}{did_you_mean(name, TASKS, '')}"
+        raise at(f"tasks.{name}", f" has no kind: add kind: {kinds}")
     settings = ("instances", name) if named else (name,)
     files = ("corpus", "instances", name) if named else ("corpus", name)
     for key, value in given.items():
@@ -229,7 +207,7 @@ def _places(
         elif key == "columns" or (key == "layer" and "files" in given):
             yield key, (*files, key), value
         elif key == "weight":
-            yield key, ("balancer", "weights", name), value
+            yield key, ("balancer", "weights", Key(name).placed(getattr(key, "place", ""))), value
         else:
             yield key, (*settings, key), value
     if "weight" in given:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
@@ -24,6 +24,27 @@ class KeyFault(InputError):
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
         self.key = key
+
+
+class Key(str):
+    """A key of a mapping and its place (file and line, or nothing), with which messages begin."""
+
+    place = ""
+
+    def placed(self, place: str) -> Key:
+        """The key, which has this place now."""
+        self.place = place
+        return self
+
+
+def at(key: str, said: str) -> KeyFault:
+    """The fault of a key's value; what is said of it follows the key."""
+    return KeyFault(key, f"{key}{said}")
+
+
+def unknown(key: str, known: Iterable[str], otherwise: str | None = None) -> KeyFault:
+    """The fault of an unknown key, with the nearest of the known ones (`did_you_mean`)."""
+    return KeyFault(key, f"unknown key '{key}'{did_you_mean(key, known, otherwise)}")
 
 
 @remembered
@@ -61,6 +82,23 @@ def mapping_of(hint: Any) -> tuple[Any, Any] | None:
     return next((found for part in inner if (found := mapping_of(part))), None)
 
 
+def below(hint: Any, name: str | int) -> Any:
+    """The type of what a group, a mapping or a list has at a name or number; `None`: nothing can be there."""
+    kind, _ = without_null(hint)
+    names, value = mapping_of(kind) or (None, None)  # such as balancer.weights.dep
+    if names is not None:
+        listed = choices_of(names)
+        return value if not listed or name in listed else None
+    return item_of(kind) if isinstance(name, int) else hints_of(kind).get(name)
+
+
+def group_of(hint: Any) -> Any:
+    """The dataclass that a type is, or that its list or mapping holds; `None`: there is no dataclass."""
+    kind, _ = without_null(hint)
+    inner: tuple[Any, ...] = (kind, item_of(kind), *(mapping_of(kind) or ()))
+    return next(filter(is_dataclass, inner), None)
+
+
 def known_keys_of(kind: Any) -> tuple[str, ...]:
     """All dotted keys of a configuration, groups included, and those of mappings whose keys are listed."""
     keys = []
@@ -71,15 +109,11 @@ def known_keys_of(kind: Any) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def hint_of(kind: Any, dotted: str, others: Sequence[str] = ()) -> Any:
+def hint_of(kind: Any, dotted: str, others: Iterable[str] = ()) -> Any:
     """The type of a dotted key; raises `InputError` for an unknown one, perhaps meant for one of `others`."""
     hint: Any = kind
     for name in dotted.split("."):
-        group, _ = without_null(hint)
-        names, value = mapping_of(group) or (None, None)  # such as balancer.weights.dep
-        listed = choices_of(names)
-        hint = hints_of(group).get(name) if names is None or (listed and name not in listed) else value
+        hint = below(hint, name)
         if hint is None:
-            known = [*others, *known_keys_of(kind)]
-            raise InputError(f"unknown key '{dotted}'{did_you_mean(dotted, known, '; see --help')}")
+            raise unknown(dotted, [*others, *known_keys_of(kind)], "; see --help")
     return hint

@@ -8,11 +8,12 @@ brings its own marks and rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mtl.config.keys import hints_of, remembered, without_null
+from mtl.errors import InputError
 
 M = TypeVar("M")
 
@@ -54,14 +55,22 @@ class Forbidden:
     """Values of settings that cannot be together."""
 
     when: Callable[[Any], Any]
-    """Whether a `TrainConfig` has them: anything true, which the message may name as `found`."""
+    """Whether a configuration has them: anything true, which the message may name as `found`."""
     message: str
-    """What is wrong, where and how to fix it; a template over the configuration, `run`, and `found`."""
+    """What is wrong, where and how to fix it; a template over the configuration, `run`, and `found`, and over
+    the `tasks` of a `TrainConfig`."""
 
     def fault(self, run: Any) -> str | None:
         """The message on a configuration; `None` if it has not got these values."""
         found = self.when(run)
-        return self.message.format(run=run, found=found, tasks=", ".join(run.chosen())) if found else None
+        tasks = ", ".join(run.chosen()) if found and "{tasks}" in self.message else ""
+        return self.message.format(run=run, found=found, tasks=tasks) if found else None
+
+
+def refuse(rules: Iterable[Forbidden], run: Any) -> None:
+    """Raise `InputError` for a configuration that has values which one of the rules forbids."""
+    for fault in filter(None, (rule.fault(run) for rule in rules)):
+        raise InputError(fault)
 
 
 @remembered

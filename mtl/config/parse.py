@@ -1,32 +1,34 @@
-"""Configuration files and dotted keys, made into typed values by pydantic.
-
-pydantic checks each value against the type of its key. Its messages are in its own terms, so that they are
-not shown: a refused value is described here by its key and type.
-"""
+"""Configuration files and dotted keys, made into typed values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+import ast
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from mtl.config.effective import plain, with_older_defaults
 from mtl.config.instances import in_place, listed, whole_of
 from mtl.config.keys import (
+    Key,
     KeyFault,
+    below,
+    choices_of,
+    group_of,
     hint_of,
     hints_of,
-    mapping_of,
+    item_of,
     without_null,
 )
-from mtl.config.ranges import out_of_range
 from mtl.config.schema import ALIASES, TrainConfig
-from mtl.config.typed import T, as_written, configuration_from, is_derived, object_of, place_of, sections_of
-from mtl.config.words import PRINT, joined, spelt, switches_of
-from mtl.config.yaml_file import dump, read_located
+from mtl.config.typed import T, by_section, in_range, object_of, refused, section_of
+from mtl.config.yaml_file import dump, read_mapping, value_of
 from mtl.errors import InputError
-from mtl.registries import names
+
+PRINT = "--print_config"
 
 
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
@@ -35,20 +37,25 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
     The names of the command's other `options` are known, too, when a misspelt key is looked up. With
     `--print_config` the configuration is printed, and the program ends.
     """
-    values, places = _read(program, kind, words, options)
-    made = object_of(kind, values, places)
-    for fault in sorted(out_of_range(made), key=is_derived):
-        raise InputError(f"{place_of(fault.partition('=')[0], places)}{as_written(fault)}")
+    return configured_as_given(program, kind, words, options)[0]
+
+
+def configured_as_given(
+    program: str, kind: type[T], words: Sequence[str], options: type | None = None
+) -> tuple[T, dict[str, Any]]:
+    """As `configured`, with the values that files and keys give; defaults are not among these."""
+    values = _read(program, kind, words, options)
+    made = in_range(object_of(kind, values), values)
     if isinstance(made, TrainConfig):
         _require_trained(made, words)
     if PRINT in words:
         settings = plain(asdict(cast(Any, made)))  # `kind` is a dataclass, which `type[T]` does not say
         print(dump(settings), end="")
         raise SystemExit(0)
-    return made
+    return made, values
 
 
-def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
+def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
     """Raise `InputError` for a key `--tasks.NAME.…` of a task of which nothing is trained."""
     trained = {*config.tasks, *map(whole_of, config.tasks)}
     for word in words:
@@ -58,98 +65,68 @@ def _require_trained(config: TrainConfig, words: Iterable[str]) -> None:
             raise InputError(f"{word}: {rest[0]} is not trained: name the tasks, as in --tasks=[{every}]")
 
 
-def given_values(
-    program: str, kind: type[T], words: Sequence[str], options: type | None = None
-) -> dict[str, Any]:
-    """The values that YAML files and dotted keys give, nested and unchecked; defaults are not among them."""
-    return _read(program, kind, words, options)[0]
-
-
-def _read(
-    program: str, kind: type, words: Sequence[str], options: type | None
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values that are given, and by dotted key the file and line of those from files."""
+def _read(program: str, kind: type, words: Sequence[str], options: type | None) -> dict[str, Any]:
+    """The values that are given; keys from files have their places (`Key`)."""
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    others = [field.name for field in fields(options)] if options else []
     for word in joined(words, switches_of(kind)):
         key, is_given, text = word.lstrip("-").partition("=")
         if word == PRINT:
             continue
         if not word.startswith("-") or word.startswith("--config="):
             path = text if word.startswith("-") else word
-            given, located = _file(kind, Path(path), program.removeprefix("mtl "))
-            values = _over(values, given, kind)
-            places |= located
+            values = _over(values, _file(kind, Path(path), program.removeprefix("mtl ")), kind)
             continue
         key = placed(kind, ALIASES.get(key, key))
-        hint = hint_of(kind, key, others)
+        hint = hint_of(kind, key, hints_of(options))
         if not word.startswith("--") or not is_given:
             raise InputError(f"{word} is no option with a value: write --{key}=VALUE; see {program} --help")
-        values = _listed(kind, _with(values, key.split("."), spelt(text, hint), hint), {})
-        places = {other: place for other, place in places.items() if not f"{other}.".startswith(f"{key}.")}
-        places[key] = ""
-    return values, places
+        *above, last = key.split(".")
+        values = _listed(kind, _over(values, _at([*above, Key(last)], spelt(text, hint)), kind))
+    return values
 
 
 def placed(kind: type, key: str) -> str:
     """The dotted key that one of the short form of tasks stands for, also in a section; others stay."""
-    for prefix in sections_of(kind):
-        if key.startswith(prefix):
-            return prefix + in_place(key.removeprefix(prefix))
-    return key
+    prefix = section_of(kind)
+    if prefix is None or not key.startswith(prefix):
+        return key
+    return prefix + in_place(key.removeprefix(prefix))
 
 
-def _file(kind: type, path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values in a YAML file, and by dotted key the file and line of each."""
-    given, lines = read_located(path, command)
-    places = {key: f"{path}: line {line}: " for key, line in lines.items()}
-    presets = tuple(f"{prefix}{name}." for prefix in sections_of(kind) for name in names("presets"))
-    places |= {placed(kind, key): place for key, place in places.items() if key.startswith(presets)}
-    return _listed(kind, given, places), places
+def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
+    """The values in a YAML file; keys have their places."""
+    return _listed(kind, read_mapping(path, command, with_places=True))
 
 
-def _listed(kind: type, values: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    """The values with tasks as a list of names, in a training's configuration and in one inside of another.
+def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with tasks as a list of names, in a training's configuration or one inside of another."""
 
-    The places of the short form's keys are added under the keys that they are moved to.
-    """
-    for prefix in sections_of(kind):
-        section = values.get(prefix[:-1]) if prefix else values
-        if not isinstance(section, Mapping):
-            continue
+    def short(section: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            made, moved = listed(section)
+            return listed(section)
         except KeyFault as fault:
-            raise InputError(f"{place_of(f'{prefix}{fault.key}', places)}{fault}") from fault
-        values = {**values, prefix[:-1]: made} if prefix else made
-        for old, new in moved.items():
-            before, after = f"{prefix}{old}", f"{prefix}{new}"
-            under = [key for key in places if f"{key}.".startswith(f"{before}.")]
-            places.update({after + key.removeprefix(before): places[key] for key in under})
-    return values
+            raise refused([fault], section) from fault
+
+    return by_section(kind, values, short)
+
+
+class _Path(dict[str, Any]):
+    """What lies at a dotted key, which takes no other key away."""
+
+
+def _at(path: Sequence[str], value: Any) -> Any:
+    for name in reversed(path):
+        value = _Path({name: value})
+    return value
 
 
 def _over(old: Any, new: Any, hint: Any) -> Any:
     """A value over the one that is there; a group of keys keeps those that the new one lacks."""
-    group, _ = without_null(hint)
-    named = mapping_of(group)
-    inner = None if named is None or not is_dataclass(named[1]) else named[1]
-    if not ((inner or is_dataclass(group)) and isinstance(old, Mapping) and isinstance(new, Mapping)):
+    added = isinstance(new, _Path) or (isinstance(new, Mapping) and group_of(hint))
+    if not (added and isinstance(old, Mapping)):
         return new
-    hints = hints_of(group)
-    return {
-        **old,
-        **{name: _over(old.get(name), value, inner or hints.get(name)) for name, value in new.items()},
-    }
-
-
-def _with(old: Any, path: Sequence[str], value: Any, hint: Any) -> Any:
-    """The nested values with another one at a path, whose type is `hint`."""
-    if not path:
-        return _over(old, value, hint)
-    inner = old if isinstance(old, Mapping) else {}
-    return {**inner, path[0]: _with(inner.get(path[0]), path[1:], value, hint)}
+    kept = {name: value for name, value in old.items() if name not in new}  # a new value brings its own key
+    return kept | {name: _over(old.get(name), value, below(hint, name)) for name, value in new.items()}
 
 
 def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> T:
@@ -161,14 +138,68 @@ def changed(kind: type[T], values: Mapping[str, Any], changes: Mapping[str, Any]
     for key, value in changes.items():
         try:
             key = placed(kind, key)
-            values = _with(values, key.split("."), plain(value), hint_of(kind, key))
+            hint_of(kind, key)
+            values = _over(values, _at(key.split("."), plain(value)), kind)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
-    return configuration_from(kind, values, where)
+    return object_of(kind, values, f"{where}: ")
 
 
 def read_configuration(kind: type[T], path: Path) -> T:
     """A configuration object from a YAML file that holds all of it, perhaps written by an older version."""
-    values, places = _file(kind, path)
-    places = {"": f"{path}: "} | places
-    return object_of(kind, with_older_defaults(values) if kind is TrainConfig else values, places)
+    values = _file(kind, path)
+    return object_of(kind, with_older_defaults(values) if kind is TrainConfig else values, f"{path}: ")
+
+
+def switches_of(kind: Any) -> frozenset[str]:
+    """The keys that are true or false, and need no value to be true."""
+    return frozenset(name for name, hint in hints_of(kind).items() if hint is bool)
+
+
+def joined(
+    words: Sequence[str],
+    switches: Collection[str] = (),
+    lists: Collection[str] = (),
+    only: Collection[str] | None = None,
+) -> Iterator[str]:
+    """Every option and its value as one word; with `only`, options of other names stay as they are.
+
+    An option of `lists` takes all words up to the next option (`--against runs/*`), and comes once for each.
+    """
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name = word[2:].replace("-", "_")
+        alone = "=" in word or word in ("-h", "--help", PRINT) or (only is not None and name not in only)
+        if not word.startswith("--") or alone:
+            yield word
+        elif name in switches:
+            yield f"{word}={rest.pop(0) if rest and rest[0] in ('true', 'false') else 'true'}"
+        elif not rest or rest[0].startswith("--"):
+            yield word
+        else:
+            yield f"{word}={rest.pop(0)}"
+            while name in lists and rest and not rest[0].startswith("--"):
+                yield f"{word}={rest.pop(0)}"
+
+
+def spelt(text: str, hint: Any) -> Any:
+    """A value as the command line spells it: lists need no brackets but commas, Python's None is null."""
+    text = as_yaml(text)
+    kind, optional = without_null(hint)
+    item = item_of(kind)
+    if optional and text == "null":
+        return None
+    if item is not None and not is_dataclass(item) and not text.startswith(("[", "{")):
+        parts = [part.strip() for part in text.split(",")]
+        return [value_of(part) for part in parts] if item in (int, float) else parts
+    as_it_is = kind in (str, Path) or (item is None and choices_of(kind)) or not text.strip()
+    return text if as_it_is else value_of(text)
+
+
+def as_yaml(text: str) -> str:
+    """A value that Python has spelt (`None`, `{'lr': None}`), as W&B's agent does, in YAML's spelling."""
+    if "None" in text:
+        with suppress(ValueError, SyntaxError, TypeError):  # else it is a text with such a word in it
+            return json.dumps(ast.literal_eval(text))
+    return text

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mtl.config.marks import Place, marked
+from mtl.config.marks import Forbidden, Place, marked, refuse
 from mtl.config.task_slots import Slot
 from mtl.files import fingerprint
 from mtl.registries import Registry, entry, module_of, names
@@ -27,6 +27,8 @@ class Part(ABC):
     """The key, or group of keys, in a run's configuration."""
     slot: ClassVar[Slot]
     """Its type, or a dataclass; ranges and paths are marked there (`mtl.config.marks`)."""
+    forbidden: ClassVar[tuple[Forbidden, ...]] = ()
+    """Values of its settings that do not fit others of the run."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -39,9 +41,9 @@ class Part(ABC):
     def used(self, config: Mapping[str, Any]) -> bool:
         """Whether a run with this configuration, of plain values, uses the part; it may lack keys."""
 
-    @abstractmethod
     def check(self, config: TrainConfig, tasks: tuple[str, ...]) -> None:
-        """Raise `InputError` for settings of the part that do not fit the others."""
+        """Raise `InputError` for settings of the part that do not fit the others, by default `forbidden`."""
+        refuse(self.forbidden, config)
 
     @abstractmethod
     def unused(self, config: TrainConfig) -> Sequence[str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
-from mtl.config.instances import Instance, fault_of, stands_for_task
-from mtl.config.keys import KeyFault
+from mtl.config.instances import Instance, refuse_instances, stands_for_task
+from mtl.config.keys import at, unknown
 from mtl.config.marks import FilePath, Forbidden, Joint, Used, Volatile, Was
 from mtl.config.part import parts
 from mtl.config.presets import completed
@@ -507,9 +507,7 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        fault = fault_of(self.instances)
-        if fault is not None:
-            raise fault
+        refuse_instances(self.instances)
         if any(stands_for_task(name, self.instances) for name in {*self.tasks}.difference(self.instances)):
             made = completed(asdict(self))
             instances = {name: Instance(**values) for name, values in made["instances"].items()}
@@ -521,11 +519,10 @@ class TrainConfig:
         for name in self.tasks:
             if name not in known:
                 choose = f": choose from {', '.join(known)}"
-                raise KeyFault("tasks", f"tasks: unknown '{name}'{did_you_mean(name, known, choose)}")
+                raise at("tasks", f": unknown '{name}'{did_you_mean(name, known, choose)}")
         for name in self.balancer.weights:
             if name not in known:
-                key, keys = f"balancer.weights.{name}", [f"balancer.weights.{each}" for each in known]
-                raise KeyFault(key, f"unknown key '{key}'{did_you_mean(key, keys)}")
+                raise unknown(f"balancer.weights.{name}", [f"balancer.weights.{each}" for each in known])
 
     def translates(self) -> bool:
         """Whether a model of translation is trained."""

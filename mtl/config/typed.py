@@ -1,80 +1,141 @@
-"""Plain values, made into an object of a dataclass by pydantic."""
+"""Plain values, made into an object of a dataclass by pydantic.
+
+pydantic checks each value against the type of its key. Its messages are in its own terms, so that they are
+not shown: a refused value is described here by its key and type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 from mtl.config.keys import (
     KeyFault,
+    at,
+    below,
     choices_of,
+    group_of,
     hints_of,
     item_of,
     known_keys_of,
     mapping_of,
     remembered,
+    unknown,
     without_null,
 )
+from mtl.config.marks import marks_of
 from mtl.config.presets import completed
 from mtl.config.schema import TrainConfig
 from mtl.config.yaml_file import value_of
 from mtl.errors import InputError, did_you_mean
-from mtl.tasks.in_words import as_text
+from mtl.tasks.in_words import as_text, counted
+from mtl.tasks.ranges import Range
 
 T = TypeVar("T")
+Change = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """An object of a dataclass from nested plain values; an error message starts with `where`."""
-    return object_of(kind, values, {"": f"{where}: " if where else ""})
+    """An object of a dataclass from nested plain values, with numbers in their ranges; an error message
+    starts with `where`."""
+    where = f"{where}: " if where else ""
+    return in_range(object_of(kind, values, where), values, where)
 
 
-def object_of(kind: type[T], values: Mapping[str, Any], places: Mapping[str, str]) -> T:
-    """An object of a dataclass; a message starts with the place of its key, or of the group that it is in."""
+def in_range(made: T, values: Mapping[str, Any], where: str = "") -> T:
+    """An object that was made of values; raises `InputError` for numbers out of their ranges."""
+    faults = [KeyFault(line.partition("=")[0], line) for line in out_of_range(made)]
+    if faults:
+        raise refused(faults, values, where)
+    return made
+
+
+def range_of(kind: Any, name: str) -> Range | None:
+    """The range of a dataclass's field; `None`: any finite number."""
+    return next((mark for mark in marks_of(kind)[name] if isinstance(mark, Range)), None)
+
+
+def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
+    """What is wrong with the numbers in a dataclass's object, a line each; it begins with the dotted key."""
+    for name in marks_of(type(settings)):
+        value, allowed = getattr(settings, name), range_of(type(settings), name)
+        inner: dict[str, Any] = {"": value}
+        if isinstance(value, Mapping):
+            inner = {f".{key}": each for key, each in value.items()}
+        elif isinstance(value, list | tuple):
+            inner = {f"[{number}]": each for number, each in enumerate(value)}
+        for place, each in inner.items():
+            key = f"{prefix}{name}{place}"
+            if is_dataclass(each):
+                yield from out_of_range(each, f"{key}.")
+            elif not isinstance(each, int | float) or isinstance(each, bool):
+                continue
+            elif allowed is not None and each not in allowed:
+                yield f"{key}={_short(each)}: use {allowed.wanted()}"
+            elif isinstance(each, float) and not math.isfinite(each):
+                yield f"{key}={each}: use a finite number"
+
+
+def _short(value: int | float) -> str:
+    """A number in at most 20 characters."""
+    text = str(value)
+    return text if len(text) <= 20 else f"{text[:12]}… ({counted(len(text), 'digit')})"
+
+
+def object_of(kind: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """An object of a dataclass; a message starts with the place of its key (`Key`), or with `where`."""
     from pydantic import ValidationError
 
-    for prefix in sections_of(kind):
-        section = values.get(prefix[:-1]) if prefix else values
-        if isinstance(section, Mapping):
-            values = {**values, prefix[:-1]: completed(section)} if prefix else completed(section)
-    values = getattr(kind, "renamed", dict)(values)
+    values = getattr(kind, "renamed", dict)(by_section(kind, values, completed))
     try:
-        return cast(T, _validator(kind).validate_python(values))
+        return cast(T, _validator(kind).validate_python(values, extra="forbid"))
     except ValidationError as error:
-        errors = sorted(
-            error.errors(include_url=False), key=lambda each: is_derived(".".join(map(str, each["loc"])))
-        )
-        fault = _fault(kind, values, errors[0])
-        raise InputError(f"{place_of(fault.key, places)}{as_written(str(fault))}") from error
+        faults = [_fault(kind, values, each) for each in error.errors(include_url=False)]
+        raise refused(faults, values, where) from error
 
 
-_OF_INSTANCES = "instances."
+def refused(faults: Sequence[KeyFault], values: Mapping[str, Any], where: str = "") -> InputError:
+    """The error for the first fault of values; it starts with the place of its key, or with `where`.
+
+    Faults of tasks with names of their own come last, since their values may be those of other keys (of
+    `dep~a` those of `dep`). They are said of the short form's key, `tasks.NAME.KEY`.
+    """
+    fault = min(faults, key=lambda each: each.key.startswith("instances."))
+    message = re.sub(r"^instances\.", "tasks.", str(fault))
+    return InputError(f"{_place_of(fault.key, values) or where}{message}")
 
 
-def is_derived(key: str) -> bool:
-    """Whether the value at a dotted key may come from another key, as that of `dep~a` from `dep`."""
-    return key.startswith(_OF_INSTANCES)
+def _place_of(key: str, values: Any) -> str:
+    """The place of a dotted key of values, or of the group that it is in; empty without one."""
+    place = ""
+    for part in key.replace("[", ".").replace("]", "").split("."):
+        names = {str(name): name for name in values} if isinstance(values, Mapping) else {}
+        if part in names:
+            place = getattr(names[part], "place", place)
+            values = values[names[part]]
+        elif isinstance(values, list) and part.isdigit():
+            values = values[int(part)]
+    return place
 
 
-def as_written(message: str) -> str:
-    """A message on a task's key, with the key of the short form: `tasks.NAME.KEY`."""
-    return f"tasks.{message.removeprefix(_OF_INSTANCES)}" if is_derived(message) else message
+def section_of(kind: type) -> str | None:
+    """What keys of the training's configuration begin with in one of this type; `None`: it has none."""
+    groups = (f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig)
+    return "" if kind is TrainConfig else next(groups, None)
 
 
-def place_of(key: str, places: Mapping[str, str]) -> str:
-    """The place of a dotted key, or of the group that it is in."""
-    while key and key not in places:
-        key = key.rpartition("[" if key.endswith("]") else ".")[0]
-    return places.get(key, "")
-
-
-def sections_of(kind: type) -> list[str]:
-    """What keys of a training's configuration begin with in a configuration of this type."""
-    if kind is TrainConfig:
-        return [""]
-    return [f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig]
+def by_section(kind: type, values: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    """The values with the training's configuration in them changed."""
+    prefix = section_of(kind)
+    section = values.get(prefix[:-1]) if prefix else values
+    if prefix is None or not isinstance(section, Mapping):
+        return dict(values)
+    made = change(section)
+    return {**values, prefix[:-1]: made} if prefix else made
 
 
 @remembered
@@ -85,22 +146,19 @@ def _validator(kind: Any) -> Any:
     from pydantic_core import SchemaValidator
     from pydantic_core.core_schema import no_info_before_validator_function
 
-    def strict(schema: Any) -> None:
-        for key, inner in schema.items() if isinstance(schema, dict) else enumerate(schema):
-            if isinstance(inner, dict | list | tuple) and key not in ("default", "serialization", "metadata"):
-                strict(inner)
-        if not isinstance(schema, dict):
-            return
-        if schema.get("type") == "dataclass-args":
-            schema["extra_behavior"] = "forbid"
-        if schema.get("type") in ("int", "float", "bool", "str"):
-            exact = {**schema, "strict": True}
-            number = no_info_before_validator_function(_unquoted, cast(Any, exact))
-            schema.update(exact if schema["type"] == "str" else number)
+    def strict(part: Any) -> Any:
+        if isinstance(part, list | tuple):
+            return type(part)(map(strict, part))
+        if not isinstance(part, dict):
+            return part
+        kept = ("default", "serialization", "metadata")
+        made: Any = {key: value if key in kept else strict(value) for key, value in part.items()}
+        if made.get("type") not in ("int", "float", "bool", "str"):
+            return made
+        made["strict"] = True
+        return made if made["type"] == "str" else no_info_before_validator_function(_unquoted, made)
 
-    schema = TypeAdapter(kind).core_schema
-    strict(schema)
-    return SchemaValidator(schema)
+    return SchemaValidator(strict(TypeAdapter(kind).core_schema))
 
 
 def _unquoted(value: Any) -> Any:
@@ -108,58 +166,50 @@ def _unquoted(value: Any) -> Any:
 
 
 def _fault(kind: Any, value: Any, error: Mapping[str, Any]) -> KeyFault:
-    """What is wrong with a value, from the first of pydantic's errors."""
+    """What is wrong with a value, from one of pydantic's errors."""
     key, hint = "", kind
     for part in error["loc"]:
-        group, _ = without_null(hint)
-        item = item_of(group)
-        named = mapping_of(group)
-        if named is not None and is_dataclass(named[1]):
-            key, hint = f"{key}.{part}", named[1]
-        elif is_dataclass(group):
-            known = [f"{key}.{name}".lstrip(".") for name in known_keys_of(group)]
-            key = f"{key}.{part}".lstrip(".")
-            if part not in hints_of(group):
-                return KeyFault(key, f"unknown key '{key}'{did_you_mean(key, known, '; see --help')}")
-            hint = hints_of(group)[part]
-        elif is_dataclass(item):
-            key, hint = f"{key}[{part}]", item
-        else:
+        if group_of(hint) is None:
             break
-        if error["type"] == "missing" and part == error["loc"][-1]:
-            return KeyFault(key, f"{key} is missing")
-        value = value[part]
+        group = key
+        key = f"{key}[{part}]" if isinstance(part, int) else f"{key}.{part}".lstrip(".")
+        known = known_keys_of(group_of(hint))
+        hint = below(hint, part)
+        if hint is None:
+            return unknown(key, [f"{group}.{name}".lstrip(".") for name in known], "; see --help")
+        value = value.get(part) if isinstance(value, Mapping) else value[part]
+    if error["type"] == "missing":
+        return at(key, " is missing")
     if error["type"] == "value_error":  # of a dataclass that checks its own values
         cause = error["ctx"]["error"]
         key = f"{key}.{cause.key}".lstrip(".") if isinstance(cause, KeyFault) else key
         return KeyFault(key, f"{key}: {cause}" if key and not isinstance(cause, InputError) else str(cause))
-    return KeyFault(key, refusal(key, hint, value))
+    return KeyFault(".".join(map(str, error["loc"])), refusal(key, hint, value))
 
 
 def refusal(key: str, kind: Any, value: Any) -> str:
     """The message on a value that does not fit its key's type."""
     hint, optional = without_null(kind)
-    shown = as_text(value)
-    item, choices = item_of(hint), choices_of(hint)
+    shown, item, choices = as_text(value), item_of(hint), choices_of(hint)
+    names = choices_of((mapping_of(hint) or (None,))[0])
     if value is None:
-        return f"{key} cannot be null: set a value, or leave it out"
-    if is_dataclass(hint):
-        return f"{key} holds other keys, and cannot be '{shown}'; set {key}.KEY"
-    if isinstance(value, Mapping) and (names := choices_of((mapping_of(hint) or (str,))[0])):
-        odd = next((name for name in value if name not in names), None)
-        if odd is not None:
-            known = [f"{key}.{name}" for name in names]
-            return f"unknown key '{key}.{odd}'{did_you_mean(f'{key}.{odd}', known)}"
-    if item is not None and not isinstance(value, list | tuple):
-        return f"{key}: expected a list, for instance --{key}=[{shown.strip('[]')}], not {shown}"
-    if choices:
-        odd = value if item is None else next((name for name in value if name not in choices), value)
+        message = " cannot be null: set a value, or leave it out"
+    elif is_dataclass(hint):
+        message = f" holds other keys, and cannot be '{shown}'; set {key}.KEY"
+    elif isinstance(value, Mapping) and names and (odd := [name for name in value if name not in names]):
+        return str(unknown(f"{key}.{odd[0]}", [f"{key}.{name}" for name in names]))
+    elif item is not None and not isinstance(value, list | tuple):
+        message = f": expected a list, for instance --{key}=[{shown.strip('[]')}], not {shown}"
+    elif choices:
+        odd = [value] if item is None else [name for name in value if name not in choices]
         choose = f": choose from {', '.join(choices)}"
-        return f"{key}: unknown '{shown if item is None else odd}'{did_you_mean(str(odd), choices, choose)}"
-    expected = f"a list, each {_TYPES.get(item, 'as its type says')}" if item else _described(hint)
-    null = ", or null" if ", or " in expected else " or null"
-    given = f"[{', '.join(map(as_text, value))}]" if isinstance(value, list | tuple) else repr(shown)
-    return f"{key}: expected {expected}{null if optional else ''}, not {given}"
+        message = f": unknown '{as_text(odd[0])}'{did_you_mean(str(odd[0]), choices, choose)}"
+    else:
+        expected = _described(hint)
+        null = (", or null" if ", or " in expected else " or null") if optional else ""
+        given = f"[{', '.join(map(as_text, value))}]" if isinstance(value, list | tuple) else repr(shown)
+        message = f": expected {expected}{null}, not {given}"
+    return f"{key}{message}"
 
 
 _TYPES: dict[Any, str] = {
@@ -170,8 +220,9 @@ _TYPES: dict[Any, str] = {
 
 def _described(hint: Any) -> str:
     """A type in words."""
-    if get_origin(hint) is dict:
-        return f"KEY: VALUE pairs, each value {_TYPES.get(get_args(hint)[1], 'as its type says')}"
+    if get_origin(hint) in (dict, list, tuple):
+        what = "KEY: VALUE pairs, each value" if get_origin(hint) is dict else "a list, each"
+        return f"{what} {_TYPES.get(item_of(hint) or get_args(hint)[1], 'as its type says')}"
     if mapping_of(hint):
         return ", or ".join(_described(part) for part in get_args(hint) if part is not type(None))
     return _TYPES.get(hint, str(hint))

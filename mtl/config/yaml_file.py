@@ -7,12 +7,13 @@ stand for 10^9 values. Both are looked for while nodes are composed, before any 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mtl.config.keys import Key
 from mtl.errors import InputError
 
 DEEPEST = 50
@@ -39,22 +40,19 @@ def _folder(command: str) -> Path:
     return Path(command if (SHIPPED / command).is_dir() else "")
 
 
-def read_mapping(path: Path, command: str | None = None) -> dict[str, Any]:
+def read_mapping(path: Path, command: str | None = None, with_places: bool = False) -> dict[str, Any]:
     """The mapping in a YAML file; raises `InputError` with file and line for anything else.
 
     For a command, the path may be the name of a configuration that comes with the package (`shipped`).
+    `with_places` makes each key a `Key` with file and line.
     """
-    return read_located(path, command)[0]
-
-
-def read_located(path: Path, command: str | None = None) -> tuple[dict[str, Any], dict[str, int]]:
-    """The mapping in a YAML file (`read_mapping`), and the line of each of its dotted keys."""
     if command is not None:
         path = shipped(path, command)
     if path.is_dir():
         raise InputError(f"{path} is a folder: use a YAML file")
     try:
-        node, values = _loaded(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        values = _loaded(text, f"{path}: line {{}}: " if with_places else None)
     except FileNotFoundError:
         names = sorted(file.stem for file in (SHIPPED / _folder(command)).glob("*.yaml")) if command else []
         known = f"; configurations that come with mtl are {', '.join(names)}" if names else ""
@@ -70,38 +68,23 @@ def read_located(path: Path, command: str | None = None) -> tuple[dict[str, Any]
     if not isinstance(values, dict):
         fault = "is empty" if values is None else "holds no keys"
         raise InputError(f"{path} {fault}: write a line KEY: VALUE for every setting")
-    return values, dict(_lines(node, ""))
-
-
-def _lines(node: Any, key: str) -> Iterator[tuple[str, int]]:
-    """The dotted keys in a piece of YAML, with their lines; `key` is its own."""
-    if isinstance(node, yaml.MappingNode):
-        inner = [(f"{key}.{name.value}".lstrip("."), name, value) for name, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        inner = [(f"{key}[{number}]", value, value) for number, value in enumerate(node.value)]
-    else:
-        return
-    for dotted, at, value in inner:
-        yield dotted, at.start_mark.line + 1
-        yield from _lines(value, dotted)
+    return values
 
 
 def value_of(text: str) -> Any:
     """The value of a piece of YAML; the text itself if it is no YAML."""
     try:
-        return _loaded(text)[1]
+        return _loaded(text)
     except InputError:
         raise
     except (yaml.YAMLError, ValueError):
         return text
 
 
-def _loaded(text: str) -> tuple[Any, Any]:
-    """The node and the value of a text, which is checked before the value is made."""
-    loader = _Loader(text)
+def _loaded(text: str, place: str | None = None) -> Any:
+    loader = _Loader(text, place)
     try:
-        node = loader.get_single_node()
-        return node, None if node is None else loader.construct_document(node)
+        return loader.get_single_data()
     finally:
         loader.dispose()
 
@@ -112,8 +95,9 @@ class _Loader(yaml.SafeLoader):
     Raises `InputError`, with the line, for a key given twice, deep nesting, and a large expansion.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, place: str | None = None) -> None:
         super().__init__(text)
+        self._place = place
         self._sizes: dict[int, int] = {}
         self._depth = 0
 
@@ -132,23 +116,24 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         inner = [] if isinstance(node, yaml.ScalarNode) else node.value
         if isinstance(node, yaml.MappingNode):
-            _refuse_twice([name for name, _ in inner if isinstance(name, yaml.ScalarNode)])
+            self._read_keys([name for name, _ in inner if isinstance(name, yaml.ScalarNode)])
             inner = [part for pair in inner for part in pair]
         self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in inner)
         if self._sizes[id(node)] > LARGEST:
             raise InputError(f"{line}: with its aliases, the file has more than {LARGEST:,} values")
         return node
 
-
-def _refuse_twice(names: Sequence[yaml.ScalarNode]) -> None:
-    known: set[str] = set()
-    for name in names:
-        if name.value in known:
+    def _read_keys(self, names: Sequence[yaml.ScalarNode]) -> None:
+        known: set[str] = set()
+        for name in names:
             line = name.start_mark.line + 1
-            raise InputError(
-                f"line {line}: the key {name.value} is given twice, of which only the last would count"
-            )
-        known.add(name.value)
+            if name.value in known:
+                raise InputError(
+                    f"line {line}: the key {name.value} is given twice, of which only the last would count"
+                )
+            known.add(name.value)
+            if self._place is not None:
+                name.value = Key(name.value).placed(self._place.format(line))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -178,6 +163,7 @@ def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     return int(text, 16 if "x" in text else 10)
 
 
+_Dumper.add_representer(Key, yaml.SafeDumper.represent_str)
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtl.config.instances import Instance, fault_of
+from mtl.config.instances import can_be_named
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
@@ -224,9 +224,9 @@ def _slug(text: str) -> str:
 
 def _free(name: str, taken: Collection[str]) -> str:
     """A name that a task can have and that is not taken, as like `name` as can be."""
-    if fault_of({name: Instance("tags")}) is not None:
+    if not can_be_named(name):
         name = _slug(name) or "task"
     found, number = name, 2
-    while found in taken or fault_of({found: Instance("tags")}) is not None:
+    while found in taken or not can_be_named(found):
         found, number = f"{name}_{number}", number + 1
     return found

@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtl.config.marks import Forbidden
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
 from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig, clones_of
@@ -26,37 +27,32 @@ _PLAIN = {"seed": None, "noise": 0.01}
 class _Clones(ModelStart):
     key = "clones"
     slot = Slot(ClonesConfig, field(default_factory=ClonesConfig), "Heads copied before training.")
+    forbidden = (
+        Forbidden(
+            lambda run: clones_of(run).kind != "none" and len(run.tasks) < 2,
+            "clones.kind={run.clones.kind} is for two tasks or more: tasks is {tasks}",
+        ),
+        Forbidden(
+            lambda run: clones_of(run).kind != "none" and run.pruning in ("static", "gates_only"),
+            "clones.kind={run.clones.kind} copies heads before training, and pruning={run.pruning} starts "
+            "from a trained model: use one of them",
+        ),
+        Forbidden(
+            lambda run: clones_of(run).kind == "transplant" and clones_of(run).heads == "all",
+            "clones.kind=transplant needs heads to overwrite: use clones.heads=contested or uncontested",
+        ),
+        Forbidden(
+            lambda run: clones_of(run).copy_claimed_heads and clones_of(run).claims is None,
+            "clones.heads={run.clones.heads} needs the heads that tasks claim: use clones.claims=FILE, for "
+            "instance a file in the folder claims of a study",
+        ),
+    )
 
     def used(self, config: Mapping[str, Any]) -> bool:
         return (config.get(self.key) or {}).get("kind", "none") != "none"
 
     def row_per_task(self, config: TrainConfig) -> bool:
         return clones_of(config).kind in ROWS_PER_TASK
-
-    def check(self, config: TrainConfig, tasks: tuple[str, ...]) -> None:
-        clones = clones_of(config)
-        if clones.kind == "none":
-            return
-        if len(tasks) < 2:
-            raise InputError(
-                f"clones.kind={clones.kind} is for two tasks or more: tasks is {', '.join(tasks)}"
-            )
-        if config.pruning in ("static", "gates_only"):
-            raise InputError(
-                f"clones.kind={clones.kind} copies heads before training, and pruning={config.pruning} "
-                "starts from a trained model: use one of them"
-            )
-        if clones.kind == "rows":
-            return
-        if clones.kind == "transplant" and clones.heads == "all":
-            raise InputError(
-                "clones.kind=transplant needs heads to overwrite: use clones.heads=contested or uncontested"
-            )
-        if clones.heads != "all" and clones.claims is None:
-            raise InputError(
-                f"clones.heads={clones.heads} needs the heads that tasks claim: use clones.claims=FILE, for "
-                "instance a file in the folder claims of a study"
-            )
 
     def unused(self, config: TrainConfig) -> Sequence[str]:
         return [f"clones.{key}" for key in _unused(clones_of(config), len(config.tasks))]

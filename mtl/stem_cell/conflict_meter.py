@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mtl.config.marks import Forbidden
 from mtl.config.part import one_mask
 from mtl.config.task_slots import Slot
-from mtl.errors import InputError
 from mtl.tasks.ranges import CountOrNone
 from mtl.training.parts import Meter
 
@@ -24,21 +24,21 @@ class _Conflict(Meter):
         0,
         "Measure the cosine between the tasks' gradients per head once per this many updates; 0: never.",
     )
+    forbidden = (
+        Forbidden(
+            lambda run: every_of(run) and not (one_mask(run) and run.batch.mode == "aligned"),
+            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
+            "tasks, batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task",
+        ),
+        Forbidden(
+            lambda run: every_of(run) and run.pruning == "gates_only",
+            "gradient_conflict_every compares the tasks' gradients in the encoder, which "
+            "pruning=gates_only freezes: leave one out",
+        ),
+    )
 
     def used(self, config: Mapping[str, Any]) -> bool:
         return bool(config.get(self.key))
-
-    def check(self, config: TrainConfig, tasks: tuple[str, ...]) -> None:
-        if every_of(config) and not (one_mask(config) and config.batch.mode == "aligned"):
-            raise InputError(
-                "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
-                "tasks, batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task"
-            )
-        if every_of(config) and config.pruning == "gates_only":
-            raise InputError(
-                "gradient_conflict_every compares the tasks' gradients in the encoder, which "
-                "pruning=gates_only freezes: leave one out"
-            )
 
     def unused(self, config: TrainConfig) -> Sequence[str]:
         return () if one_mask(config) else (self.key,)

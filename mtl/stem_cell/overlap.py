@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from mtl.config.marks import Forbidden
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
 from mtl.study.extensions import MaskSource
-from mtl.tasks.ranges import Seed
+from mtl.tasks.ranges import Seed, Some
 
 if TYPE_CHECKING:
     from mtl.study.config import Block
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class OverlapConfig:
     """Masks of pairs drawn by chance, with a forced number of heads in common."""
 
-    heads: int = 12
+    heads: Some = 12
     """Number of heads in the mask of each task."""
     shared: tuple[int, ...] = (0, 6, 12)
     """Numbers of heads that the two masks have in common; runs of each number are made."""
@@ -53,21 +54,24 @@ class _Overlap(MaskSource):
         "pair, number of shared heads and seed.",
     )
 
-    def check(self, block: Block) -> None:
-        overlap = overlap_of(block)
-        if block.masks != ("fixed_per_task",):
-            raise InputError(
-                "overlap draws a mask for each task of a pair: use masks: [fixed_per_task] beside it"
-            )
-        if "gates.masks" in block.set:
-            raise InputError("overlap draws the masks: leave gates.masks out of the block's set")
-        if overlap.heads < 1 or not overlap.shared:
-            raise InputError("overlap: use heads of 1 or more, and a list of numbers of shared heads")
-        for shared in overlap.shared:
-            if not 0 <= shared <= overlap.heads:
-                raise InputError(
-                    f"overlap.shared={shared}: use a number from 0 to overlap.heads={overlap.heads}"
-                )
+    forbidden = (
+        Forbidden(
+            lambda block: block.masks != ("fixed_per_task",),
+            "overlap draws a mask for each task of a pair: use masks: [fixed_per_task] beside it",
+        ),
+        Forbidden(
+            lambda block: "gates.masks" in block.set,
+            "overlap draws the masks: leave gates.masks out of the block's set",
+        ),
+        Forbidden(
+            lambda block: not overlap_of(block).shared,
+            "overlap.shared is empty: list numbers of shared heads",
+        ),
+        Forbidden(
+            lambda block: [str(n) for n in overlap_of(block).shared if not 0 <= n <= overlap_of(block).heads],
+            "overlap.shared={found[0]}: use a number from 0 to overlap.heads={run.overlap.heads}",
+        ),
+    )
 
     def kinds(self, block: Block, setup: str, tasks: Sequence[str]) -> Iterator[tuple[str, Draw]]:
         overlap = overlap_of(block)

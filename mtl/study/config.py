@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from mtl.config.schema import PruningRegime, TrainConfig
+from mtl.config.marks import Forbidden
+from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
 from mtl.config.task_slots import with_slots
 from mtl.probes.appearance import Appearance
 from mtl.probes.measures.groups import measured_groups
-from mtl.study.extensions import mask_sources
+from mtl.study.extensions import MaskSource, mask_sources
 from mtl.tasks.ranges import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
@@ -74,6 +76,30 @@ class Block:
     of the same tasks and seed, and waits for it."""
     probes: dict[str, Any] = field(default_factory=dict)
     """Keys of the study's `probes`, with their values for these runs."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda block: sources_of(block) if len(sources_of(block)) > 1 else None,
+            "{found[0].key} and {found[1].key} each make a block's masks: set only one",
+        ),
+        Forbidden(
+            lambda block: block.masks_of is not None and {KINDS[m].regime for m in block.masks} - {"fixed"},
+            "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
+        ),
+        Forbidden(
+            lambda block: block.masks_of is not None and ("gates.masks" in block.set or sources_of(block)),
+            "masks_of={run.masks_of} names the masks: leave "
+            f"{' and '.join(['gates.masks', *(source.key for source in mask_sources())])} out",
+        ),
+        Forbidden(
+            lambda block: block.seeds == (),
+            "a block's seeds are empty: name at least one, or leave the key out",
+        ),
+    )
+
+
+def sources_of(block: Block) -> list[MaskSource]:
+    """What makes the masks of a block's runs; without one they are learned, or read from files."""
+    return [source for source in mask_sources() if getattr(block, source.key) is not None]
 
 
 if TYPE_CHECKING:
@@ -115,6 +141,20 @@ class ProbesConfig:
     """Where centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False
     """Whether the final special token can be the most attended word."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda probes: "ablation" in probes.measures and not probes.close,
+            "probes.close is empty: say what ablation closes, or leave it out of probes.measures",
+        ),
+        Forbidden(
+            lambda probes: "carry_over" in probes.measures and probes.other is None,
+            "probes.measures has carry_over: set probes.other, the other corpus",
+        ),
+        Forbidden(
+            lambda probes: "curve" in probes.measures and not probes.orders,
+            "probes.orders is empty: use an order of heads, or leave curve out of probes.measures",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +164,28 @@ class ClaimsConfig:
     seeds: tuple[int, ...] | None = None
     """Seeds whose masks are claims, so that claims and measurements can come from different seeds; `null`:
     all."""
+
+
+OF_THE_GRID = {
+    "name": "the study names its runs",
+    "runs": "runs are in the study's folder",
+    "overwrite": "a study repeats what has changed",
+    "seed": "set seeds: [...]",
+    "tasks": "set train.tasks to all tasks of the study, and setups to the sets trained",
+    "pruning": "set masks: [...] in a block of the grid",
+    "init_from": "static masks start from the study's own run without masks",
+    "gates.scope": "write dynamic_per_task or static_per_task",
+    "wandb.group": "the study groups its runs",
+    "wandb.job_type": "the study sets it",
+    "wandb.tags": "the study tags its runs",
+}
+"""Keys of a run's configuration that the grid sets, and what to write instead."""
+
+
+def _set_by_the_grid(study: StudyConfig) -> str | None:
+    values = {key: (attrgetter(key)(study.train), attrgetter(key)(TrainConfig())) for key in OF_THE_GRID}
+    keys = (key for key, (given, default) in values.items() if key != "tasks" and given != default)
+    return next((f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}" for key in keys), None)
 
 
 @dataclass(frozen=True)
@@ -151,6 +213,25 @@ class StudyConfig:
     """Split of the scores in the report."""
     appearance: Appearance = field(default_factory=Appearance)
     """Colours and order of names in the report and its figures."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(_set_by_the_grid, "{found}"),
+        Forbidden(
+            lambda study: [name for name in study.train.balancer.weights if name not in study.train.tasks],
+            "unknown task in train.balancer.weights: '{found[0]}', which is not in train.tasks",
+        ),
+        Forbidden(
+            lambda study: study.train.trainer.devices * study.train.trainer.num_nodes > 1,
+            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
+            "process each: --jobs=N runs several at once",
+        ),
+        Forbidden(
+            lambda study: not study.train.tasks,
+            f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}",
+        ),
+        Forbidden(
+            lambda study: not study.seeds, "seeds is empty: name at least one, for instance seeds: [1, 2, 3]"
+        ),
+    )
 
     @staticmethod
     def renamed(values: Mapping[str, Any]) -> dict[str, Any]:

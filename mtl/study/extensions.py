@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mtl.config.marks import Forbidden
 from mtl.config.task_slots import Slot
 from mtl.registries import entry, names
 
@@ -39,9 +40,8 @@ class MaskSource(ABC):
     """The key of a block, which is `null` in blocks without such masks."""
     slot: ClassVar[Slot]
 
-    @abstractmethod
-    def check(self, block: Block) -> None:
-        """Raise `InputError` for a block whose masks cannot be made."""
+    forbidden: ClassVar[tuple[Forbidden, ...]] = ()
+    """What a block whose masks are made cannot have."""
 
     @abstractmethod
     def kinds(self, block: Block, setup: str, tasks: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -6,8 +6,8 @@ import importlib.util
 
 from mtl.config.marks import faults
 from mtl.config.part import meters, starts
-from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import out_of_range
 from mtl.errors import InputError, as_input_error, plain_name
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.translate import translation_in

@@ -39,9 +39,9 @@ def sharing_costs(
     """Operations and time of two encoders on the same random subwords.
 
     Costs do not depend on which subwords are read. All sentences of a batch are equally long. Raises
-    `InputError` for lengths that the encoder cannot read and for fewer than 1 round.
+    `InputError` for lengths that the encoder cannot read.
     """
-    check_lengths(before, lengths, rounds)
+    check_lengths(before, lengths)
     training = [encoder.training for encoder in (before, after)]
     costs = []
     for length in lengths:
@@ -57,10 +57,8 @@ def sharing_costs(
     return costs
 
 
-def check_lengths(encoder: TappedModel, lengths: Sequence[int], rounds: int) -> None:
-    """Raise `InputError` for lengths that the encoder cannot read and for fewer than 1 round."""
-    if rounds < 1:
-        raise InputError(f"rounds={rounds}: use at least 1")
+def check_lengths(encoder: TappedModel, lengths: Sequence[int]) -> None:
+    """Raise `InputError` for lengths that the encoder cannot read."""
     least = len(encoder.tokenizer.prefix) + len(encoder.tokenizer.suffix) + 1
     for length in lengths:
         if not least <= length <= encoder.tokenizer.max_length:

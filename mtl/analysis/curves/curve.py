@@ -16,7 +16,6 @@ from mtl.analysis.curves.file import CurveFiles, part
 from mtl.analysis.curves.head_order import Head, NextHeads, loader, remaining
 from mtl.analysis.curves.start import Start
 from mtl.analysis.trained import TrainedRun
-from mtl.errors import InputError
 from mtl.models.evaluate import evaluate
 from mtl.probes.sites import Site
 from mtl.probes.tables import curve_table
@@ -62,10 +61,8 @@ def measure_curve(
 
     Writes curve.parquet and curve_heads.parquet as it goes, and does not compute again what they hold of the
     same model, sentences and settings. `progress` receives the number of heads to close, and gives a function
-    that receives how many more are done. Raises `InputError` for fewer than 1 step.
+    that receives how many more are done.
     """
-    if steps < 1:
-        raise InputError(f"steps={steps}: use at least 1")
     files = CurveFiles(start.scoring.run.folder)
     scored: dict[tuple[str, frozenset[Head]], float] = {}
     points = []

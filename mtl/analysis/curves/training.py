@@ -51,10 +51,8 @@ def train_on(
 
     The cut models and the trained ones are runs in the folder `curve` of the run; finished ones are not made
     again. Training is as in the run itself, except for its length and its single task. Returns the points
-    with the new scores. Raises `InputError` for fewer than 1 epoch.
+    with the new scores.
     """
-    if epochs < 1:
-        raise InputError(f"epochs={epochs}: use at least 1")
     scoring, trained = start.scoring, []
     rows: dict[tuple[str, int, str], list[pl.DataFrame]] = {}
     for point in points:

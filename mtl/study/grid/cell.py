@@ -11,30 +11,11 @@ from mtl.config.effective import only_used, plain
 from mtl.config.parse import changed
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.study.config import KINDS, Block, Masks, ProbesConfig, StudyConfig
+from mtl.study.config import KINDS, OF_THE_GRID, Block, Masks, ProbesConfig, StudyConfig
 from mtl.study.extensions import MasksToMake
-from mtl.study.grid.task_sets import (
-    NAMED,
-    measurable,
-    probed_for,
-)
+from mtl.study.grid.task_sets import NAMED, measurable, probed_for
 from mtl.study.jobs.job import Job
 from mtl.study.measures.check_measures import check_measures
-
-OF_THE_GRID = {
-    "name": "the study names its runs",
-    "runs": "runs are in the study's folder",
-    "overwrite": "a study repeats what has changed",
-    "seed": "set seeds: [...]",
-    "tasks": "set train.tasks to all tasks of the study, and setups to the sets trained",
-    "pruning": "set masks: [...] in a block of the grid",
-    "init_from": "static masks start from the study's own run without masks",
-    "gates.scope": "write dynamic_per_task or static_per_task",
-    "wandb.group": "the study groups its runs",
-    "wandb.job_type": "the study sets it",
-    "wandb.tags": "the study tags its runs",
-}
-"""Keys of a run's configuration that the grid sets, and what to write instead."""
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from operator import attrgetter
 
 from mtl.config.parse import placed
-from mtl.config.schema import TASK_NAMES, TrainConfig
-from mtl.errors import InputError, did_you_mean
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
 from mtl.study.config import KINDS, Block, StudyConfig
-from mtl.study.extensions import MaskSource, mask_sources
-from mtl.study.grid.cell import OF_THE_GRID
-from mtl.study.grid.task_sets import (
-    task_sets,
-)
-
-
-def check_train(train: TrainConfig) -> None:
-    """Raise `InputError` for settings that a study's runs cannot have, such as keys that the grid sets."""
-    for key in OF_THE_GRID:
-        given, default = attrgetter(key)(train), attrgetter(key)(TrainConfig())
-        if key != "tasks" and given != default:
-            raise InputError(f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}")
-    for name in train.balancer.weights:
-        if name not in train.tasks:
-            raise InputError(
-                f"unknown task in train.balancer.weights: '{name}'{did_you_mean(name, train.tasks)}"
-            )
-    if train.trainer.devices * train.trainer.num_nodes > 1:
-        raise InputError(
-            "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one "
-            "process each: --jobs=N runs several at once"
-        )
-    if not train.tasks:
-        raise InputError(f"train.tasks is empty: choose at least one of {', '.join(TASK_NAMES)}")
+from mtl.study.grid.task_sets import task_sets
 
 
 def _check_once(seeds: Sequence[int], what: str) -> None:
@@ -76,22 +51,3 @@ def check_claims(study: StudyConfig) -> None:
         raise InputError(
             f"claims.seeds: no run of the grid learns masks with seed {', '.join(absent) or '(none given)'}"
         )
-
-
-def check_masks_of(block: Block) -> None:
-    """Raise `InputError` for a block that cannot have the masks of another one."""
-    if not all(KINDS[masks].regime == "fixed" for masks in block.masks):
-        raise InputError(f"masks_of={block.masks_of}: set masks: [fixed] or [fixed_per_task] beside it")
-    if "gates.masks" in block.set or made_by(block) is not None:
-        others = " and ".join(["gates.masks", *(source.key for source in mask_sources())])
-        raise InputError(f"masks_of={block.masks_of} names the masks: leave {others} out")
-
-
-def made_by(block: Block) -> MaskSource | None:
-    """What makes the masks of a block's runs; `None`: they are learned, or read from files."""
-    found = [source for source in mask_sources() if getattr(block, source.key) is not None]
-    if len(found) > 1:
-        raise InputError(
-            f"{' and '.join(source.key for source in found)} each make a block's masks: set only one"
-        )
-    return found[0] if found else None

@@ -8,25 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mtl.config.effective import different_keys
+from mtl.config.marks import refuse
 from mtl.config.schema import DEFAULT_TASKS, TrainConfig
 from mtl.errors import InputError, plain_name
-from mtl.study.config import KINDS, Block, Masks, StudyConfig
+from mtl.study.config import KINDS, Block, Masks, StudyConfig, sources_of
 from mtl.study.extensions import MasksToMake, preparations
 from mtl.study.grid.cell import Cell, probes_of, settings
-from mtl.study.grid.check_grid import (
-    _check_once,
-    check_claims,
-    check_draws,
-    check_masks_of,
-    check_train,
-    made_by,
-)
-from mtl.study.grid.task_sets import (
-    STATIC,
-    check_sets,
-    on_words,
-    task_sets,
-)
+from mtl.study.grid.check_grid import _check_once, check_claims, check_draws
+from mtl.study.grid.task_sets import STATIC, check_sets, on_words, task_sets
 from mtl.study.jobs.job import Job
 from mtl.tasks.in_words import counted
 
@@ -37,7 +26,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     Blocks come in the order of the file; in each, runs without masks first, then smaller sets of tasks before
     larger ones, so that runs that finish early can be compared. Runs that need others come last.
     """
-    check_train(study.train)
+    refuse(study.FORBIDDEN, study)
     for block in study.grid:
         if block.label is not None:
             plain_name(block.label, "a block's label")
@@ -47,22 +36,17 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
         )
-    if not study.seeds:
-        raise InputError("seeds is empty: name at least one, for instance seeds: [1, 2, 3]")
     _check_once(study.seeds, "seeds")
     check_claims(study)
     runs: dict[str, Job] = {}
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
         train, probes = settings(study.train, block), probes_of(study, block)
-        source = made_by(block)
+        refuse(block.FORBIDDEN, block)
+        source = next(iter(sources_of(block)), None)
         if source is not None:
-            source.check(block)
-        if block.masks_of is not None:
-            check_masks_of(block)
+            refuse(source.forbidden, block)
         seeds = study.seeds if block.seeds is None else block.seeds
-        if not seeds:
-            raise InputError("a block's seeds are empty: name at least one, or leave the key out")
         _check_once(seeds, "a block's seeds")
         check_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mtl.analysis.measuring import check_options
-from mtl.config.ranges import out_of_range
+from mtl.config.marks import refuse
+from mtl.config.typed import out_of_range
 from mtl.errors import InputError
 from mtl.study.config import ProbesConfig
 
@@ -13,25 +14,13 @@ def check_measures(probes: ProbesConfig) -> None:
     for fault in out_of_range(probes, "probes."):
         raise InputError(fault)
     check_options(probes.options)
-    if "ablation" in probes.measures and not probes.close:
-        raise InputError(
-            "probes.close is empty: say what ablation closes, or leave it out of probes.measures"
-        )
-    if "carry_over" in probes.measures and probes.other is None:
-        raise InputError("probes.measures has carry_over: set probes.other, the other corpus")
-    if "curve" in probes.measures:
-        _check_curve(probes)
-
-
-def _check_curve(probes: ProbesConfig) -> None:
+    refuse(probes.FORBIDDEN, probes)
+    if "curve" not in probes.measures:
+        return
     from mtl.analysis.curves.methods import ORDERS, check_orders
     from mtl.probes.measures.groups import made_with
     from mtl.probes.measures.table import MADE_BY
 
-    if not probes.orders:
-        raise InputError(
-            "probes.orders is empty: use an order of heads, or leave curve out of probes.measures"
-        )
     check_orders(probes.orders)
     made = {name for maker, names in MADE_BY.items() if maker in probes.measures for name in names}
     for order in probes.orders:

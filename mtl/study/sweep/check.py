@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mtl.config.keys import hint_of
 from mtl.config.parse import placed
-from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import out_of_range
 from mtl.errors import InputError, did_you_mean
 from mtl.study.sweep.file import Sweep
 from mtl.study.sweep.trial_config import trial_config

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from mtl.config.keys import known_keys_of
-from mtl.config.parse import configured
+from mtl.config.parse import configured, read_configuration, spelt
 from mtl.config.schema import TrainConfig
 from mtl.config.typed import configuration_from
-from mtl.config.words import spelt
 from mtl.errors import InputError
 from mtl.study.config import StudyConfig
 
@@ -196,3 +195,35 @@ def test_a_fault_in_a_list_of_groups_has_its_line(tmp_path):
     path.write_text("grid:\n- setups: [all]\n- setups: [all]\n  masks: [dynmic]\n")
     with pytest.raises(InputError, match=r"study\.yaml: line 4: grid\[1\]\.masks: unknown 'dynmic'"):
         configured("mtl study", StudyConfig, [str(path)])
+
+
+def test_a_key_that_is_given_again_has_the_place_of_its_last_value(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("gates:\n  lr: x\n  init_std: 1\n")
+    second.write_text("\ngates: {lr: 1000}\ntasks:\n  pos: {weight: x}\n")
+    for words, message in (
+        ([first], f"{first}: line 2: gates.lr: expected"),
+        ([first, "--gates.lr=y"], "gates.lr: expected"),
+        ([first, "--gates={lr: y}"], "gates.lr: expected"),
+        ([first, "--gates.lr=1", "--gates.init_std=y"], "gates.init_std: expected"),
+        ([first, second, "--tasks=pos"], f"{second}: line 4: balancer.weights: expected"),
+        ([first, second, "--tasks.pos.weight=2"], f"{second}: line 2: gates.lr=1000.0: use"),
+    ):
+        with pytest.raises(InputError) as error:
+            train(*map(str, words))
+        assert str(error.value).startswith(message)
+
+
+def test_a_mapping_replaces_another_and_a_key_of_it_does_not():
+    weights = "--balancer.weights={pos: 2, dep: 3}"
+    assert train(weights, "--balancer.weights={ner: 1}").balancer.weights == {"ner": 1.0}
+    assert train(weights, "--balancer.weights.ner=1").balancer.weights == {"pos": 2.0, "dep": 3.0, "ner": 1.0}
+    assert train(weights, "--balancer={name: fixed}").balancer.weights == {"pos": 2.0, "dep": 3.0}
+
+
+@pytest.mark.parametrize("group", ["optimizer", "gates"])
+def test_a_group_that_is_none_in_a_runs_configuration_is_said(group, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"seed: 1\n{group}: 3\n")
+    with pytest.raises(InputError, match=rf"config\.yaml: line 2: {group} holds other keys"):
+        read_configuration(TrainConfig, path)

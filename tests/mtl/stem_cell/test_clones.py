@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from mtl.probes.tables import heads_table
 from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
 from mtl.stem_cell.clones import CopiedHead, describe_clones, planned_copies, swapped
 from mtl.stem_cell.clones_config import ClonesConfig
+from mtl.training.check import check_settings
 
 THERE = [tuple(range(6))] * 3
 CLAIMS = Claims(
@@ -242,6 +244,19 @@ def test_bad_settings_are_one_line(words: list[str], settings: list[str], messag
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clones": ClonesConfig("rows"), "pruning": "static"}, "starts from a trained model: use one of"),
+        ({"gradient_conflict_every": 2, "pruning": "gates_only"}, "gates_only freezes: leave one out"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused(settings: dict[str, Any], message: str) -> None:
+    config = TrainConfig(tasks=("pos", "dep"), init_from="x", **settings)
+    with pytest.raises(InputError, match=message):
+        check_settings(config)
 
 
 def test_a_family_that_cannot_be_cut_is_one_line(

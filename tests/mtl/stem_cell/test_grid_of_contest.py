@@ -108,6 +108,14 @@ def test_a_block_has_masks_of_one_source():
             Block(("pos+dep",), ("fixed_per_task",), overlap=OverlapConfig(shared=(13,))),
             "overlap.shared=13: use a number from 0 to overlap.heads=12",
         ),
+        (
+            Block(("pos+dep",), ("fixed_per_task",), overlap=OverlapConfig(shared=())),
+            "overlap.shared is empty: list numbers of shared heads",
+        ),
+        (
+            Block(("pos+dep",), ("fixed_per_task",), {"gates.masks": "x"}, overlap=OverlapConfig()),
+            "overlap draws the masks: leave gates.masks out of the block's set",
+        ),
     ],
 )
 def test_a_block_whose_masks_cannot_be_drawn_is_refused(block, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import get_args
 
 import pytest
@@ -10,8 +11,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from mtl.commands.main import main
 from mtl.config.keys import hints_of, without_null
-from mtl.config.ranges import out_of_range, range_of
 from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
+from mtl.config.typed import out_of_range, range_of
 from mtl.errors import InputError
 from mtl.models.known_encoders import check_encoder
 from mtl.tasks.ranges import Range
@@ -120,6 +121,26 @@ def test_ends_of_a_range_belong_to_it_unless_open():
     assert 0 not in Range(0, 1, open_low=True)
     assert 1 not in Range(0, 1, open_high=True)
     assert str(Range(0, 1, open_high=True)) == "from 0 to below 1"
+    assert str(Range(0, 1, open_low=True, open_high=True)) == "between 0 and 1"
+    assert Range(1, math.inf).wanted() == "at least 1"
+    assert Range(0, math.inf).wanted() == "0 or more"
+    assert Range(0, math.inf, open_low=True).wanted() == "a number above 0"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compare", "a", "--against=b", "--level=1"], "--level=1.0: use a number between 0 and 1"),
+        (["compare", "a", "--against=b", "--draws=99"], "--draws=99: use at least 100"),
+        (["curve", "a", "--targets=0.5,-1"], "--targets[1]=-1.0: use a number above 0"),
+        (["compare", "a", "--against=b", "--level=.nan"], "--level=nan: use a number between 0 and 1"),
+        (["importance", "a", "--top=-1"], "--top=-1: use 0 or more"),
+        (["study", "a", "--jobs=-1"], "--jobs=-1: use a number from 0 to 1,000,000"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_before_anything_is_read(words, message, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"mtl: {message}\n"
 
 
 def test_balancers_that_compare_gradients_are_known_as_such():

@@ -18,8 +18,8 @@ from mtl.config.keys import hints_of, known_keys_of
 from mtl.config.marks import Forbidden, Joint, Used, Was, faults, marked
 from mtl.config.parse import configured
 from mtl.config.part import files_of_parts
-from mtl.config.ranges import out_of_range
 from mtl.config.schema import TrainConfig
+from mtl.config.typed import out_of_range
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel

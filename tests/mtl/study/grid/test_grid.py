@@ -253,6 +253,11 @@ def test_a_bad_block_is_said_with_what_is_nearest(block, message):
         (TrainConfig(init_from="runs/x"), "static masks start from"),
         (TrainConfig(tasks=()), "train.tasks is empty"),
         (TrainConfig(trainer=TrainerConfig(devices=2)), "one process each"),
+        (TrainConfig(name="x"), "^train.name cannot be set for a study: the study names its runs"),
+        (
+            TrainConfig(tasks=("pos",), balancer=BalancerConfig("fixed", {"dep": 2.0})),
+            "^unknown task in train.balancer.weights: 'dep', which is not in train.tasks",
+        ),
     ],
 )
 def test_what_the_grid_decides_cannot_be_set_for_all_runs(train, message):

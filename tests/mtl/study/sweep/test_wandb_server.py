@@ -13,9 +13,8 @@ import wandb
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
-from mtl.config.parse import configured
+from mtl.config.parse import as_yaml, configured
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.config.words import as_yaml
 from mtl.study.sweep.wandb_server import under_agent, words_of_agent
 
 SWEEP = """
