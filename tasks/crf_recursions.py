@@ -38,10 +38,10 @@ def _forward(scores, lengths, start, weights, stays, alphas, factors):
     """Fill `alphas` and `factors` [row word tag]; return log Z, what is left out, and the last word's states.
 
     log Z is without the end potentials, and NaN where float64 holds no probability. `alphas` are forward
-    probabilities that sum to 1 at every word; `factors` are what the sums over predecessors were multiplied by
-    (exp of the emission over the scale). `start`, `weights` and `stays` are exponentiated potentials. A tag
-    that falls some 660 nats behind the others has probability 0. What is left out so is a bound, the log of a
-    mass to which each word adds its highest transition and all of its tags.
+    probabilities that sum to 1 at every word; `factors` are what the sums over predecessors were multiplied
+    by (exp of the emission over the scale). `start`, `weights` and `stays` are exponentiated potentials. A
+    tag that falls some 660 nats behind the others has probability 0. What is left out so is a bound: the log
+    of a mass to which each word adds its highest transition and all of its tags.
     """
     rows, labels = len(lengths), stays.shape[1]
     highest = weights.max()
