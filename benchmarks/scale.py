@@ -162,11 +162,9 @@ def of_decoders(sentences: list[Sentence], first: int | None = None) -> Times:
         for _ in range(4):
             turns.append({})
             targets = task.collate([task.targets(sentence, labels) for sentence in few], mask.shape[1])
-            decoder.train()
             with timed(turns[-1], f"{name}: loss"):
                 scores = decoder(words, mask)
                 decoder.loss(scores, targets, mask).sum().backward()
-            decoder.eval()
             with timed(turns[-1], f"{name}: decode"), torch.inference_mode():
                 decoder.decode(decoder(words, mask), mask)
         # The first turn compiles.
