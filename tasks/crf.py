@@ -162,12 +162,12 @@ def log_partition(
     labels = stay.shape[1]
     weights = turn.exp()
     alpha = functional.pad(start, (0, labels), value=_NEVER) + scores[:, 0]
-    for word in range(1, scores.shape[1]):
+    for word, of_word in enumerate(scores.unbind(1)[1:], 1):
         left = _closed(alpha, labels)
         top = left.detach().amax(1, keepdim=True)
         opened = ((left - top).exp() @ weights).log() + top
         continued = torch.logaddexp(alpha[:, 1 : labels + 1] + stay[0], alpha[:, labels + 1 :] + stay[1])
-        step = torch.cat((opened, continued), 1) + scores[:, word]
+        step = torch.cat((opened, continued), 1) + of_word
         alpha = torch.where((word < lengths)[:, None], step, alpha)
     return (_closed(alpha, labels) + end).logsumexp(1)
 

@@ -1,4 +1,4 @@
-"""The recursions of `BioCrf` on the CPU: forward, backward and Viterbi, one sequence after the other.
+"""The recursions of `BioCrf` on the CPU: forward and backward for some sequences together, and Viterbi.
 
 Tags are O, then B of every label, then I of every label; states are O and the labels. Public functions take
 `scores` [row word tag], `lengths` [row], at least 1 but for `best_paths`, and the fields of
@@ -13,72 +13,107 @@ import numba
 import numpy as np
 
 _TINY = 1e-290
-"""A tag that could be but is less probable than this may be lost to underflow, with all paths through it."""
+"""A tag that is less probable than this is left out, with all paths through it."""
+_SUM = 1e-300
+"""More than underflow takes from any sum over predecessors."""
+_NEGLIGIBLE = -37.0
+"""Log of a share of Z that float64 does not hold beside 1."""
+_TOGETHER = 8
+"""Sequences that read each row of a table together: tables of thousands of labels fit in no cache."""
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _forward(scores, length, start, weights, stays, alphas, factors):
-    """Fill `alphas` and `factors` [word tag] for one row; return log Z without the end potentials, or NaN.
+def _close(tags, states):
+    """Add B and I of each label."""
+    labels = len(states) - 1
+    states[0] = tags[0]
+    for state in range(1, labels + 1):
+        states[state] = tags[state] + tags[labels + state]
 
-    `alphas` are forward probabilities that sum to 1 at every word; `factors` are what the sums over
-    predecessors were multiplied by (exp of the emission over the scale). `scores` are [word tag]; `start`,
-    `weights` and `stays` are exponentiated potentials. NaN says that a tag falls some 660 nats behind the
-    others, so that float64 does not hold its probability.
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _forward(scores, lengths, start, weights, stays, alphas, factors):
+    """Fill `alphas` and `factors` [row word tag]; return log Z, what is left out, and the last word's states.
+
+    log Z is without the end potentials, and NaN where float64 holds no probability. `alphas` are forward
+    probabilities that sum to 1 at every word; `factors` are what the sums over predecessors were multiplied
+    by (exp of the emission over the scale). `start`, `weights` and `stays` are exponentiated potentials. A
+    tag that falls some 660 nats behind the others has probability 0. What is left out so is a bound: the log
+    of a mass to which each word adds its highest transition and all of its tags.
     """
-    labels = stays.shape[1]
-    total = 0.0
+    rows, labels = len(lengths), stays.shape[1]
+    highest = weights.max()
+    if labels:
+        highest = max(highest, stays.max())
+    totals, left_out = np.zeros(rows), np.full(rows, -np.inf)
+    opened, masses = np.zeros((rows, labels + 1)), np.zeros((rows, labels + 1))
     sums = np.zeros(2 * labels + 1)
-    for word in range(length):
-        sums[:] = 0.0
+    going_on = lengths.copy()
+    for word in range(lengths.max()):
         if word == 0:
-            sums[: labels + 1] = start
+            opened[:] = start
         else:
-            before = alphas[word - 1]
-            for state in range(labels + 1):
-                mass = before[state] + (before[labels + state] if state else 0.0)
-                if mass > 0.0:
-                    for following in range(labels + 1):
-                        sums[following] += mass * weights[state, following]
-            for label in range(labels):
-                sums[labels + 1 + label] = (
-                    before[1 + label] * stays[0, label] + before[labels + 1 + label] * stays[1, label]
-                )
-        top = -np.inf
-        for tag in range(2 * labels + 1):
-            top = max(top, scores[word, tag])
-        scale = 0.0
-        for tag in range(2 * labels + 1):
-            factors[word, tag] = np.exp(scores[word, tag] - top)
-            scale += sums[tag] * factors[word, tag]
-        if not scale > _TINY:
-            return np.nan
-        for tag in range(2 * labels + 1):
-            factors[word, tag] /= scale
-            alphas[word, tag] = sums[tag] * factors[word, tag]
-            can_be = scores[word, tag] > -np.inf and (word > 0 or tag <= labels)
-            if can_be and not alphas[word, tag] > _TINY:
-                return np.nan
-        total += top + np.log(scale)
-    return total
+            np.dot(masses, weights, opened)
+        for row in range(rows):
+            if word >= going_on[row]:
+                continue
+            emissions, alpha, factor = scores[row, word], alphas[row, word], factors[row, word]
+            sums[: labels + 1] = opened[row]
+            before = alphas[row, word - 1]
+            if word:
+                for label in range(labels):
+                    from_b, from_i = before[1 + label], before[labels + 1 + label]
+                    sums[labels + 1 + label] = from_b * stays[0, label] + from_i * stays[1, label]
+            else:
+                sums[labels + 1 :] = 0.0
+            top = emissions.max()
+            scale = every = 0.0
+            for tag in range(2 * labels + 1):
+                chance = np.exp(emissions[tag] - top)
+                factor[tag] = chance if chance > _TINY else 0.0
+                scale += sums[tag] * factor[tag]
+                every += factor[tag]
+            if not _TINY < scale < np.inf:
+                totals[row], going_on[row] = np.nan, 0
+                masses[row] = 0.0
+                continue
+            lost = -np.inf
+            for tag in range(2 * labels + 1):
+                factor[tag] /= scale
+                alpha[tag] = sums[tag] * factor[tag]
+                if not alpha[tag] > _TINY:
+                    alpha[tag] = 0.0
+                    # The tag I of a label whose tags are left out before is in the bound already.
+                    if tag <= labels or (word and (before[tag] > 0.0 or before[tag - labels] > 0.0)):
+                        lost = max(lost, np.log(max(sums[tag], _SUM)) + emissions[tag] - top)
+            left_out[row] += np.log(highest * every / scale)
+            left_out[row] = np.logaddexp(left_out[row], lost + np.log((2 * labels + 1) / scale))
+            totals[row] += top + np.log(scale)
+            _close(alpha, masses[row])
+    return totals, left_out, masses
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def log_partitions(scores, lengths, start, turn, stay, end):
-    """log Z of every row, in the type of `scores`; NaN where float64 does not hold its probabilities."""
+    """log Z of every row, in the type of `scores`; NaN where float64 does not hold what counts in it."""
     rows, words, tags = scores.shape
-    labels = stay.shape[1]
-    alphas, factors = np.empty((words, tags)), np.empty((words, tags))
+    alphas, factors = np.empty((_TOGETHER, words, tags)), np.empty((_TOGETHER, words, tags))
     weights, stays = np.exp(turn.astype(np.float64)), np.exp(stay.astype(np.float64))
     first, last = np.exp(start.astype(np.float64)), np.exp(end.astype(np.float64))
     totals = np.empty(rows, dtype=scores.dtype)
-    for row in range(rows):
-        total = _forward(scores[row], lengths[row], first, weights, stays, alphas, factors)
-        final = alphas[lengths[row] - 1]
-        mass = final[: labels + 1].copy()
-        mass[1:] += final[labels + 1 :]
-        totals[row] = total + np.log((mass * last).sum())
+    for done in range(0, rows, _TOGETHER):
+        block = slice(done, done + _TOGETHER)
+        some, left_out, masses = _forward(
+            scores[block], lengths[block], first, weights, stays, alphas, factors
+        )
+        for row in range(len(some)):
+            ending = (masses[row] * last).sum()
+            negligible = left_out[row] + np.log(last.max()) < np.log(ending) + _NEGLIGIBLE
+            held = negligible and _TINY < ending < np.inf
+            totals[done + row] = some[row] + np.log(ending) if held else np.nan
     return totals
 
 
@@ -91,50 +126,51 @@ def expectations(outer, scores, lengths, start, turn, stay, end):
     """
     rows, words, tags = scores.shape
     labels = stay.shape[1]
-    alphas, factors = np.empty((words, tags)), np.empty((words, tags))
+    alphas, factors = np.empty((_TOGETHER, words, tags)), np.empty((_TOGETHER, words, tags))
     weights, stays = np.exp(turn.astype(np.float64)), np.exp(stay.astype(np.float64))
-    reverse = np.ascontiguousarray(weights.T)
     first, last = np.exp(start.astype(np.float64)), np.exp(end.astype(np.float64))
     of_scores = np.zeros(scores.shape, dtype=scores.dtype)
     of_start, of_end = np.zeros(labels + 1), np.zeros(labels + 1)
     of_turn, of_stay = np.zeros((labels + 1, labels + 1)), np.zeros((2, labels))
-    beta, ahead, closed = np.empty(tags), np.empty(tags), np.empty(labels + 1)
-    for row in range(rows):
-        length, weight = lengths[row], outer[row]
-        if weight == 0.0:
-            continue
-        _forward(scores[row], length, first, weights, stays, alphas, factors)
-        beta[: labels + 1] = last
-        beta[labels + 1 :] = last[1:]
-        beta /= (alphas[length - 1] * beta).sum()
-        for state in range(labels + 1):
-            mass = alphas[length - 1, state] + (alphas[length - 1, labels + state] if state else 0.0)
-            of_end[state] += weight * mass * beta[state]
-        for word in range(length - 1, -1, -1):
-            for tag in range(tags):
-                of_scores[row, word, tag] = weight * alphas[word, tag] * beta[tag]
-                ahead[tag] = factors[word, tag] * beta[tag]
-            if word == 0:
-                for state in range(labels + 1):
-                    of_start[state] += weight * first[state] * ahead[state]
-                break
-            before = alphas[word - 1]
-            closed[:] = 0.0
-            for following in range(labels + 1):
-                mass = ahead[following]
-                for state in range(labels + 1):
-                    closed[state] += mass * reverse[following, state]
-            for state in range(labels + 1):
-                mass = weight * (before[state] + (before[labels + state] if state else 0.0))
-                for following in range(labels + 1):
-                    of_turn[state, following] += mass * ahead[following]
-            beta[: labels + 1] = closed
-            for label in range(labels):
-                inside = ahead[labels + 1 + label]
-                of_stay[0, label] += weight * before[1 + label] * inside
-                of_stay[1, label] += weight * before[labels + 1 + label] * inside
-                beta[1 + label] += stays[0, label] * inside
-                beta[labels + 1 + label] = closed[1 + label] + stays[1, label] * inside
+    beta, ahead = np.empty(tags), np.empty(tags)
+    for done in range(0, rows, _TOGETHER):
+        block = slice(done, done + _TOGETHER)
+        weighed, some = outer[block], np.where(outer[block] == 0.0, 0, lengths[block])
+        count, longest = len(some), max(some.max(), 1)
+        masses = _forward(scores[block], some, first, weights, stays, alphas, factors)[2]
+        # Of all rows at each word: probabilities of states, and what they are multiplied by to come there.
+        states, arriving = np.zeros((longest, count, labels + 1)), np.zeros((longest, count, labels + 1))
+        closed, inside = np.empty((count, labels + 1)), np.empty((count, labels))
+        for word in range(longest - 1, -1, -1):
+            if word < longest - 1:
+                np.dot(arriving[word + 1], weights.T, closed)
+            for row in range(count):
+                weight, alpha = weighed[row], alphas[row, word]
+                if word >= some[row]:
+                    continue
+                if word == some[row] - 1:
+                    beta[: labels + 1] = last / (masses[row] * last).sum()
+                    beta[labels + 1 :] = beta[1 : labels + 1]
+                    of_end += weight * masses[row] * beta[: labels + 1]
+                else:
+                    beta[: labels + 1] = closed[row]
+                    for label in range(labels):
+                        b_tag, i_tag, within = 1 + label, labels + 1 + label, inside[row, label]
+                        of_stay[0, label] += weight * alpha[b_tag] * within
+                        of_stay[1, label] += weight * alpha[i_tag] * within
+                        beta[i_tag] = beta[b_tag] + stays[1, label] * within
+                        beta[b_tag] += stays[0, label] * within
+                for tag in range(tags):
+                    if alpha[tag] == 0.0:
+                        beta[tag] = 0.0  # which may be infinite where a tag is left out
+                    of_scores[done + row, word, tag] = weight * alpha[tag] * beta[tag]
+                    ahead[tag] = factors[row, word, tag] * beta[tag]
+                arriving[word, row], inside[row] = ahead[: labels + 1], ahead[labels + 1 :]
+                _close(alpha, states[word, row])
+                states[word, row] *= weight
+        of_start += first * np.dot(weighed.astype(np.float64), arriving[0])
+        before, after = states[:-1].reshape(-1, labels + 1), arriving[1:].reshape(-1, labels + 1)
+        of_turn += np.dot(before.T, after)
     return (
         of_scores,
         of_start.astype(start.dtype),

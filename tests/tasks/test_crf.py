@@ -215,6 +215,63 @@ def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
     )
 
 
+@pytest.mark.parametrize("labels", [1, 20])
+def test_words_that_must_be_outside_are_held(labels: int) -> None:
+    """Tags at -1e4, as at predicates, lose no path that counts; 19 sequences exceed what is read together."""
+    torch.manual_seed(labels)
+    model = crf(labels)
+    scores = torch.randn(19, 40, 1 + 2 * labels, dtype=torch.float64) * 5
+    lengths = torch.arange(19) * 2 + 2
+    outside = torch.tensor([0.0, *[-1e4] * (2 * labels)], dtype=torch.float64)
+    for words in (torch.zeros_like(lengths), lengths - 1, lengths // 2):
+        scores[range(19), words] = outside
+    scores.requires_grad_()
+    inputs = [scores, *model.parameters()]
+    found = _LogPartition.apply(scores, lengths, *model.transitions())
+    exact = log_partition(scores, lengths, model.transitions())
+    torch.testing.assert_close(found, exact)
+    outer = torch.randn(19, dtype=torch.float64)
+    ways = (torch.autograd.grad(way, inputs, outer) for way in (found, exact))
+    for ours, theirs in zip(*ways, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1_000.0, 10_000.0])
+def test_recursions_are_right_or_nan(scale: float, spread: float) -> None:
+    """Tags that fall behind are left out only if no path through them counts, in log Z and in gradients."""
+    torch.manual_seed(int(scale + spread))
+    held = 0
+    for labels in range(20):
+        model = crf(labels % 5, spread)
+        scores = torch.randn(18, 7, 1 + 2 * model.labels, dtype=torch.float64) * scale
+        behind = torch.tensor([0.0, 0.0, 300.0, 650.0, 700.0, 1e4], dtype=torch.float64)
+        scores = (scores - behind[torch.randint(6, scores.shape)]).requires_grad_()
+        lengths = torch.arange(18) % 6 + 2
+        found = _LogPartition.apply(scores, lengths, *model.transitions())
+        exact = log_partition(scores, lengths, model.transitions())
+        right = ~found.isnan()
+        held += int(right.sum())
+        torch.testing.assert_close(found[right], exact[right])
+        inputs = [scores, *model.parameters()]
+        ways = (torch.autograd.grad(way[right].sum(), inputs) for way in (found, exact))
+        for ours, theirs in zip(*ways, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert held > 36  # more than those without labels
+
+
+@pytest.mark.parametrize("end", [-740.0, 740.0])
+def test_end_potentials_that_exp_does_not_hold(end: float) -> None:
+    torch.manual_seed(1)
+    model, scores, lengths = crf(), torch.randn(2, 4, TAGS, dtype=torch.float64), torch.tensor([4, 2])
+    torch.nn.init.constant_(model.end, end)
+    tags = torch.zeros(2, 4, dtype=torch.long)
+    expected = log_partition(scores, lengths, model.transitions()) - path_score(
+        scores, tags, lengths, model.transitions()
+    )
+    torch.testing.assert_close(model.loss(scores, tags, lengths), expected)
+
+
 def test_padding_and_order_change_nothing() -> None:
     torch.manual_seed(4)
     model = crf()
