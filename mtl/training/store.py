@@ -83,7 +83,11 @@ def stored_sentences(
         new = True
         functions: list[Callable[[Iterator[Sentence]], Any]] = [partial(seen_in, tasks=tasks)]
         functions += [task.labels for task in tasks.values()]
-        with RecordWriter(folder) as writer, _bar(console, "reading train", None) as advance:
+        with (
+            without_collector(),
+            RecordWriter(folder) as writer,
+            _bar(console, "reading train", None) as advance,
+        ):
 
             def written() -> Iterator[Sentence]:
                 for sentence in left_out.rest(stream_split(config.corpus, tasks, "train")):

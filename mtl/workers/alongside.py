@@ -8,7 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import islice
 from multiprocessing.connection import Connection
 from queue import Queue
 from typing import Any, TypeVar
@@ -17,10 +17,8 @@ from mtl.errors import RunError
 
 T = TypeVar("T")
 R = TypeVar("R")
-_CHUNK = 256
+_CHUNK = 1_000
 """Items that are handed over at once."""
-_AHEAD = 4
-"""Chunks that the stream may be ahead of a function."""
 
 
 def alongside(
@@ -28,10 +26,11 @@ def alongside(
 ) -> Generator[T, None, list[Any]]:
     """Pass the items on, while each function is given them, too, in a thread of its own.
 
-    Returns what the functions made; the error of one is raised at the end of the stream. So several functions
-    share one pass over items that memory cannot hold.
+    One thread works at a time, since threads that compete for Python's lock take longer. Returns what the
+    functions made; the error of one is raised at the end of the stream. So several functions share one pass
+    over items that memory cannot hold.
     """
-    queues: list[Queue[list[T] | None]] = [Queue(_AHEAD) for _ in functions]
+    queues: list[Queue[list[T] | None]] = [Queue() for _ in functions]
     with ThreadPoolExecutor(max(1, len(functions))) as threads:
         made = [threads.submit(_given, of, queue) for of, queue in zip(functions, queues, strict=True)]
         try:
@@ -39,6 +38,7 @@ def alongside(
             while chunk := list(islice(stream, _CHUNK)):
                 for queue in queues:
                     queue.put(chunk)
+                    queue.join()
                 yield from chunk
         finally:
             for queue in queues:
@@ -48,7 +48,13 @@ def alongside(
 
 def _given(function: Callable[[Iterator[T]], R], queue: Queue[list[T] | None]) -> R:
     """What the function makes of the queue's items, all of which are taken out, also if it wants no more."""
-    items = chain.from_iterable(iter(queue.get, None))
+
+    def taken() -> Iterator[T]:
+        while (chunk := queue.get()) is not None:
+            yield from chunk
+            queue.task_done()
+
+    items = taken()
     try:
         return function(items)
     finally:
