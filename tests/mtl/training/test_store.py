@@ -7,6 +7,8 @@ import dataclasses
 import io
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -363,6 +365,25 @@ def test_examples_do_not_depend_on_the_number_of_processes(config, cache, monkey
     assert json.loads(contents[0]["facts.json"])["facts"]["annotated"] == {
         name: sum(name in example.targets for example in expected) for name in FIVE
     }
+
+
+@pytest.mark.slow
+def test_two_processes_train_on_one_store_as_in_memory(config, cache):
+    runs = []
+    for where in ("memory", "disk"):
+        words = [
+            f"--encoder.name={config.encoder.name}", f"--corpus.path={config.corpus.path}",
+            f"--corpus.store={where}", f"--runs={config.runs}", f"--name={where}", "--max_epochs=1",
+            "--tasks=[pos,dep,con]", "--trainer.accelerator=cpu", "--trainer.threads=1",
+            "--trainer.devices=2",
+        ]  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "mtl", "train", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        runs.append(Run(Path(config.runs) / where))
+    assert same(*runs)
+    assert len(folders(cache)) == 2
 
 
 def test_the_words_of_files_are_looked_at_in_one_pass(small):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -59,6 +63,21 @@ def test_nothing_is_left_of_a_folder_that_could_not_be_made(root):
     assert not root.exists() or list(root.iterdir()) == []
 
 
+def test_what_a_killed_process_began_is_not_read_and_goes(root):
+    code = (
+        "import os\n"
+        "from mtl.workers.cache import made_once\n"
+        "def make(folder):\n"
+        "    (folder / 'file').write_text('half')\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "made_once('one', None, make, print)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert len(list(root.iterdir())) == 2  # half a folder, and its lease
+    assert Maker().get("one") == "x"
+    assert [path.name for path in root.iterdir()] == ["one"]
+
+
 def test_whoever_comes_second_waits_for_the_first(monkeypatch):
     monkeypatch.setattr(cache, "_LOOK", 0.01)
     maker, barrier, results = Maker(), Barrier(4), []
@@ -86,8 +105,6 @@ def test_what_was_used_longest_ago_goes_first_unless_it_is_in_use(root, monkeypa
     maker.get("held")
     maker.get("last")
     assert sorted(path.name for path in root.iterdir()) == ["held", "last"]
-    import fcntl
-
     for name in ("held", "last"):
         os.utime(root / name, (1, 1) if name == "held" else (2, 2))
     descriptor = os.open(root / "held", os.O_RDONLY)
