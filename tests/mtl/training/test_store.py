@@ -47,10 +47,10 @@ FIVE = ("pos", "ner", "dep", "con", "srl")
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
-    """Where stores are, which are of several chunks, made by three processes."""
+    """Where stores are, which are of several chunks, made by two processes."""
     monkeypatch.setenv("MTL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(store, "_CHUNK", 17)
-    monkeypatch.setattr(store, "threads_for", lambda count: 3)
+    monkeypatch.setattr(store, "threads_for", lambda count: 2)
     return tmp_path / "cache"
 
 
@@ -151,6 +151,7 @@ def test_a_run_with_masks_is_the_same_and_the_second_reads_the_store(config, cac
     assert folders(cache) == made
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_from_the_other_place(config):
     config = dataclasses.replace(
         config, tasks=("pos", "srl"), max_epochs=2, batch=BatchConfig(sentences=24, mode="separate"),
@@ -165,7 +166,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_other_place(config):
     assert same(unbroken, resumed)
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_translations_are_the_same_with_a_vocabulary_of_their_own(tmp_path, named):
     config = digits.config(tmp_path, sentences=40)
     source, target = str(config.corpus.translate.train).split(":")
@@ -195,7 +196,8 @@ def mixed(small, tmp_path) -> CorpusConfig:
     return CorpusConfig(str(tmp_path / "mixed"))
 
 
-def test_examples_are_the_same_for_every_kind_of_task_and_in_halves(config, mixed, small):
+def test_examples_are_the_same_for_every_kind_of_task_and_in_halves(config, mixed, small, monkeypatch):
+    monkeypatch.setattr("mtl.tasks.task.half_of", lambda sentence, number: "ab"[number % 3 == 0])
     files = Files(*(str(small / f"{split}.jsonl") for split in ("train", "dev", "test")), layer="tags")
     joined = dataclasses.replace(mixed, instances={"own": files})
     named = {
@@ -327,6 +329,7 @@ def test_a_store_that_was_cut_is_made_anew(config, cache):
     assert (folder / "records").read_bytes() == content
 
 
+@pytest.mark.slow
 def test_a_run_whose_store_is_damaged_ends_with_a_line_and_goes_on(config, cache):
     config = on("disk", dataclasses.replace(config, tasks=("pos",)))
     whole, _ = trained(dataclasses.replace(config, name="whole"))

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -35,6 +37,10 @@ class Maker:
     def make(self, folder: Path) -> None:
         self.made += 1
         (folder / "file").write_text("x" * self.size)
+
+    def make_in(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self.make(folder)
 
     def read(self, folder: Path) -> str:
         text = (folder / "file").read_text() if (folder / "file").exists() else ""
@@ -92,6 +98,20 @@ def test_whoever_comes_second_waits_for_the_first(monkeypatch):
     for thread in threads:
         thread.join()
     assert (results, maker.made) == (["x"] * 4, 1)
+
+
+def test_what_another_process_made_in_the_meantime_is_read(root, monkeypatch):
+    free = cache.lease
+
+    @contextmanager
+    def taken_late(path: Path) -> Iterator[bool]:
+        Maker().make_in(root / "one")
+        with free(path) as mine:
+            yield mine
+
+    monkeypatch.setattr(cache, "lease", taken_late)
+    maker = Maker()
+    assert (maker.get("one"), maker.made) == ("x", 0)
 
 
 def test_what_was_used_longest_ago_goes_first_unless_it_is_in_use(root, monkeypatch):
