@@ -4,7 +4,8 @@ python -m benchmarks.scale [SERIES …] [--largest]
 
 Each size is measured in a process of its own with one thread. Times are processor time, so that other work
 on the machine matters little. An exponent is the slope of log time over log size between the last two sizes:
-1 is in step with the work. Memory is the most that the process held. `--largest` adds a million sentences.
+1 is in step with the work. Memory is the most that the process held, or the largest of those that it started.
+`--largest` adds a million sentences on disk.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -27,7 +29,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from mtl.corpora.formats.jsonl import from_json, read_jsonl, write_jsonl
+from mtl.corpora.formats.jsonl import from_json, read_jsonl, to_line, write_jsonl
 from mtl.corpora.toy.corpus import toy_corpus, write_toy
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
@@ -35,6 +37,8 @@ from mtl.tasks.task import Task
 Times = dict[str, float]
 WORD_TASKS = ("pos", "ner", "dep", "con", "srl")
 HIDDEN = 384
+PART = 10_000
+"""Sentences that are made up at once."""
 LABELLED = 24
 """Words of a sentence in the series of labels."""
 
@@ -92,9 +96,7 @@ def table_of(name: str, points: Mapping[int, Times]) -> Table:
     table.add_column("exponent", justify="right")
     (smaller, first), (larger, last) = list(points.items())[-2:]
     for what in last:
-        values = [
-            f"{times[what]:.0f}" if "memory" in what else f"{times[what]:.3g}" for times in points.values()
-        ]
+        values = [f"{times[what]:.0f}" if "MB" in what else f"{times[what]:.3g}" for times in points.values()]
         slope = math.log(last[what] / max(first[what], 1e-9)) / math.log(larger / smaller)
         table.add_row(what, *values, f"{slope:.2f}")
     return table
@@ -102,13 +104,64 @@ def table_of(name: str, points: Mapping[int, Times]) -> Table:
 
 @contextmanager
 def timed(times: Times, what: str) -> Iterator[None]:
-    """Add the processor time of the block."""
-    begun = time.process_time()
+    """Add the processor time of the block, of this process and those that it started and that have ended."""
+    begun = processor_time()
     yield
-    times[what] = times.get(what, 0.0) + time.process_time() - begun
+    times[what] = times.get(what, 0.0) + processor_time() - begun
+
+
+def processor_time() -> float:
+    """Seconds of this process and of its children that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def of_sentences(size: int, folder: Path) -> Times:
+    """What happens up to the first update of five tasks on a corpus on disk, before there is a store, and
+    with it."""
+    from mtl.config.schema import BatchConfig, CorpusConfig, TrainConfig
+    from mtl.corpora.load import corpus_fingerprint
+    from mtl.models.batches import BatchLoader
+    from mtl.models.encoder import Encoder
+    from mtl.models.inputs import InputCache
+    from mtl.models.joint import JointModel
+    from mtl.training.epoch_batches import EpochBatches
+    from mtl.training.splits import read_splits
+
+    os.environ["MTL_CACHE"] = str(folder / "cache")
+    write_toy(folder / "corpus", 1, 100, 100, seed=1)
+    with (folder / "corpus" / "train.jsonl").open("w") as file:
+        for first in range(0, size, PART):
+            part = toy_corpus(min(PART, size - first), seed=first)
+            file.writelines(f"{to_line(sentence)}\n" for sentence in part)
+    times: Times = {"file, MB": (folder / "corpus" / "train.jsonl").stat().st_size / 1e6}
+    config = TrainConfig(tasks=WORD_TASKS, corpus=CorpusConfig(str(folder / "corpus"), store="disk"))
+    tasks = config.chosen()
+    for state in ("", ", cached"):
+        begun = time.perf_counter()
+        with timed(times, f"hash of files{state}"):
+            fingerprint = corpus_fingerprint(config.corpus, tasks)
+        with timed(times, f"sentences, labels, checks{state}"):
+            splits = read_splits(config, tasks, fingerprint, InputCache(), Console(quiet=True))
+        labels = {name: splits.train.labels(name, task) for name, task in tasks.items()}
+        model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+        tokenizer = model.encoder.tokenizer
+        with timed(times, f"pieces and targets{state}"):
+            corpus, _ = splits.train.examples(tokenizer, tasks, labels)
+        with timed(times, f"order an epoch{state}"):
+            steps = EpochBatches(BatchConfig(), 1, corpus, tuple(tasks))(0)
+        with timed(times, f"first update{state}"):
+            train_step(model, next(iter(BatchLoader(corpus, tokenizer, tasks, steps[:1]))))
+        times[f"until then, on the clock{state}"] = time.perf_counter() - begun
+    with timed(times, "1,000 sentences as batches"):
+        for _ in BatchLoader(corpus, tokenizer, tasks, steps[: -(-1_000 // 16)]):
+            pass
+    times["store, MB"] = sum(path.stat().st_size for path in (folder / "cache").rglob("*")) / 1e6
+    times["memory of a helper, MB"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
+    return times
+
+
+def of_sentences_in_memory(size: int, folder: Path) -> Times:
     """What happens before the first update of five tasks on a corpus of this size, and that update."""
     from mtl.config.schema import BatchConfig, TrainConfig
     from mtl.models.batches import BatchLoader, examples
@@ -318,7 +371,10 @@ def train_step(model: Any, batch: Any) -> None:
 
 
 SERIES = {
-    "sentences": Series((1_000, 10_000, 100_000), of_sentences, "sentences for training, five tasks"),
+    "sentences": Series((1_000, 10_000, 100_000), of_sentences, "sentences on disk, five tasks"),
+    "sentences_in_memory": Series(
+        (1_000, 10_000, 100_000), of_sentences_in_memory, "sentences in memory, five tasks"
+    ),
     "words": Series((10, 30, 100, 300, 500), of_words, "words in each of 8 sentences"),
     "labels": Series((10, 100, 1_000, 2_000), of_labels, f"labels, 8 sentences of {LABELLED} words"),
     "tasks": Series((1, 2, 5, 10, 20), of_tasks, "tagging tasks on MiniLM"),

@@ -151,8 +151,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
         finally:
             if old.exists() and not path.exists():
                 old.rename(path)
-            _remove(temporary)
-            _remove(old)
+            remove(temporary)
+            remove(old)
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def _beginning(path: Path, make: Callable[[Path], int]) -> Iterator[Path]:
     """
     for left in left_beside(path, f"new.{_host()}"):
         if (descriptor := _locked_alone(left)) is not None:
-            _remove(left)
+            remove(left)
             os.close(descriptor)
     while True:
         temporary = _beside(path, "new")
@@ -212,7 +212,16 @@ def _locked_alone(path: Path) -> int | None:
     return None
 
 
-def _remove(path: Path) -> None:
+def in_use(path: Path) -> bool:
+    """Whether a living process holds a lock on a file or folder; also where locks cannot be had."""
+    if (descriptor := _locked_alone(path)) is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -238,7 +247,7 @@ def new_folder(path: Path) -> Iterator[Path]:
                     errno.EEXIST, "another process has made it meanwhile; use another --out", str(path)
                 ) from error
         finally:
-            _remove(temporary)
+            remove(temporary)
 
 
 def recover_folder(path: Path) -> None:
@@ -252,7 +261,7 @@ def recover_folder(path: Path) -> None:
     if old and not path.exists():
         old.pop().rename(path)
     for leftover in [*old, *left_beside(path, "new")]:
-        _remove(leftover)
+        remove(leftover)
 
 
 def left_beside(path: Path, kind: str = "") -> list[Path]:

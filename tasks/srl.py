@@ -52,8 +52,13 @@ class Srl(Task):
         return (label for frame in value for _, _, label in without_verb(frame.arguments))
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
-        frames = [frame for sentence in sentences for frame in sentence.layer(self.layer) or ()]
-        return FrameLabels(Labels(roles(frames)), Labels(senses(frames) if self.senses else ())).joined()
+        named: set[str] = set()
+        numbered: set[str] = set()
+        for sentence in sentences:
+            frames = sentence.layer(self.layer) or ()
+            named.update(roles(frames))
+            numbered.update(senses(frames) if self.senses else ())
+        return FrameLabels(Labels(sorted(named)), Labels(sorted(numbered))).joined()
 
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.srl import frame_targets

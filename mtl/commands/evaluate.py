@@ -53,7 +53,7 @@ def evaluate(
     from mtl.models.batches import examples
     from mtl.models.limits import require_limit
     from mtl.models.opened import annotator_at
-    from mtl.models.unknown_words import describe_unknown
+    from mtl.models.unknown_words import count_unknown
     from mtl.runs.folder import sentence_counts
 
     if corpus is None and (is_hub_name(run) or is_model_folder(Path(run)) or is_exported(Path(run))):
@@ -85,7 +85,7 @@ def evaluate(
             print(line)
     require_limit(gold, max_words, split)
     corpus_examples = examples(gold, model.tokenizer, model.tasks, model.labels)
-    if message := describe_unknown(corpus_examples, getattr(model.tokenizer, "unknown", -1)):
+    if message := count_unknown(corpus_examples, getattr(model.tokenizer, "unknown", -1)).described():
         print(f"{split}: {message}")
     scores, counts = mtl.models.evaluate.evaluate_sentences(model, corpus_examples)
     if found.run is not None and corpus is None and precision == "32-true":
@@ -115,7 +115,7 @@ def _in_train(
     config: TrainConfig | None, tasks: Mapping[str, Task], split: str, gold: Sequence[Sentence]
 ) -> Iterator[str]:
     """A line with the number of sentences that the model was trained on; one, too, if that is not known."""
-    from mtl.corpora.checks import shared_sentences
+    from mtl.corpora.checks import shared_sentences, texts_of
     from mtl.corpora.load import load_split
 
     if config is None:
@@ -126,4 +126,4 @@ def _in_train(
     except (InputError, OSError) as error:
         yield f"{split}: whether its sentences are in train is not known: {error}"
         return
-    yield from shared_sentences({"train": train, split: gold})
+    yield from shared_sentences("train", texts_of(train), split, gold)

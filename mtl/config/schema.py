@@ -103,6 +103,9 @@ class CorpusConfig:
     """Folder with train.jsonl, dev.jsonl and test.jsonl; `null` if every task has files elsewhere."""
     files: Annotated[Files | None, _SHARED_FILES] = None
     """Files for all tasks whose layer their format has, instead of the folder's."""
+    store: Annotated[Literal["auto", "memory", "disk"], Volatile()] = "auto"
+    """Where the training sentences are while a run trains: in memory, or in a store on disk; `auto`: on disk
+    if their files together are larger than 256 MB."""
     instances: dict[str, Files] = field(default_factory=dict, hash=False)
     """Files of tasks with names of your own (`tasks: {NAME: {kind: KIND, files: …}}`)."""
 

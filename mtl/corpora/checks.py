@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -26,17 +29,100 @@ _INDEXED = re.compile(r"[0-9]+=.")
 """A word behind its number, as discontinuous trees have it."""
 
 
-class Look(NamedTuple):
+@dataclass
+class SeenLayer:
+    """What one pass over sentences finds of a task."""
+
+    annotated: int = 0
+    first: str = ""
+    """The place of the first annotated sentence."""
+    labelled: bool = False
+    """Whether there is anything in the layer of any of them; of tasks that learn something on words."""
+    other_column: str = ""
+    """The first note that another column may be meant, with its file."""
+
+
+@dataclass
+class Seen:
+    """What the checks need of a split, from one pass over its sentences."""
+
+    sentences: int = 0
+    words: int = 0
+    masked: Counter[str] = field(default_factory=Counter)
+    """How often each mask stands for a word."""
+    notes: Counter[str] = field(default_factory=Counter)
+    """What the readers noted, in the order of the sentences."""
+    noted: dict[str, str] = field(default_factory=dict)
+    """The place of the first sentence with each note."""
+    copies: int = 0
+    """Translations that are their source."""
+    first_copy: str = ""
+    layers: dict[str, SeenLayer] = field(default_factory=dict)
+    """By task."""
+    labels: dict[str, Counter[str]] = field(default_factory=dict)
+    """By task, in the order of the sentences."""
+    texts: array[int] = field(default_factory=lambda: array("q"))
+    """A hash of each sentence's words, which holds in this process only."""
+
+
+def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
+    """Look at every sentence once."""
+    translation = translation_in(tasks)
+    seen = Seen(layers={name: SeenLayer() for name in tasks}, labels={name: Counter() for name in tasks})
+    for sentence in sentences:
+        seen.sentences += 1
+        seen.words += len(sentence)
+        seen.texts.append(_text(sentence))
+        seen.masked.update(word for word in sentence.words if word in MASKS)
+        seen.notes.update(sentence.notes)
+        for note in sentence.notes:
+            seen.noted.setdefault(note, _place(sentence))
+        if translation is not None and _is_copy(sentence, translation.layer):
+            seen.first_copy = seen.first_copy if seen.copies else _place(sentence)
+            seen.copies += 1
+        for name, task in tasks.items():
+            seen.labels[name].update(task.labels_in(sentence))
+            if task.annotated(sentence):
+                layer = seen.layers[name]
+                layer.first = layer.first if layer.annotated else _place(sentence)
+                layer.annotated += 1
+                if _can_be_empty(task):
+                    layer.labelled = layer.labelled or task.is_labelled(sentence)
+                    layer.other_column = layer.other_column or _other_column(sentence)
+    return seen
+
+
+def _is_copy(sentence: Sentence, layer: str) -> bool:
+    """Whether a translation is its source."""
+    return bool(sentence.words) and sentence.words == source_words(str(sentence.layer(layer) or ""))
+
+
+def _other_column(sentence: Sentence) -> str:
+    """The first note that another column may be meant, with the file; empty without one."""
+    notes = [note for note in sentence.notes if isinstance(note, OtherColumn)]
+    return f"{sentence.place.rpartition(':')[0]}: {notes[0]}" if notes else ""
+
+
+@dataclass(frozen=True)
+class Look:
     """What is looked at: splits, the tasks on them, and what labels are known.
 
     `known` are a model's labels by task; without them known is what train has. `trained`: train is learned
-    from; without, as in a conversion, a layer may be empty.
+    from; without, as in a conversion, a layer may be empty. `before` is what was seen of other splits, which
+    come before these.
     """
 
     splits: Splits
     tasks: Mapping[str, Task]
     known: Mapping[str, Labels] | None = None
     trained: bool = True
+    before: Mapping[str, Seen] = field(default_factory=dict)
+
+    @cached_property
+    def seen(self) -> Mapping[str, Seen]:
+        """What the checks need, by split."""
+        found = {split: seen_in(sentences, self.tasks) for split, sentences in self.splits.items()}
+        return {**self.before, **found}
 
 
 def refuse(look: Look) -> None:
@@ -54,56 +140,62 @@ def notes_on(look: Look) -> list[str]:
     return list(dict.fromkeys(lines))  # halves of a task have the same
 
 
-def refuse_source(path: str | Path, sentences: Sequence[Sentence]) -> None:
+def refuse_source(path: str | Path, sentences: Iterable[Sentence]) -> None:
     """Raise `InputError` where the words of files, a folder or a pattern are no words.
 
-    They are numbers of words, come with something before them, are masked, or are the tags.
+    They are numbers of words, come with something before them, are masked, or are the tags. Every sentence is
+    looked at once.
     """
-    if are_numbers([sentence.words for sentence in sentences]):
+    prefixes: set[str] = set()
+    masked: Counter[str] = Counter()
+    words = longer = numbers = 0
+    first: Sentence | None = None
+    example = longest = Sentence(())
+    alike = indexed = repeated = tagged = True
+    for sentence in sentences:
+        first = first or sentence
+        alike = alike and sentence.words == first.words
+        words += len(sentence)
+        masked.update(word for word in sentence.words if word in MASKS)
+        if len(prefixes) < 2:
+            prefixes.update(word[: word.find(":") + 1] for word in sentence.words)
+        longest = max(longest, sentence, key=len)
+        if len(sentence) > 1:
+            example = example if longer else sentence
+            longer += 1
+            numbers += are_numbers([sentence.words])
+            indexed = indexed and all(map(_INDEXED.match, sentence.words))
+            repeated = repeated and len(set(sentence.words)) == 1
+            tagged = tagged and sentence.words in (sentence.tags, sentence.upos)
+    if 2 * numbers > longer:
         raise InputError(
             f"{path}: the words of most sentences are numbers one after the other, such as "
-            f"{' '.join(max(sentences, key=len).words[:3])}: is the first column the words' number?"
+            f"{' '.join(longest.words[:3])}: is the first column the words' number?"
         )
-    prefix = _same_prefix(sentences)
-    if prefix:
+    if len(prefixes) == 1 and not alike and (prefix := prefixes.pop()):
         raise InputError(
             f"{path}: every word begins with '{prefix}', which names a language in WikiAnn: take it off"
         )
-    masked, words = _masked(sentences)
     if 2 * masked.total() > words:
         raise InputError(
             f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
             "the text was taken out of these files, for its licence; put it back with their publisher's tool"
         )
-    longer = [sentence for sentence in sentences if len(sentence) > 1]
-    if len(longer) < 2:
+    if longer < 2:
         return
-    example = longer[0].words[0]
-    if all(_INDEXED.match(word) for sentence in longer for word in sentence.words):
-        raise InputError(f"{path}: every word begins with a number, as '{example}': take the numbers off")
-    if all(len(set(sentence.words)) == 1 for sentence in longer):
-        what = f"every sentence repeats one word, such as '{example}'"
-    elif all(sentence.words in (sentence.tags, sentence.upos) for sentence in longer):
-        what = f"every word is its own tag, such as '{example}'"
+    if indexed:
+        raise InputError(
+            f"{path}: every word begins with a number, as '{example.words[0]}': take the numbers off"
+        )
+    if repeated:
+        what = f"every sentence repeats one word, such as '{example.words[0]}'"
+    elif tagged:
+        what = f"every word is its own tag, such as '{example.words[0]}'"
     else:
         return
     raise InputError(
         f"{path}: {what}: was the text taken out of these files, or another column read than that of words?"
     )
-
-
-def _same_prefix(sentences: Sequence[Sentence]) -> str:
-    """What comes before the first colon of every word, with it; empty if that is not the same for all."""
-    prefixes = {word[: word.find(":") + 1] for sentence in sentences for word in sentence.words}
-    return (
-        prefixes.pop() if len(prefixes) == 1 and len({sentence.words for sentence in sentences}) > 1 else ""
-    )
-
-
-def _masked(sentences: Sequence[Sentence]) -> tuple[Counter[str], int]:
-    """How often each mask stands for a word, and the number of words."""
-    masked = Counter(word for sentence in sentences for word in sentence.words if word in MASKS)
-    return masked, sum(map(len, sentences))
 
 
 def refuse_shared_files(splits: Mapping[str, Iterable[tuple[str, Sequence[Path]]]]) -> None:
@@ -135,113 +227,112 @@ def _is_named(path: str, of_path: Sequence[Path]) -> bool:
 
 def _no_label(look: Look) -> Iterator[str]:
     """A layer without a label in train: a task has nothing to learn, or the wrong column was read."""
-    for split, sentences in look.splits.items():
-        for name, task in look.tasks.items():
-            annotated = _annotated(task, sentences)
-            if not annotated or any(task.is_labelled(sentence) for sentence in annotated):
-                continue
-            for sentence in annotated:
-                for note in sentence.notes:
-                    if isinstance(note, OtherColumn):
-                        yield f"{sentence.place.rpartition(':')[0]}: {note}"
-            if look.trained and split == "train":
-                yield (
-                    f"{name}: no {task.item} in "
-                    f"{counted(len(annotated), 'annotated sentence')} of train, "
-                    f"from {_place(annotated[0])} on: check files, format and columns, or leave {name} out"
-                )
+    for split, name, layer in _empty_layers(look):
+        if layer.other_column:
+            yield layer.other_column
+        if look.trained and split == "train":
+            yield (
+                f"{name}: no {look.tasks[name].item} in "
+                f"{counted(layer.annotated, 'annotated sentence')} of train, "
+                f"from {layer.first} on: check files, format and columns, or leave {name} out"
+            )
 
 
 def _empty_layer(look: Look) -> Iterator[str]:
-    for split, sentences in look.splits.items():
-        for name, task in look.tasks.items():
-            annotated = _annotated(task, sentences)
-            if annotated and not any(task.is_labelled(sentence) for sentence in annotated):
-                number = counted(len(annotated), "annotated sentence")
-                yield f"{split}: {name}: no {task.item} in {number}"
+    for split, name, layer in _empty_layers(look):
+        number = counted(layer.annotated, "annotated sentence")
+        yield f"{split}: {name}: no {look.tasks[name].item} in {number}"
+
+
+def _empty_layers(look: Look) -> Iterator[tuple[str, str, SeenLayer]]:
+    """The splits and tasks whose annotated sentences have nothing in the task's layer."""
+    for split, seen in look.seen.items():
+        for name, layer in seen.layers.items():
+            if _can_be_empty(look.tasks[name]) and layer.annotated and not layer.labelled:
+                yield split, name, layer
 
 
 def _reader_notes(look: Look) -> Iterator[str]:
     """What the readers changed or found odd."""
-    for split, sentences in look.splits.items():
-        noted = [sentence for sentence in sentences if sentence.notes]
-        first: dict[str, Sentence] = {}
-        for sentence in noted:
-            for note in sentence.notes:
-                first.setdefault(note, sentence)
-        for note, number in Counter(note for sentence in noted for note in sentence.notes).items():
-            yield f"{split}: {note}: {number:,} (the first, {_place(first[note])})"
+    for split, seen in look.seen.items():
+        for note, number in seen.notes.items():
+            yield f"{split}: {note}: {number:,} (the first, {seen.noted[note]})"
 
 
 def _masked_words(look: Look) -> Iterator[str]:
-    for split, sentences in look.splits.items():
-        masked, words = _masked(sentences)
-        for word, number in masked.items():
-            yield f"{split}: {number:,} of {counted(words, 'word')} are '{word}', as where text was taken out"
+    for split, seen in look.seen.items():
+        for word, number in seen.masked.items():
+            words = counted(seen.words, "word")
+            yield f"{split}: {number:,} of {words} are '{word}', as where text was taken out"
 
 
 def _copied_translations(look: Look) -> Iterator[str]:
-    task = translation_in(look.tasks)
-    if task is not None:
-        for split, sentences in look.splits.items():
-            texts = [(each, str(each.layer(task.layer) or "")) for each in sentences]
-            copies = [each for each, text in texts if each.words and each.words == source_words(text)]
-            if copies:
-                of = f"{len(copies):,} of {counted(len(sentences), 'translation')}"
-                yield f"{split}: {of} are their source (the first, {_place(copies[0])})"
+    for split, seen in look.seen.items():
+        if seen.copies:
+            of = f"{seen.copies:,} of {counted(seen.sentences, 'translation')}"
+            yield f"{split}: {of} are their source (the first, {seen.first_copy})"
 
 
 def _labels_left_blank(look: Look) -> Iterator[str]:
     """Words whose label says in most formats that there is none."""
-    for split, sentences in look.splits.items():
-        for name, task in look.tasks.items():
-            labels = Counter(label for sentence in sentences for label in task.labels_in(sentence))
-            if task.no_label is not None and labels[task.no_label]:
-                blank, number = labels[task.no_label], counted(labels.total(), "label")
-                what = f"{blank:,} of {number} are '{task.no_label}', taken for a label of that name"
+    for split, seen in look.seen.items():
+        for name, labels in seen.labels.items():
+            no_label = look.tasks[name].no_label
+            if no_label is not None and labels[no_label]:
+                blank, number = labels[no_label], counted(labels.total(), "label")
+                what = f"{blank:,} of {number} are '{no_label}', taken for a label of that name"
                 yield f"{split}: {name}: {what}"
 
 
 def _one_label(look: Look) -> Iterator[str]:
     """A layer of classes with one class: a task that has nothing to tell apart."""
     for name, task in look.tasks.items():
-        if task.finds or not look.trained:
+        if task.finds or not look.trained or "train" not in look.seen:
             continue
-        train = look.splits.get("train", ())
-        labels = Counter(label for sentence in train for label in task.labels_in(sentence))
+        labels = look.seen["train"].labels[name]
         if len(labels) == 1 < labels.total():
             number = counted(labels.total(), "label")
             yield f"train: {name}: all {number} are '{min(labels)}': none to tell apart"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
-    yield from shared_sentences(look.splits)
+    for first, second in combinations(look.seen, 2):
+        yield from shared_sentences(first, look.seen[first].texts, second, look.splits[second])
 
 
-def shared_sentences(splits: Splits) -> Iterator[str]:
-    """A line for every two splits that share sentences, with their number."""
-    for (first, larger), (second, smaller) in combinations(splits.items(), 2):
-        keys = {(sentence.words, sentence.second) for sentence in smaller}
-        shared = keys & {(sentence.words, sentence.second) for sentence in larger}
-        inside = [sentence for sentence in smaller if (sentence.words, sentence.second) in shared]
-        if inside:
-            yield (
-                f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too "
-                f"(the first, {_place(inside[0])})"
-            )
+def texts_of(sentences: Iterable[Sentence]) -> array[int]:
+    """A hash of each sentence's words, which holds in this process only."""
+    return array("q", map(_text, sentences))
+
+
+def shared_sentences(
+    first: str, texts: array[int], second: str, smaller: Sequence[Sentence]
+) -> Iterator[str]:
+    """A line if two splits share sentences, with their number; the first is given by its `texts_of`."""
+    shared = set(map(_text, smaller)).intersection(texts)
+    inside = [sentence for sentence in smaller if _text(sentence) in shared]
+    if inside:
+        yield (
+            f"{second}: {len(inside):,} of {counted(len(smaller), 'sentence')} in {first}, too "
+            f"(the first, {_place(inside[0])})"
+        )
+
+
+def _text(sentence: Sentence) -> int:
+    return hash((sentence.words, sentence.second))
 
 
 def _unseen_labels(look: Look) -> Iterator[str]:
     """Labels of dev and test that training never saw, which no model can predict."""
-    for name, task in look.tasks.items():
+    for name in look.tasks:
         if look.known is not None:
             known = {part for label in look.known[name].names for part in label.split(CHAIN)}
-        elif "train" in look.splits:
-            known = {label for sentence in look.splits["train"] for label in task.labels_in(sentence)}
+        elif "train" in look.seen:
+            known = set(look.seen["train"].labels[name])
         else:
             continue
-        for split, sentences in look.splits.items():
-            gold = Counter(label for sentence in sentences for label in task.labels_in(sentence))
+        for split, seen in look.seen.items():
+            gold = seen.labels[name]
             unseen = Counter({label: number for label, number in gold.items() if label not in known})
             if unseen and (look.known is not None or split != "train"):
                 shown = ", ".join(f"{label} {number:,}" for label, number in unseen.most_common(_SHOWN))
@@ -259,7 +350,9 @@ def _not_represented(look: Look) -> Iterator[str]:
         for split, sentences in look.splits.items():
             if split == "train" and look.known is None:
                 continue  # the code that makes training targets reports what it leaves out
-            annotated = _annotated(task, sentences)
+            if not _can_be_empty(task):
+                continue
+            annotated = [sentence for sentence in sentences if task.annotated(sentence)]
             labels = task.labels(annotated)
             dropped = sum(task.dropped(sentence, labels) for sentence in annotated)
             if dropped:
@@ -287,11 +380,9 @@ CHECKS = (
 )
 
 
-def _annotated(task: Task, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences that the task's layer is looked at in: only layers on words can be empty."""
-    if not task.item or not task.layers:
-        return []
-    return [sentence for sentence in sentences if task.annotated(sentence)]
+def _can_be_empty(task: Task) -> bool:
+    """Whether a sentence's layer can have nothing in it: only layers on words can."""
+    return bool(task.item and task.layers)
 
 
 def _place(sentence: Sentence) -> str:

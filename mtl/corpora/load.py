@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.checks import refuse_shared_files
+from mtl.corpora.checks import Seen, refuse_shared_files
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import described, format_of
 from mtl.corpora.merge import merge
-from mtl.corpora.readers import files, iterate, no_sentence, read
+from mtl.corpora.readers import files, iterate, no_sentence, read, stream
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.tasks.catalogue import TASKS
@@ -21,6 +21,9 @@ from mtl.tasks.sentence import Sentence, bundles_of
 from mtl.tasks.task import Task
 
 SPLITS = ("train", "dev", "test")
+LARGE = 256_000_000
+"""Bytes of the training files from which on `corpus.store=auto` is `disk`. A sentence takes some 15 times as
+many in memory."""
 
 
 def corpus_at(place: str | Path, kinds: Mapping[str, type[Task]]) -> CorpusConfig:
@@ -210,6 +213,24 @@ def load_split(
     return parts[0] if len(parts) == 1 else merge(parts)
 
 
+def stream_split(config: CorpusConfig, tasks: Tasks, split: str) -> Iterator[Sentence]:
+    """The sentences of `load_split`, one by one; those of several sources are joined in memory first."""
+    listed = sources(config, tasks)
+    if len(listed) > 1:
+        yield from load_split(config, tasks, split)
+        return
+    for sentence in stream(_path_of(listed[0], split), listed[0].format):
+        yield listed[0].chosen(sentence)
+
+
+def is_on_disk(config: CorpusConfig, tasks: Tasks) -> bool:
+    """Whether a run's training sentences are in a store on disk (`corpus.store`)."""
+    if config.store != "auto":
+        return config.store == "disk"
+    paths = [(_path_of(source, "train"), source.format) for source in sources(config, tasks)]
+    return sum(file.stat().st_size for path in paths for file in files(*path)) > LARGE
+
+
 def refuse_shared(config: CorpusConfig, tasks: Tasks) -> None:
     """Raise `InputError` where a folder or pattern of one split holds a file of another split."""
     for source in sources(config, tasks):
@@ -266,6 +287,13 @@ def require_layers(sentences: Sequence[Sentence], tasks: Mapping[str, Task], spl
     for name, task in tasks.items():
         if not any(task.annotated(sentence) for sentence in sentences):
             raise _not_annotated(name, task, split, len(sentences), task.layer)
+
+
+def require_seen(seen: Seen, tasks: Mapping[str, Task], split: str) -> None:
+    """As `require_layers`, of sentences that were seen before."""
+    for name, task in tasks.items():
+        if not seen.layers[name].annotated:
+            raise _not_annotated(name, task, split, seen.sentences, task.layer)
 
 
 def require_first_sentence(

@@ -13,6 +13,7 @@ from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
 from mtl.files import is_hidden, matching
 from mtl.tasks.sentence import Sentence
+from mtl.workers.alongside import alongside
 from mtl.workers.collector import without_collector
 
 
@@ -38,6 +39,16 @@ def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
         return
     for file in files(path, format):
         yield from read(file)
+
+
+def stream(path: Path, format: str) -> Iterator[Sentence]:
+    """The sentences of `read`, one by one, with its errors for all of them at the end."""
+    count = 0
+    for sentence in alongside(iterate(path, format), [partial(refuse_source, path)]):
+        count += 1
+        yield sentence
+    if not count:
+        raise no_sentence(path, format)
 
 
 def no_sentence(path: str | Path, format: str) -> InputError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,10 +59,12 @@ def examples(
     tokens: Sequence[Tokens | ParallelTokens] | None = None,
     *,
     training: bool = False,
+    first: int = 0,
 ) -> list[Example]:
     """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    In `training` a task has only the sentences that it learns from (`Task.learns_from`).
+    In `training` a task has only the sentences that it learns from (`Task.learns_from`). `first` is the
+    number of the first sentence in its corpus.
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]
@@ -76,7 +79,7 @@ def examples(
                 if not training or task.learns_from(sentence, number)
             },
         )
-        for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True))
+        for number, (sentence, pieces) in enumerate(zip(sentences, tokens, strict=True), first)
     ]
 
 
@@ -193,6 +196,52 @@ def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dic
     }
 
 
+class Corpus(Sequence[Example]):
+    """Examples, and what ordering them and dividing their losses takes, which a store knows without them."""
+
+    @abstractmethod
+    def annotated_lengths(
+        self, tasks: Sequence[str]
+    ) -> tuple[Int[np.ndarray, " sentence"], Int[np.ndarray, " sentence"]]:
+        """The indices of the sentences that any task is annotated on, and their lengths."""
+
+    @abstractmethod
+    def loss_units(self, indices: Iterable[int], tasks: Mapping[str, Task]) -> dict[str, int]:
+        """Per task the units (`Task.loss_unit`) of the examples of these indices that have targets in it."""
+
+
+def corpus_of(examples: Sequence[Example]) -> Corpus:
+    """The examples as a corpus; those that are none yet become one in memory."""
+    return examples if isinstance(examples, Corpus) else InMemory(examples)
+
+
+@dataclass(frozen=True)
+class InMemory(Corpus):
+    """Examples in memory."""
+
+    examples: Sequence[Example]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.examples[index]
+
+    def annotated_lengths(
+        self, tasks: Sequence[str]
+    ) -> tuple[Int[np.ndarray, " sentence"], Int[np.ndarray, " sentence"]]:
+        used = [
+            (index, example.length)
+            for index, example in enumerate(self.examples)
+            if any(name in example.targets for name in tasks)
+        ]
+        indices, lengths = np.array(used, dtype=np.int64).reshape(-1, 2).T
+        return indices, lengths
+
+    def loss_units(self, indices: Iterable[int], tasks: Mapping[str, Task]) -> dict[str, int]:
+        return loss_units_of([self.examples[index] for index in indices], tasks)
+
+
 def unlabelled(share: Sequence[Example], tokenizer: Tokenizer, tasks: Mapping[str, Task]) -> Batch:
     """A batch in which every task applies to all sentences that it fits, without targets."""
     batch = collate(share, tokenizer, {})
@@ -285,23 +334,10 @@ def aligned_batches(
 
     The other arguments are those of `buckets`.
     """
-    used, lengths = annotated_lengths(corpus, tasks)
+    used, lengths = corpus_of(corpus).annotated_lengths(tasks)
     order, batches = bucket_slices(lengths, batch_tokens, batch_sentences, rng)
     indices = used[order].tolist()
     return [BatchIndices(tuple(indices[batch]), tuple(tasks)) for batch in batches]
-
-
-def annotated_lengths(
-    corpus: Sequence[Example], tasks: Sequence[str]
-) -> tuple[Int[np.ndarray, " sentence"], Int[np.ndarray, " sentence"]]:
-    """The indices of the sentences that any task is annotated on, and their lengths."""
-    used = [
-        (index, example.length)
-        for index, example in enumerate(corpus)
-        if any(name in example.targets for name in tasks)
-    ]
-    indices, lengths = np.array(used, dtype=np.int64).reshape(-1, 2).T
-    return indices, lengths
 
 
 class BatchLoader:
@@ -325,7 +361,7 @@ class BatchLoader:
         skip: int = 0,
         accumulate: int = 1,
     ) -> None:
-        self.corpus, self.tokenizer, self.tasks, self.batches = corpus, tokenizer, tasks, batches
+        self.corpus, self.tokenizer, self.tasks, self.batches = corpus_of(corpus), tokenizer, tasks, batches
         self.rank, self.ranks, self.skip = rank, ranks, skip
         self.accumulate = accumulate
 
@@ -340,10 +376,10 @@ class BatchLoader:
                 start = number - number % self.accumulate
                 loss_units = self._loss_units(self.batches[start : start + self.accumulate])
             chosen = self.batches[number]
-            of_all_ranks = [self.corpus[index] for index in chosen.indices]
-            share = of_all_ranks[self.rank :: self.ranks]
+            share = chosen.indices[self.rank :: self.ranks]
+            examples = [self.corpus[index] for index in share or chosen.indices[:1]]
             names = {name: self.tasks[name] for name in chosen.tasks}
-            batch = collate(share or of_all_ranks[:1], self.tokenizer, names, loss_units)
+            batch = collate(examples, self.tokenizer, names, loss_units)
             if not share:
                 batch = replace(batch, idle=True)
             yield batch
@@ -353,5 +389,5 @@ class BatchLoader:
         loss_units: Counter[str] = Counter()
         for batch in batches:
             names = {name: self.tasks[name] for name in batch.tasks}
-            loss_units.update(loss_units_of([self.corpus[index] for index in batch.indices], names))
+            loss_units.update(self.corpus.loss_units(batch.indices, names))
         return dict(loss_units)

@@ -35,6 +35,8 @@ class Tokens:
     """Words that lost pieces because they alone have more than the window holds."""
     second: int | None = field(default=None)
     """The piece at which the second sentence of a pair begins; `None`: one sentence."""
+    cut: bool = field(default=False)
+    """Whether a pair lost an end, because it is longer than the window."""
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -195,14 +197,23 @@ class SubwordTokenizer:
         ]
         if seconds is not None:
             tokens = self._with_pairs(tokens, seconds)
-        shortened = sum(sentence.shortened for sentence in tokens)
+        self.warn_of(sum(sentence.shortened for sentence in tokens), sum(sentence.cut for sentence in tokens))
+        return tokens
+
+    def warn_of(self, shortened: int, cut: int) -> None:
+        """Warn of words that lost pieces (`Tokens.shortened`), and of pairs that lost an end."""
+        if cut:
+            warnings.warn(
+                f"{counted(cut, 'pair of sentences is', 'pairs of sentences are')} longer than a window of "
+                f"{counted(self.max_length, 'position')}: the longer sentence of each loses its end",
+                stacklevel=3,
+            )
         if shortened:
             warnings.warn(
                 f"{counted(shortened, 'word has', 'words have')} more than "
                 f"{counted(self.room, 'piece')} and keep only their first ones",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return tokens
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
         """`encode_all` for the words of sentences and pairs."""
@@ -276,7 +287,7 @@ class SubwordTokenizer:
 
     def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
         """The tokens, pairs cut to one window and marked where their second sentence begins."""
-        marked, cut = [], 0
+        marked = []
         for sentence, word in zip(tokens, seconds, strict=True):
             if word is None:
                 marked.append(sentence)
@@ -287,15 +298,7 @@ class SubwordTokenizer:
                     f"a window of {counted(self.max_length, 'position')} has no room for a pair of sentences"
                 )
             ids, counts, first = cut_pair(sentence.ids, sentence.counts, word, room)
-            cut += len(ids) < len(sentence.ids)
-            marked.append(Tokens(ids, counts, sentence.shortened, first))
-        if cut:
-            warnings.warn(
-                f"{counted(cut, 'pair of sentences is', 'pairs of sentences are')} longer than a window of "
-                f"{counted(self.max_length, 'position')}: the "
-                "longer sentence of each loses its end",
-                stacklevel=3,
-            )
+            marked.append(Tokens(ids, counts, sentence.shortened, first, len(ids) < len(sentence.ids)))
         return marked
 
     def _tokens(self, ids: list[int], word_ids: list[int | None], words: int) -> Tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,11 +12,32 @@ from mtl.models.subwords import Tokens
 from mtl.tasks.in_words import counted
 
 
-def describe_unknown(corpus: Iterable[Example], unknown: int) -> str | None:
-    """How many words have a piece that the vocabulary lacks, and the first of them; `None` without any.
+class Unknown(NamedTuple):
+    """Words of a corpus, those with a piece that the vocabulary lacks, and the first of these."""
 
-    `unknown` is the id of the piece that stands for what the vocabulary lacks. Translations are not looked
-    at.
+    words: int
+    lacking: int
+    first: str
+
+    def and_(self, later: Unknown) -> Unknown:
+        """The same of this part of a corpus and the one that follows."""
+        first = self.first if self.lacking else later.first
+        return Unknown(self.words + later.words, self.lacking + later.lacking, first)
+
+    def described(self) -> str | None:
+        """The numbers in a line; `None` if the vocabulary lacks nothing."""
+        if not self.lacking:
+            return None
+        return (
+            f"{self.lacking:,} of {counted(self.words, 'word')} ({self.lacking / self.words:.1%}) have "
+            f"pieces that the encoder's vocabulary lacks (the first, {self.first!r})"
+        )
+
+
+def count_unknown(corpus: Iterable[Example], unknown: int) -> Unknown:
+    """Count words with a piece that the vocabulary lacks; translations are not looked at.
+
+    `unknown` is the id of the piece that stands for what the vocabulary lacks.
     """
     words = lacking = 0
     first = ""
@@ -26,11 +48,6 @@ def describe_unknown(corpus: Iterable[Example], unknown: int) -> str | None:
         words += len(tokens)
         if unknown in tokens.ids:
             found = np.unique(np.repeat(np.arange(len(tokens)), tokens.counts)[tokens.ids == unknown])
+            first = first if lacking else example.sentence.words[found[0]]
             lacking += len(found)
-            first = first or example.sentence.words[found[0]]
-    if not lacking:
-        return None
-    return (
-        f"{lacking:,} of {counted(words, 'word')} ({lacking / words:.1%}) have pieces that the encoder's "
-        f"vocabulary lacks (the first, {first!r})"
-    )
+    return Unknown(words, lacking, first)

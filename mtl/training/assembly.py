@@ -11,16 +11,15 @@ from rich.console import Console
 
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.models.batches import Example, examples
+from mtl.models.batches import examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.subwords import SubwordTokenizer
-from mtl.models.unknown_words import describe_unknown
+from mtl.models.unknown_words import count_unknown
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
-from mtl.tasks.task import Labels, Task
+from mtl.tasks.task import Task
 from mtl.training.balancing import balancer_for
 from mtl.training.checkpoint import Resumption
 from mtl.training.data_module import TrainingData
@@ -39,6 +38,7 @@ from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
 from mtl.training.parts import meters
 from mtl.training.ranks import distributed, rank_and_ranks
+from mtl.training.splits import Splits
 from mtl.training.step import JointTraining
 from mtl.training.trainer import trainer_for
 
@@ -56,7 +56,7 @@ class TrainingParts:
 def assemble(
     config: TrainConfig,
     run: Run,
-    splits: Mapping[str, Sequence[Sentence]],
+    splits: Splits,
     console: Console,
     inputs: InputCache,
     observers: Sequence[Observer],
@@ -67,29 +67,33 @@ def assemble(
     The generators of random numbers are as they were when `start` was loaded.
     """
     tasks = config.chosen()
-    model = build_model(config, tasks, start, splits["train"])
+    model = build_model(config, tasks, start, splits.train)
     tokenizer = model.encoder.tokenizer
     if model.encoder.note is not None:
         console.print(model.encoder.note, highlight=False, soft_wrap=True)
-    corpora = {
-        split: examples(
-            sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences),
-            training=split == "train",
-        )
-        for split, sentences in splits.items()
-    }  # fmt: skip
+    train, tally = splits.train.examples(tokenizer, model.tasks, model.labels)
+    scored = {
+        split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
+        for split, sentences in {"dev": splits.dev, "test": splits.test}.items()
+    }
     for name, task in model.tasks.items():
-        if task.half is not None and not any(name in example.targets for example in corpora["train"]):
+        if task.half is not None and not tally.annotated[name]:
             raise InputError(
                 f"{name} has no training sentences: its half (by a hash of their ids) is empty; use more "
                 "sentences, or all of them"
             )
-    _report(console, corpora, model.tasks, model.labels)
+    sizes = {split: len(corpus) for split, corpus in ({"train": train} | scored).items()}
+    of_tasks = {
+        split: Counter(name for example in corpus for name in example.targets)
+        for split, corpus in scored.items()
+    }
+    _report(console, sizes, {"train": tally.annotated, **of_tasks}, tally.dropped, model.tasks)
     if isinstance(tokenizer, SubwordTokenizer):
-        for split, corpus in corpora.items():
-            if message := describe_unknown(corpus, tokenizer.unknown):
+        unknown = {split: count_unknown(corpus, tokenizer.unknown) for split, corpus in scored.items()}
+        for split, found in {"train": tally.unknown, **unknown}.items():
+            if message := found.described():
                 console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
-    epochs = EpochBatches(config.batch, config.seed, corpora["train"], tuple(tasks))
+    epochs = EpochBatches(config.batch, config.seed, train, tuple(tasks))
     updates = epochs.updates(config.max_epochs, config.optimizer.accumulate)
     watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
     used, rates = [meter for meter in watching if meter is not None], config.rates()
@@ -112,7 +116,7 @@ def assemble(
     )
     evaluation = Evaluation(
         run=run,
-        batches=lambda: batches(corpora["dev"], model, *rank_and_ranks()),
+        batches=lambda: batches(scored["dev"], model, *rank_and_ranks()),
         every=config.evaluate_every,
         patience=config.patience,
         keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning in ("none", "fixed")),
@@ -123,7 +127,7 @@ def assemble(
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     with distributed(config.trainer):
         trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
-    return TrainingParts(trainer, module, TrainingData(corpora["train"], model, epochs, trainer), evaluation)
+    return TrainingParts(trainer, module, TrainingData(train, model, epochs, trainer), evaluation)
 
 
 def warmup_share(config: OptimizerConfig, updates: int) -> float:
@@ -155,20 +159,18 @@ def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Co
 
 def _report(
     console: Console,
-    corpora: Mapping[str, Sequence[Example]],
+    sizes: Mapping[str, int],
+    annotated: Mapping[str, Mapping[str, int]],
+    dropped: Mapping[str, int],
     tasks: Mapping[str, Task],
-    labels: Mapping[str, Labels],
 ) -> None:
-    """Print how many sentences each task has, and how many annotations it cannot represent."""
-    for split, corpus in corpora.items():
-        annotated = Counter(name for example in corpus for name in example.targets)
-        counts = "  ".join(f"{name} {annotated[name]}" for name in tasks)
-        console.print(f"{split}: {counted(len(corpus), 'sentence')}, annotated: {counts}", highlight=False)
-    train = [example.sentence for example in corpora["train"]]
-    for name, task in tasks.items():
-        dropped = sum(task.dropped(sentence, labels[name]) for sentence in train)
-        if dropped:
+    """Print how many sentences each task has, and how many annotations of train it cannot represent."""
+    for split, of_tasks in annotated.items():
+        counts = "  ".join(f"{name} {of_tasks.get(name, 0)}" for name in tasks)
+        console.print(f"{split}: {counted(sizes[split], 'sentence')}, annotated: {counts}", highlight=False)
+    for name in tasks:
+        if dropped.get(name):
             console.print(
-                f"{name}: left out of the loss: {counted(dropped, 'item')} of train that cannot be "
+                f"{name}: left out of the loss: {counted(dropped[name], 'item')} of train that cannot be "
                 "represented"
             )

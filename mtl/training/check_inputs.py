@@ -10,7 +10,7 @@ from pathlib import Path
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, refuse
-from mtl.corpora.load import SPLITS, refuse_shared, require_first_sentence, require_layers
+from mtl.corpora.load import SPLITS, is_on_disk, refuse_shared, require_first_sentence, require_layers
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 
@@ -23,7 +23,8 @@ def check_inputs(
     Mask files in `given` are not looked at: they are yet to be written.
 
     With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
-    to the first sentence that is annotated for the task; faults after that sentence are not found.
+    to the first sentence that is annotated for the task; faults after that sentence are not found. So are
+    training sentences for a store on disk, which the first run looks at when it makes the store.
     """
     seen: set[str] = set()
     for config in configs:
@@ -49,7 +50,7 @@ def check_inputs(
             splits = {}
             for split in SPLITS:
                 annotated = split != "test"  # test may be without gold annotation
-                if inputs is None:
+                if inputs is None or (split == "train" and is_on_disk(config.corpus, {name: task})):
                     require_first_sentence(config.corpus, name, task, split, annotated)
                     continue
                 splits[split] = inputs.split(config.corpus, {name: task}, split)

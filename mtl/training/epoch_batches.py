@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from mtl.config.schema import BatchConfig
-from mtl.models.batches import BatchIndices, Example, aligned_batches, annotated_lengths, bucket_slices
+from mtl.models.batches import BatchIndices, Example, aligned_batches, bucket_slices, corpus_of
 
 Sampling = Literal["in_turn", "proportional", "tempered"]
 
@@ -39,7 +39,7 @@ class EpochBatches:
         Sentence lengths alone decide how many batches an epoch has, so no batch is made.
         """
         together = [self.tasks] if self.config.mode == "aligned" else [(name,) for name in self.tasks]
-        lengths = [annotated_lengths(self.corpus, tasks)[1] for tasks in together]
+        lengths = [corpus_of(self.corpus).annotated_lengths(tasks)[1] for tasks in together]
         updates = 0
         for epoch in range(epochs):
             rng = self._generator(epoch)

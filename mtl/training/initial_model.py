@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.run_files import mapping_of
-from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import translation_in
 from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_checkpoint, seq2seq_from_scratch
 from mtl.training.parts import Started, used_starts
+from mtl.training.train_sentences import TrainSentences
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
@@ -198,7 +198,7 @@ def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCach
 
 
 def build_model(
-    config: TrainConfig, tasks: Mapping[str, Task], start: Start, sentences: Sequence[Sentence]
+    config: TrainConfig, tasks: Mapping[str, Task], start: Start, sentences: TrainSentences
 ) -> JointModel:
     """The model to train, with labels from the training sentences.
 
@@ -207,7 +207,7 @@ def build_model(
     """
     source = start.source
     if source is None:
-        labels = {name: task.labels(sentences) for name, task in tasks.items()}
+        labels = {name: sentences.labels(name, task) for name, task in tasks.items()}
         encoder = start.encoder
         if encoder is None:
             translation = translation_in(tasks)
@@ -217,7 +217,7 @@ def build_model(
     else:
         # Not `or`: an empty inventory is false, and its decoder is kept.
         labels = {
-            name: source.labels[name] if name in source.labels else task.labels(sentences)
+            name: source.labels[name] if name in source.labels else sentences.labels(name, task)
             for name, task in tasks.items()
         }
         model = JointModel(

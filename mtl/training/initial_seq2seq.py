@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from mtl.config.schema import TrainConfig
 from mtl.models.architectures import MAX_LENGTH, from_scratch
@@ -21,11 +21,11 @@ def seq2seq_checkpoint(config: TrainConfig, task: Translate) -> Seq2Seq | None:
     )
 
 
-def seq2seq_from_scratch(config: TrainConfig, task: Translate, sentences: Sequence[Sentence]) -> Seq2Seq:
+def seq2seq_from_scratch(config: TrainConfig, task: Translate, sentences: Iterable[Sentence]) -> Seq2Seq:
     """A model from scratch with a vocabulary of the training sentences."""
-    texts = [
+    texts = (
         text for sentence in sentences for text in (" ".join(sentence.words), str(sentence.layer(task.layer)))
-    ]
+    )
     tokenizer = train_vocabulary(texts, config.seq2seq.vocabulary, MAX_LENGTH)
     transformer = from_scratch(config.seq2seq, tokenizer, config.encoder.attention)
     return Seq2Seq(transformer, tokenizer, task.source, task.target)

@@ -18,9 +18,7 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.config.typed import configuration_from
-from mtl.corpora.checks import Look, notes_on
-from mtl.corpora.formats.parallel import describe_empty, describe_unspaced, is_empty
-from mtl.corpora.load import corpus_fingerprint, refuse_shared, require_layers
+from mtl.corpora.load import SPLITS, corpus_fingerprint
 from mtl.errors import InputError, RunError
 from mtl.files import check_folder_place
 from mtl.models.allocator import keep_large_blocks, release_free_blocks
@@ -29,14 +27,11 @@ from mtl.models.device import device_of
 from mtl.models.evaluate import Scores, evaluate_sentences, signatures_of
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.limits import describe_long, require_limit, within_limit
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
 from mtl.runs.folder.same_run import holds
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.translate import translation_in
 from mtl.training.assembly import TrainingParts, assemble
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target, unused_gates
@@ -47,6 +42,7 @@ from mtl.training.made_of import encoder_of, first_recorded, made_of, masks_of, 
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
 from mtl.training.run_log import RunLog, run_log
+from mtl.training.splits import Splits, read_splits
 from mtl.training.trainer import device_name, quiet_lightning, trainer_for
 from mtl.workers.launch import PARENT, Place, placed
 from mtl.workers.lease import holder_of, lease
@@ -175,7 +171,7 @@ def _train(
     if not trained:  # before any corpus is read, so that a model that does not fit is refused at once
         pl.seed_everything(config.seed, verbose=False)
         start = load_start(config, tasks, inputs, console)
-    splits = _read_splits(config, tasks, inputs, console)
+    splits = read_splits(config, tasks, corpus, inputs, console)
     training = None if start is None else assemble(config, run, splits, console, inputs, observers, start)
     if training is not None and resumes and run.resume_checkpoint.exists():
         check_checkpoint(run.resume_checkpoint, training.module)
@@ -202,41 +198,6 @@ def _train(
             _fit(training, run, console, resumes)
         if is_first_process():
             _score(run, tasks, splits, device, observers)
-
-
-def _read_splits(
-    config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console
-) -> dict[str, list[Sentence]]:
-    """Read the corpus; what is left out of it is printed."""
-    refuse_shared(config.corpus, tasks)
-    splits = {split: inputs.split(config.corpus, tasks, split) for split in ("train", "dev", "test")}
-    longest = config.batch.max_words
-    for split in ("dev", "test"):
-        require_limit(splits[split], longest, split)
-    message = describe_long(splits["train"], longest)
-    if message is not None:
-        console.print(f"train: {message}: left out", highlight=False, soft_wrap=True)
-    splits["train"] = within_limit(splits["train"], longest)
-    translation = translation_in(tasks)
-    if translation is not None:
-        layer = translation.layer
-        for split, sentences in splits.items():
-            if message := describe_empty(sentences, layer):
-                what = "left out" if split == "train" else "scored as they are"
-                console.print(f"{split}: {message}: {what}", highlight=False, soft_wrap=True)
-        splits["train"] = [sentence for sentence in splits["train"] if not is_empty(sentence, layer)]
-        if translation.tokenizer() == "13a" and (found := describe_unspaced(splits["dev"], layer)):
-            console.print(
-                f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
-                f"(tokenize=13a): set target or tokenize (zh, ja-mecab, char) of {translation.name}",
-                highlight=False,
-                soft_wrap=True,
-            )
-    for split in ("train", "dev"):
-        require_layers(splits[split], tasks, split)
-    for line in notes_on(Look(splits, tasks)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    return splits
 
 
 def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
@@ -288,7 +249,7 @@ def _kept(run: Run) -> str:
 def _score(
     run: Run,
     tasks: Mapping[str, Task],
-    splits: Mapping[str, Sequence[Sentence]],
+    splits: Splits,
     device: torch.device,
     observers: Sequence[Observer],
 ) -> None:
@@ -296,13 +257,13 @@ def _score(
     if not (run.folder / "metrics.json").exists():
         model = JointModel.from_pretrained(run.model).to(device)
         metrics: dict[str, Scores] = {}
-        for split in ("dev", "test"):
-            if any(annotated(sentence, tasks) for sentence in splits[split]):
-                corpus = examples(splits[split], model.encoder.tokenizer, model.tasks, model.labels)
+        for split, sentences in {"dev": splits.dev, "test": splits.test}.items():
+            if any(annotated(sentence, tasks) for sentence in sentences):
+                corpus = examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
                 metrics[split], counts = evaluate_sentences(model, corpus)
                 sentence_counts.write(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
-    sizes = {split: len(sentences) for split, sentences in splits.items()}
+    sizes = {split: len(getattr(splits, split)) for split in SPLITS}
     run.finish({"state": "finished", "finished": now(), "sentences": sizes})
     _remove_leftovers(run)
     for observer in observers:

@@ -1,0 +1,139 @@
+"""Functions of a stream that are given it while it passes, and functions of numbers in other processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from multiprocessing.connection import Connection
+from queue import Queue
+from typing import Any, TypeVar
+
+from mtl.errors import RunError
+
+T = TypeVar("T")
+R = TypeVar("R")
+_CHUNK = 1_000
+"""Items that are handed over at once."""
+
+
+def alongside(
+    items: Iterable[T], functions: Sequence[Callable[[Iterator[T]], Any]]
+) -> Generator[T, None, list[Any]]:
+    """Pass the items on, while each function is given them, too, in a thread of its own.
+
+    One thread works at a time, since threads that compete for Python's lock take longer. Returns what the
+    functions made; the error of one is raised at the end of the stream. So several functions share one pass
+    over items that memory cannot hold.
+    """
+    queues: list[Queue[list[T] | None]] = [Queue() for _ in functions]
+    with ThreadPoolExecutor(max(1, len(functions))) as threads:
+        made = [threads.submit(_given, of, queue) for of, queue in zip(functions, queues, strict=True)]
+        try:
+            stream = iter(items)
+            while chunk := list(islice(stream, _CHUNK)):
+                for queue in queues:
+                    queue.put(chunk)
+                    queue.join()
+                yield from chunk
+        finally:
+            for queue in queues:
+                queue.put(None)
+    return [each.result() for each in made]
+
+
+def _given(function: Callable[[Iterator[T]], R], queue: Queue[list[T] | None]) -> R:
+    """What the function makes of the queue's items, all of which are taken out, also if it wants no more."""
+
+    def taken() -> Iterator[T]:
+        while (chunk := queue.get()) is not None:
+            yield from chunk
+            queue.task_done()
+
+    items = taken()
+    try:
+        return function(items)
+    finally:
+        for _ in items:
+            pass
+
+
+def in_one_pass(items: Iterable[T], functions: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
+    """What each function makes of the items, which are asked for once."""
+    stream = alongside(items, functions)
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            made: list[Any] = end.value
+            return made
+
+
+def in_processes(function: Callable[[int], R], count: int, processes: int) -> Iterator[R]:
+    """`function` of 0 to `count` - 1, in this order, by so many forked processes in turn.
+
+    A process is at most one result ahead of what was asked for. All end with the iterator, or with this
+    process. An error of the function is raised here; a process that is killed is a `RunError`.
+    """
+    if processes < 2:
+        yield from map(function, range(count))
+        return
+    context = multiprocessing.get_context("fork")
+    ends: list[Connection] = []
+    workers = []
+    try:
+        for number in range(processes):
+            mine, theirs = context.Pipe(duplex=False)
+            ends.append(mine)
+            worker = context.Process(
+                target=_serve, args=(theirs, tuple(ends), function, range(number, count, processes))
+            )
+            with warnings.catch_warnings():  # of threads, which Python 3.12 warns of: none holds a lock here
+                warnings.simplefilter("ignore", DeprecationWarning)
+                worker.start()
+            workers.append(worker)
+            theirs.close()
+        for number in range(count):
+            try:
+                result = ends[number % processes].recv()
+            except EOFError:
+                raise RunError(
+                    "a process that works for this one was killed, perhaps for want of memory: free some, or "
+                    "set OMP_NUM_THREADS=1, which also bounds the number of such processes"
+                ) from None
+            if isinstance(result, BaseException):
+                raise result
+            yield result
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+def _serve(
+    results: Connection, of_others: Sequence[Connection], function: Callable[[int], Any], numbers: range
+) -> None:
+    """Send the results for these numbers; ends where nobody is left to read them.
+
+    Ctrl-C reaches this process, too, and is left to the one that started it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for end in of_others:  # as long as one is open somewhere, writing to it waits for a reader
+        end.close()
+    try:
+        for number in numbers:
+            try:
+                results.send(function(number))
+            except BrokenPipeError:
+                return
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                results.send(error)
+                return
+    finally:
+        results.close()

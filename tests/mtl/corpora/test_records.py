@@ -1,0 +1,91 @@
+"""Records on disk: what was written comes back, and a damaged folder is never read as a whole one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtl.corpora.records import Records, RecordWriter, packed
+from mtl.errors import RunError
+from mtl.files import in_use
+from mtl.workers.cache import Damaged
+
+VALUES = [("word", number, b"\0" * number) for number in range(40)]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    with RecordWriter(tmp_path) as writer:
+        writer.add(map(packed, VALUES[:25]))
+        writer.add(map(packed, VALUES[25:]))
+        writer.finish({"labels": ["a", "ä"]}, {"lengths": np.arange(40)})
+    return tmp_path
+
+
+def test_what_was_written_comes_back(folder):
+    records: Records[tuple[str, int, bytes]] = Records(folder)
+    assert list(records) == VALUES
+    assert len(records) == 40
+    assert records[17] == VALUES[17]
+    assert records[38:99] == VALUES[38:]
+    with pytest.raises(IndexError):
+        records[40]
+    assert records.facts == {"labels": ["a", "ä"]}
+    assert records.array("lengths").tolist() == list(range(40))
+
+
+def test_a_folder_is_in_use_while_it_is_open(folder):
+    assert not in_use(folder)
+    records: Records[object] = Records(folder)
+    assert in_use(folder)
+    del records
+    assert not in_use(folder)
+
+
+def test_no_record_is_a_folder_too(tmp_path):
+    with RecordWriter(tmp_path) as writer:
+        writer.finish({}, {})
+    assert list(Records(tmp_path)) == []
+
+
+def test_a_folder_that_was_not_finished_is_damaged(tmp_path):
+    with RecordWriter(tmp_path) as writer:
+        writer.add(map(packed, VALUES))
+    with pytest.raises(Damaged):
+        Records(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["records", "ends.npy", "sums.npy", "lengths.npy", "facts.json"])
+def test_a_file_that_was_cut_or_removed_is_noticed(folder, name):
+    content = (folder / name).read_bytes()
+    for length in (0, 1, len(content) // 2, len(content) - 2):
+        (folder / name).write_bytes(content[:length])
+        with pytest.raises(Damaged):
+            Records(folder)
+    (folder / name).unlink()
+    with pytest.raises(Damaged):
+        Records(folder)
+
+
+def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
+    content = bytearray((folder / "records").read_bytes())
+    at = random.Random(1).randrange(len(content))
+    content[at] ^= 1
+    (folder / "records").write_bytes(content)
+    records: Records[tuple[str, int, bytes]] = Records(folder)
+    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
+        list(records)
+    with pytest.raises(Damaged):
+        Records(folder)
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_noticed(folder):
+    records: Records[tuple[str, int, bytes]] = Records(folder)
+    with (folder / "records").open("r+b") as file:
+        file.truncate(100)
+    assert records[0] == VALUES[0]
+    with pytest.raises(RunError, match="record 39 was damaged"):
+        records[39]

@@ -1,0 +1,96 @@
+"""Streams that functions share, and numbers that processes share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import islice
+
+import psutil
+import pytest
+
+from mtl.errors import InputError, RunError
+from mtl.workers.alongside import alongside, in_one_pass, in_processes
+
+
+def test_functions_see_every_item_of_one_pass():
+    read = []
+
+    def items():
+        for number in range(5_000):
+            read.append(number)
+            yield number
+
+    first = [lambda some: list(islice(some, 3)), lambda some: 7]
+    assert in_one_pass(items(), [sum, max, *first]) == [sum(range(5_000)), 4_999, [0, 1, 2], 7]
+    assert read == list(range(5_000))
+    assert in_one_pass([], [list]) == [[]]
+    assert list(alongside("abc", [])) == ["a", "b", "c"]
+
+
+def test_an_error_of_a_function_comes_after_the_stream_and_one_of_the_stream_before_it():
+    def refuses(some):
+        raise InputError(f"no {next(some)}")
+
+    seen = []
+    with pytest.raises(InputError, match="no 0"):
+        seen.extend(alongside(range(3_000), [refuses, sum]))
+    stream = alongside(range(3_000), [refuses])
+    assert len(list(islice(stream, 3_000))) == 3_000
+
+    def broken():
+        yield from range(2_000)
+        raise RuntimeError("cut short")
+
+    with pytest.raises(RuntimeError, match="cut short"):
+        in_one_pass(broken(), [refuses, sum])
+
+
+def test_results_are_in_order_whatever_the_number_of_processes():
+    expected = [(number, number * number) for number in range(7)]
+    for processes in (1, 2, 3, 9):
+        assert list(in_processes(lambda number: (number, number * number), 7, processes)) == expected
+    assert os.getpid() not in set(in_processes(lambda number: os.getpid(), 2, 2))
+
+
+def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
+    def work(number: int) -> int:
+        if number >= 2:
+            raise InputError(f"sentence {number}")
+        return number
+
+    results = in_processes(work, 6, 3)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(InputError) as raised:
+        next(results)
+    assert str(raised.value) == "sentence 2"
+    with pytest.raises(RunError, match="killed, perhaps for want of memory"):
+        list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), 2, 2))
+
+
+def test_no_process_outlives_the_one_that_was_killed():
+    code = (
+        "import os, sys, time\n"
+        "from mtl.workers.alongside import in_processes\n"
+        "for process in in_processes(lambda number: time.sleep(0.01) or os.getpid(), 10**6, 3):\n"
+        "    print(process, flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        workers = {int(started.stdout.readline()) for _ in range(3)}
+        started.kill()
+    assert len(workers) == 3
+    until = time.monotonic() + 10
+    while any(map(_runs, workers)):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
