@@ -140,11 +140,11 @@ def notes_on(look: Look) -> list[str]:
     return list(dict.fromkeys(lines))  # halves of a task have the same
 
 
-def refuse_source(path: str | Path, sentences: Iterable[Sentence]) -> None:
-    """Raise `InputError` where the words of files, a folder or a pattern are no words.
+def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+    """The sentences of files, a folder or a pattern.
 
-    They are numbers of words, come with something before them, are masked, or are the tags. Every sentence is
-    looked at once.
+    Raises `InputError` after the last one if their words are numbers of words, come with something before
+    them, are masked, or are the tags.
     """
     prefixes: set[str] = set()
     masked: Counter[str] = Counter()
@@ -167,6 +167,7 @@ def refuse_source(path: str | Path, sentences: Iterable[Sentence]) -> None:
             indexed = indexed and all(map(_INDEXED.match, sentence.words))
             repeated = repeated and len(set(sentence.words)) == 1
             tagged = tagged and sentence.words in (sentence.tags, sentence.upos)
+        yield sentence
     if 2 * numbers > longer:
         raise InputError(
             f"{path}: the words of most sentences are numbers one after the other, such as "

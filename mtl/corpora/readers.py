@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtl.corpora.checks import refuse_source
+from mtl.corpora.checks import with_words
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.errors import InputError
 from mtl.files import is_hidden, matching
 from mtl.tasks.sentence import Sentence
-from mtl.workers.alongside import alongside
 from mtl.workers.collector import without_collector
 
 
@@ -21,14 +20,10 @@ def read(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob.
 
     Raises `InputError` for what the format does not allow, for no sentence, and where the words are not words
-    (`checks.refuse_source`).
+    (`checks.with_words`).
     """
     with without_collector():
-        sentences = list(iterate(path, format))
-    if not sentences:
-        raise no_sentence(path, format)
-    refuse_source(path, sentences)
-    return sentences
+        return list(stream(path, format))
 
 
 def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
@@ -41,10 +36,10 @@ def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
         yield from read(file)
 
 
-def stream(path: Path, format: str) -> Iterator[Sentence]:
+def stream(path: str | Path, format: str) -> Iterator[Sentence]:
     """The sentences of `read`, one by one, with its errors for all of them at the end."""
     count = 0
-    for sentence in alongside(iterate(path, format), [partial(refuse_source, path)]):
+    for sentence in with_words(path, iterate(path, format)):
         count += 1
         yield sentence
     if not count:

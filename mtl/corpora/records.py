@@ -13,7 +13,7 @@ import os
 import pickle
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +58,13 @@ class RecordWriter:
             self._end += len(record)
             self._ends.append(self._end)
             self._sums.append(zlib.crc32(record))
+
+    def written(self) -> Iterator[Any]:
+        """The values so far, one after the other."""
+        self._file.flush()
+        with (self._folder / "records").open("rb") as file:
+            for _ in self._ends:
+                yield pickle.load(file)
 
     def finish(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Write the arrays, and facts that JSON can hold, with which the folder counts as whole."""

@@ -41,9 +41,9 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
 from mtl.training.train_sentences import LeftOut, Tally, TrainSentences, tally_of
-from mtl.workers.alongside import in_one_pass, in_processes
 from mtl.workers.cache import made_once
 from mtl.workers.collector import without_collector
+from mtl.workers.in_processes import in_processes
 from mtl.workers.pool import threads_for
 
 _CHUNK = 1_000
@@ -81,27 +81,26 @@ def stored_sentences(
     def make(folder: Path) -> None:
         nonlocal new
         new = True
-        functions: list[Callable[[Iterator[Sentence]], Any]] = [partial(seen_in, tasks=tasks)]
-        functions += [task.labels for task in tasks.values()]
-        with (
-            without_collector(),
-            RecordWriter(folder) as writer,
-            _bar(console, "reading train", None) as advance,
-        ):
+        with without_collector(), RecordWriter(folder) as writer:
+            with _bar(console, "reading train", None) as advance:
 
-            def written() -> Iterator[Sentence]:
-                for sentence in left_out.rest(stream_split(config.corpus, tasks, "train")):
-                    writer.add([packed(sentence)])
-                    advance(1)
-                    yield sentence
+                def written() -> Iterator[Sentence]:
+                    for sentence in left_out.rest(stream_split(config.corpus, tasks, "train")):
+                        writer.add([packed(sentence)])
+                        advance(1)
+                        yield sentence
 
-            seen, *labels = in_one_pass(written(), functions)
+                seen = seen_in(written(), tasks)
             lines = []
             for line in said(seen):
                 lines.append(line)
                 say(line)
-            names = {name: list(of.names) for name, of in zip(tasks, labels, strict=True)}
-            writer.finish({"labels": names, "lines": lines}, {})
+            with _bar(console, "labels", len(tasks)) as advance:
+                labels = {}
+                for name, task in tasks.items():
+                    labels[name] = list(task.labels(writer.written()).names)
+                    advance(1)
+            writer.finish({"labels": labels, "lines": lines}, {})
 
     records = made_once(f"sentences-{key}", Records[Sentence], make, say)
     for line in () if new else records.facts["lines"]:
@@ -277,7 +276,7 @@ def _digest(*values: Any) -> str:
 
 @contextmanager
 def _bar(console: Console, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of sentences; yields a function that is called with how many more are done."""
+    """A bar; yields a function that is called with how many more are done."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)

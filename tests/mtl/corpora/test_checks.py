@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files, refuse_source
+from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files, with_words
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.conll2003 import OtherColumn
 from mtl.corpora.load import load_split, refuse_shared
@@ -38,6 +39,12 @@ FULL = Sentence(
 )
 OTHER = replace(FULL, words=("They", "sat"), id="other")
 NOTED = replace(OTHER, notes=("tag repaired", "tag repaired"), place="a.conll:7")
+
+
+def refuse_words(sentences: Sequence[Sentence]) -> None:
+    assert list(with_words("x", sentences)) == sentences
+
+
 LOOKS = {
     "_no_label": Look({"train": [replace(FULL, entities=())]}, ALL),
     "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
@@ -132,19 +139,19 @@ def test_words_that_number_themselves_are_refused(start: int, step: int, spelled
         Sentence(tuple(spelled.format(n, start + step * place) for place in range(n))) for n in (1, 4, 2)
     ]
     with pytest.raises(InputError, match="is the first column the words' number"):
-        refuse_source("x", numbered)
+        refuse_words(numbered)
     odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2nd"))]
     with pytest.raises(InputError, match="is the first column the words' number"):
-        refuse_source("x", [*numbered, *odd])
-    refuse_source("x", [*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
-    refuse_source("x", [Sentence(("1",)), Sentence(("7",)), Sentence(("w1", "w2"))])
+        refuse_words([*numbered, *odd])
+    refuse_words([*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
+    refuse_words([Sentence(("1",)), Sentence(("7",)), Sentence(("w1", "w2"))])
 
 
 def test_words_that_all_name_their_language_are_refused() -> None:
     with pytest.raises(InputError, match="every word begins with 'en:'"):
-        refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("en:Go",))])
-    refuse_source("x", [Sentence(("en:We", "en:ate")), Sentence(("de:Go",))])
-    refuse_source("x", [Sentence(("We", "ate")), Sentence(("Go",))])
+        refuse_words([Sentence(("en:We", "en:ate")), Sentence(("en:Go",))])
+    refuse_words([Sentence(("en:We", "en:ate")), Sentence(("de:Go",))])
+    refuse_words([Sentence(("We", "ate")), Sentence(("Go",))])
 
 
 @pytest.mark.parametrize(
@@ -159,17 +166,17 @@ def test_words_that_all_name_their_language_are_refused() -> None:
 def test_words_that_are_something_else_are_refused(first, second, message) -> None:
     tagged = [Sentence(words, tags=words if "PRP" in first else None) for words in (first, second)]
     with pytest.raises(InputError, match=message):
-        refuse_source("x", tagged)
-    refuse_source("x", tagged[:1])
-    refuse_source("x", [*tagged, FULL])
+        refuse_words(tagged)
+    refuse_words(tagged[:1])
+    refuse_words([*tagged, FULL])
 
 
 @pytest.mark.parametrize("mask", ["_", "[WORD]"])
 def test_masked_words_are_refused_counted_and_never_joined(mask: str) -> None:
     masked = Sentence((mask,) * 3, tags=("A", "B", "C"))
     with pytest.raises(InputError, match=r"x: 3 of 5 words are"):
-        refuse_source("x", [masked, Sentence(WORDS)])
-    refuse_source("x", [masked, Sentence(WORDS), Sentence(WORDS)])
+        refuse_words([masked, Sentence(WORDS)])
+    refuse_words([masked, Sentence(WORDS), Sentence(WORDS)])
     merged = merge([[masked, FULL], [replace(masked, tags=None, entities=()), OTHER]])
     assert [sentence.notes for sentence in merged] == [(MASKED,), (), (MASKED,), ()]
     assert [sentence.entities for sentence in merged[:3:2]] == [None, ()]

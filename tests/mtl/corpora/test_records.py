@@ -20,7 +20,9 @@ VALUES = [("word", number, b"\0" * number) for number in range(40)]
 def folder(tmp_path) -> Path:
     with RecordWriter(tmp_path) as writer:
         writer.add(map(packed, VALUES[:25]))
+        assert list(writer.written()) == VALUES[:25]
         writer.add(map(packed, VALUES[25:]))
+        assert list(writer.written()) == VALUES
         writer.finish({"labels": ["a", "ä"]}, {"lengths": np.arange(40)})
     return tmp_path
 

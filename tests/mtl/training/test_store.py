@@ -28,7 +28,6 @@ from mtl.config.schema import (
     TrainerConfig,
 )
 from mtl.corpora import load
-from mtl.corpora.checks import refuse_source
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError, RunError
 from mtl.models.batches import aligned_batches, corpus_of, examples, loss_units_of
@@ -387,15 +386,3 @@ def test_two_processes_train_on_one_store_as_in_memory(config, cache):
         runs.append(Run(Path(config.runs) / where))
     assert same(*runs)
     assert len(folders(cache)) == 2
-
-
-def test_the_words_of_files_are_looked_at_in_one_pass(small):
-    sentences = read_jsonl(small / "train.jsonl")
-    passes = []
-
-    def once():
-        passes.append(1)
-        yield from sentences
-
-    refuse_source("x", once())
-    assert passes == [1]

@@ -1,4 +1,4 @@
-"""Functions of a stream that are given it while it passes, and functions of numbers in other processes."""
+"""A function of numbers, in other processes."""
 
 from __future__ import annotations
 
@@ -6,71 +6,13 @@ import multiprocessing
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
-from queue import Queue
 from typing import Any, TypeVar
 
 from mtl.errors import RunError
 
-T = TypeVar("T")
 R = TypeVar("R")
-_CHUNK = 1_000
-"""Items that are handed over at once."""
-
-
-def alongside(
-    items: Iterable[T], functions: Sequence[Callable[[Iterator[T]], Any]]
-) -> Generator[T, None, list[Any]]:
-    """Pass the items on, while each function is given them, too, in a thread of its own.
-
-    One thread works at a time, since threads that compete for Python's lock take longer. Returns what the
-    functions made; the error of one is raised at the end of the stream. So several functions share one pass
-    over items that memory cannot hold.
-    """
-    queues: list[Queue[list[T] | None]] = [Queue() for _ in functions]
-    with ThreadPoolExecutor(max(1, len(functions))) as threads:
-        made = [threads.submit(_given, of, queue) for of, queue in zip(functions, queues, strict=True)]
-        try:
-            stream = iter(items)
-            while chunk := list(islice(stream, _CHUNK)):
-                for queue in queues:
-                    queue.put(chunk)
-                    queue.join()
-                yield from chunk
-        finally:
-            for queue in queues:
-                queue.put(None)
-    return [each.result() for each in made]
-
-
-def _given(function: Callable[[Iterator[T]], R], queue: Queue[list[T] | None]) -> R:
-    """What the function makes of the queue's items, all of which are taken out, also if it wants no more."""
-
-    def taken() -> Iterator[T]:
-        while (chunk := queue.get()) is not None:
-            yield from chunk
-            queue.task_done()
-
-    items = taken()
-    try:
-        return function(items)
-    finally:
-        for _ in items:
-            pass
-
-
-def in_one_pass(items: Iterable[T], functions: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
-    """What each function makes of the items, which are asked for once."""
-    stream = alongside(items, functions)
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            made: list[Any] = end.value
-            return made
 
 
 def in_processes(function: Callable[[int], R], count: int, processes: int) -> Iterator[R]:

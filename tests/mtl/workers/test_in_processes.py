@@ -1,4 +1,4 @@
-"""Streams that functions share, and numbers that processes share."""
+"""Numbers that processes share."""
 
 from __future__ import annotations
 
@@ -7,46 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import islice
 
 import psutil
 import pytest
 
 from mtl.errors import InputError, RunError
-from mtl.workers.alongside import alongside, in_one_pass, in_processes
-
-
-def test_functions_see_every_item_of_one_pass():
-    read = []
-
-    def items():
-        for number in range(5_000):
-            read.append(number)
-            yield number
-
-    first = [lambda some: list(islice(some, 3)), lambda some: 7]
-    assert in_one_pass(items(), [sum, max, *first]) == [sum(range(5_000)), 4_999, [0, 1, 2], 7]
-    assert read == list(range(5_000))
-    assert in_one_pass([], [list]) == [[]]
-    assert list(alongside("abc", [])) == ["a", "b", "c"]
-
-
-def test_an_error_of_a_function_comes_after_the_stream_and_one_of_the_stream_before_it():
-    def refuses(some):
-        raise InputError(f"no {next(some)}")
-
-    seen = []
-    with pytest.raises(InputError, match="no 0"):
-        seen.extend(alongside(range(3_000), [refuses, sum]))
-    stream = alongside(range(3_000), [refuses])
-    assert len(list(islice(stream, 3_000))) == 3_000
-
-    def broken():
-        yield from range(2_000)
-        raise RuntimeError("cut short")
-
-    with pytest.raises(RuntimeError, match="cut short"):
-        in_one_pass(broken(), [refuses, sum])
+from mtl.workers.in_processes import in_processes
 
 
 def test_results_are_in_order_whatever_the_number_of_processes():
@@ -74,7 +40,7 @@ def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
 def test_no_process_outlives_the_one_that_was_killed():
     code = (
         "import os, sys, time\n"
-        "from mtl.workers.alongside import in_processes\n"
+        "from mtl.workers.in_processes import in_processes\n"
         "for process in in_processes(lambda number: time.sleep(0.01) or os.getpid(), 10**6, 3):\n"
         "    print(process, flush=True)\n"
     )
