@@ -105,4 +105,5 @@ if not TYPE_CHECKING:  # a type checker is to find names that are not there
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *__all__, "__version__"})

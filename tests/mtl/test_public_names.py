@@ -26,7 +26,8 @@ def test_the_page_has_every_public_name_where_it_is_defined_and_says_what_is_sta
 
 
 def test_completion_shows_all_names():
-    assert {*mtl.__all__, "__version__", "__doc__", "__name__"} <= set(dir(mtl))
+    assert {"__version__", "__doc__", "__name__"} <= set(dir(mtl))
+    assert [name for name in dir(mtl) if not name.startswith("__")] == sorted(mtl.__all__)
     assert all(getattr(mtl, name, None) is not None for name in dir(mtl))
     with pytest.raises(AttributeError, match="no attribute 'pruned'"):
         mtl.pruned  # noqa: B018
