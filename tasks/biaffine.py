@@ -52,10 +52,7 @@ class Biaffine(nn.Module):
         """Scores of all pairs."""
         batch, rows, inputs = left.shape
         labels = len(self.weight)
-        # x W + v, for all labels in one product; its product with y is x W y + v y
-        weight = self.weight.transpose(1, 2).flatten(0, 1)
-        of_right = None if self.of_right is None else self.of_right.flatten()
-        half = functional.linear(left, weight, of_right).reshape(batch, rows * labels, inputs)
+        half = self._times_weight(left).reshape(batch, rows * labels, inputs)
         scores = (half @ right.mT).view(batch, rows, labels, right.shape[1]).transpose(2, 3)
         if self.of_left is not None:
             scores = scores + functional.linear(left, self.of_left, self.bias)[:, :, None]
@@ -65,13 +62,16 @@ class Biaffine(nn.Module):
         self, left: Float[Tensor, "pair inputs"], right: Float[Tensor, "pair inputs"]
     ) -> Float[Tensor, "pair label"]:
         """Scores of given pairs only."""
-        # W y + u, for all labels in one product with the weights as they lie; then x (W y + u)
-        of_left = None if self.of_left is None else self.of_left.flatten()
-        half = functional.linear(right, self.weight.flatten(0, 1), of_left)
-        scores = (half.view(len(right), *self.weight.shape[:2]) @ left[:, :, None]).squeeze(2)
-        if self.of_right is not None:
-            scores = scores + functional.linear(right, self.of_right, self.bias)
+        half = self._times_weight(left).view(*left.shape[:1], *self.weight.shape[:2])
+        scores = (half @ right[:, :, None]).squeeze(2)
+        if self.of_left is not None:
+            scores = scores + functional.linear(left, self.of_left, self.bias)
         return scores
+
+    def _times_weight(self, left: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch _"]:
+        # x W + v, for all labels in one product; its product with y is x W y + v y
+        weight = self.weight.transpose(1, 2).flatten(0, 1)
+        return functional.linear(left, weight, None if self.of_right is None else self.of_right.flatten())
 
 
 class DiagonalBiaffine(nn.Module):

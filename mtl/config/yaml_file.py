@@ -52,7 +52,7 @@ def read_mapping(path: Path, command: str | None = None, with_places: bool = Fal
         raise InputError(f"{path} is a folder: use a YAML file")
     try:
         text = path.read_text(encoding="utf-8-sig")
-        values = _loaded(text, f"{path}: line {{}}: " if with_places else None)
+        values = _loaded(text, f"{path}: " if with_places else None)
     except FileNotFoundError:
         names = sorted(file.stem for file in (SHIPPED / _folder(command)).glob("*.yaml")) if command else []
         known = f"; configurations that come with mtl are {', '.join(names)}" if names else ""
@@ -133,7 +133,7 @@ class _Loader(yaml.SafeLoader):
                 )
             known.add(name.value)
             if self._place is not None:
-                name.value = Key(name.value).placed(self._place.format(line))
+                name.value = Key(name.value).placed(f"{self._place}line {line}: ")
 
 
 class _Dumper(yaml.SafeDumper):
