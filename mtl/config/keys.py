@@ -38,7 +38,7 @@ class Key(str):
 
 
 def at(key: str, said: str) -> KeyFault:
-    """The fault of a key's value; what is said of it follows the key."""
+    """The fault of a key's value; the message is the key followed by `said`."""
     return KeyFault(key, f"{key}{said}")
 
 

@@ -102,7 +102,7 @@ def refused(faults: Sequence[KeyFault], values: Mapping[str, Any], where: str = 
     """The error for the first fault of values; it starts with the place of its key, or with `where`.
 
     Faults of tasks with names of their own come last, since their values may be those of other keys (of
-    `dep~a` those of `dep`). They are said of the short form's key, `tasks.NAME.KEY`.
+    `dep~a` those of `dep`). Their messages name the key of the short form, `tasks.NAME.KEY`.
     """
     fault = min(faults, key=lambda each: each.key.startswith("instances."))
     message = re.sub(r"^instances\.", "tasks.", str(fault))

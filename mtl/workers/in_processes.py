@@ -1,4 +1,4 @@
-"""A function of numbers, in other processes."""
+"""Call a function of numbers in other processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def in_processes(function: Callable[[int], R], count: int, processes: int) -> Iterator[R]:
-    """`function` of 0 to `count` - 1, in this order, by so many forked processes in turn.
+    """Yield `function(0)` to `function(count - 1)` in order; forked `processes` compute them in turn.
 
     A process is at most one result ahead of what was asked for. All end with the iterator, or with this
     process. An error of the function is raised here; a process that is killed is a `RunError`.
