@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.conll2003 import OtherColumn, are_numbers
+from mtl.corpora.formats.conll2003 import OtherColumn
 from mtl.corpora.formats.parallel import source_words
 from mtl.corpora.merge import MASKS
 from mtl.errors import InputError
@@ -25,8 +24,6 @@ from mtl.tasks.translate import translation_in
 Splits = Mapping[str, Sequence[Sentence]]
 
 _SHOWN = 5
-_INDEXED = re.compile(r"[0-9]+=.")
-"""A word behind its number, as discontinuous trees have it."""
 
 
 @dataclass
@@ -138,65 +135,6 @@ def notes_on(look: Look) -> list[str]:
     refuse(look)
     lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
     return list(dict.fromkeys(lines))  # halves of a task have the same
-
-
-def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-    """The sentences of files, a folder or a pattern.
-
-    Raises `InputError` after the last one if their words are numbers of words, come with something before
-    them, are masked, or are the tags.
-    """
-    prefixes: set[str] = set()
-    masked: Counter[str] = Counter()
-    words = longer = numbers = 0
-    first: Sentence | None = None
-    example = longest = Sentence(())
-    alike = indexed = repeated = tagged = True
-    for sentence in sentences:
-        first = first or sentence
-        alike = alike and sentence.words == first.words
-        words += len(sentence)
-        masked.update(word for word in sentence.words if word in MASKS)
-        if len(prefixes) < 2:
-            prefixes.update(word[: word.find(":") + 1] for word in sentence.words)
-        longest = max(longest, sentence, key=len)
-        if len(sentence) > 1:
-            example = example if longer else sentence
-            longer += 1
-            numbers += are_numbers([sentence.words])
-            indexed = indexed and all(map(_INDEXED.match, sentence.words))
-            repeated = repeated and len(set(sentence.words)) == 1
-            tagged = tagged and sentence.words in (sentence.tags, sentence.upos)
-        yield sentence
-    if 2 * numbers > longer:
-        raise InputError(
-            f"{path}: the words of most sentences are numbers one after the other, such as "
-            f"{' '.join(longest.words[:3])}: is the first column the words' number?"
-        )
-    if len(prefixes) == 1 and not alike and (prefix := prefixes.pop()):
-        raise InputError(
-            f"{path}: every word begins with '{prefix}', which names a language in WikiAnn: take it off"
-        )
-    if 2 * masked.total() > words:
-        raise InputError(
-            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
-            "the text was taken out of these files, for its licence; put it back with their publisher's tool"
-        )
-    if longer < 2:
-        return
-    if indexed:
-        raise InputError(
-            f"{path}: every word begins with a number, as '{example.words[0]}': take the numbers off"
-        )
-    if repeated:
-        what = f"every sentence repeats one word, such as '{example.words[0]}'"
-    elif tagged:
-        what = f"every word is its own tag, such as '{example.words[0]}'"
-    else:
-        return
-    raise InputError(
-        f"{path}: {what}: was the text taken out of these files, or another column read than that of words?"
-    )
 
 
 def refuse_shared_files(splits: Mapping[str, Iterable[tuple[str, Sequence[Path]]]]) -> None:

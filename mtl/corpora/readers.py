@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtl.corpora.checks import with_words
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
+from mtl.corpora.real_words import with_words
 from mtl.errors import InputError
 from mtl.files import is_hidden, matching
 from mtl.tasks.sentence import Sentence
@@ -20,7 +20,7 @@ def read(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob.
 
     Raises `InputError` for what the format does not allow, for no sentence, and where the words are not words
-    (`checks.with_words`).
+    (`real_words.with_words`).
     """
     with without_collector():
         return list(stream(path, format))
