@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mtl.models.batches import Batch, buckets, examples, unlabelled
+from mtl.models.batches import Batch, examples, unlabelled
+from mtl.models.buckets import buckets
 from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task

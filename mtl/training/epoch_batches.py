@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 
 from mtl.config.schema import BatchConfig
-from mtl.models.batches import BatchIndices, Example, aligned_batches, bucket_slices, corpus_of
+from mtl.models.batches import BatchIndices, Example, aligned_batches, corpus_of
+from mtl.models.buckets import bucket_slices
 
 Sampling = Literal["in_turn", "proportional", "tempered"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtl.errors import InputError
-from mtl.models.batches import buckets
+from mtl.models.buckets import buckets
 from mtl.models.modes import in_evaluation_mode
 from mtl.models.source_encoder import SourceTokenizer
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens

@@ -22,7 +22,8 @@ from mtl.analysis.relevance.rules import (
 from mtl.errors import InputError
 from mtl.heads.tap import HeadOutputs, eager_attention
 from mtl.models.annotator import TaskScores
-from mtl.models.batches import Batch, buckets, collate, examples, unlabelled
+from mtl.models.batches import Batch, collate, examples, unlabelled
+from mtl.models.buckets import buckets
 from mtl.models.joint import JointModel
 from mtl.models.modes import frozen, in_evaluation_mode
 from mtl.tasks.decoders.decoder import StructureScore

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.models.batches import Example, aligned_batches, buckets
+from mtl.models.batches import Example, aligned_batches
+from mtl.models.buckets import buckets
 from mtl.models.packed import together
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence

@@ -18,7 +18,7 @@ from mtl.corpora.formats.brackets import read_brackets
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
-from mtl.models.batches import buckets
+from mtl.models.buckets import buckets
 from mtl.models.joint import JointModel
 from mtl.models.limits import BATCH_PAIRS, MAX_WORDS, describe_long, require_limit, within_limit
 from mtl.tasks.sentence import Sentence
@@ -133,7 +133,8 @@ def test_a_batch_is_bounded_in_pairs_of_words():
 SCRIPT = """
 import json, sys, time, torch
 from mtl.corpora.formats.jsonl import from_json
-from mtl.models.batches import buckets, collate, examples
+from mtl.models.batches import collate, examples
+    from mtl.models.buckets import buckets
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import STRUCTURED
