@@ -134,7 +134,7 @@ SCRIPT = """
 import json, sys, time, torch
 from mtl.corpora.formats.jsonl import from_json
 from mtl.models.batches import collate, examples
-    from mtl.models.buckets import buckets
+from mtl.models.buckets import buckets
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import STRUCTURED
