@@ -16,9 +16,8 @@ from mtl.files import write_json
 from mtl.probes.tables.best_heads import best_heads, weighted_means
 from mtl.probes.tables.table_files import read_csv
 from mtl.runs.folder.run import Run
-from mtl.runs.folder.wandb_view import STEP, View, new_identity, view_of
+from mtl.runs.folder.wandb_view import STEP, View, flat_scores, new_identity, view_of
 from mtl.study.config import StudyConfig
-from mtl.training.wandb_logger import flat
 
 KNOWN = "wandb.json"
 """The file in a study's folder that names its W&B run."""
@@ -38,7 +37,7 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
     tables = {"probes/best_heads": best, "probes/weighted_means": means}
     view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)
     # Where a run has two local logs, `wandb sync` replaces the first one's summary with the second one's.
-    view.summarise(last | flat(run.metrics()))
+    view.summarise(last | flat_scores(run.metrics()))
     view.summarise(
         {
             f"probes/{row['task']}/{row['measure']}{end}": row[column]

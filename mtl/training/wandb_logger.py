@@ -8,7 +8,7 @@ from typing import Any
 from mtl.config.schema import TrainConfig
 from mtl.models.evaluate import Scores
 from mtl.runs.folder.run import Run
-from mtl.runs.folder.wandb_view import STEP, View, view_of
+from mtl.runs.folder.wandb_view import STEP, View, flat_scores, view_of
 from mtl.training.observer import Observer
 
 
@@ -37,7 +37,7 @@ class WandbLogger(Observer):
         if self._view is None:
             return
         gates, animation = self._view.folder / "gates.parquet", self._view.folder / "masks.gif"
-        self._view.log(flat(scores) | ({"masks_animation": animation} if animation.is_file() else {}))
+        self._view.log(flat_scores(scores) | ({"masks_animation": animation} if animation.is_file() else {}))
         if gates.is_file():
             self._view.keep(f"gates-{self._view.identity}", "gates", [gates])
         self._view.end()
@@ -46,13 +46,3 @@ class WandbLogger(Observer):
         """End the W&B run as failed."""
         if self._view is not None:
             self._view.end(failed=True)
-
-
-def flat(scores: Mapping[str, Scores]) -> dict[str, Any]:
-    """Scores under the keys `split/task/name`."""
-    return {
-        f"{split}/{name}/{key}": value
-        for split, tasks in scores.items()
-        for name, of_task in tasks.items()
-        for key, value in of_task.items()
-    }

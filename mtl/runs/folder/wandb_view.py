@@ -161,6 +161,16 @@ def view_of(config: TrainConfig, run: Run) -> View:
     return View(run.folder, config.wandb, identity, config.run_name(), settings, axis=STEP)
 
 
+def flat_scores(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+    """Scores per split and task, under the keys `split/task/name`."""
+    return {
+        f"{split}/{name}/{key}": value
+        for split, tasks in scores.items()
+        for name, of_task in tasks.items()
+        for key, value in of_task.items()
+    }
+
+
 def _shown(value: Any) -> Any:
     """A value as W&B shows it; NaN is null in tables."""
     import wandb
