@@ -33,7 +33,7 @@ from typing import Final, Literal
 
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.statistics.resampling import permutations_within
@@ -129,17 +129,14 @@ def estimate(
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
     compared = [block.compared() for block in blocks]
     seeds, heads = cells.seeds, sum(map(len, compared))
-    square = sum(block.with_claims(block.claim, block.claim) for block in blocks)
+    square = sum(block.with_claims(block.claim[None]).item() for block in blocks)
     nan = float("nan")
     if square <= 1e-9:
         reason = "no claimed head has both a partner that claims it and one that does not"
         none = (nan,) * 4
         return ContestEstimate(nan, nan, nan, nan, nan, nan, nan, (), seeds, 0, *none, CANNOT_TELL, reason)
-    per_seed = [
-        -sum(TaskBlock(cells, of, values[number]).with_worth(block.claim) for of, values, block in
-             zip(cells.tasks, scaled, blocks, strict=True)) / square
-        for number in range(len(seeds))
-    ]  # fmt: skip
+    with_worth = [block.with_worth(block.claim, values) for block, values in zip(blocks, scaled, strict=True)]
+    per_seed = (-np.sum(with_worth, axis=0) / square).tolist()
     orders = permutations_within(cells.strata, draws, np.random.default_rng(seed))
     majority = {name: claimed[None] for name, claimed in cells.claims.items()}
     beta, low, high, p = tested(majority, blocks, orders, level)
@@ -192,36 +189,40 @@ def tested(
     if sums[0, 1] <= 1e-9:
         return float("nan"), float("-inf"), float("inf"), float("nan")
 
-    def chances(beta: float) -> tuple[float, float]:
-        """The chances of a statistic as low and as high as the observed one where beta is the true one.
-
-        The statistic is 0 for claims that are constant beside all effects.
-        """
-        scores, squares = sums[:, :2] @ [1, beta], sums[:, 2:] @ [1, 2 * beta, beta**2]
-        errors = np.sqrt(np.maximum(squares, 0))
-        values = np.divide(scores, errors, out=np.zeros_like(scores), where=errors > 1e-9)
-        low, high = (values <= values[0] + 1e-9).mean(), (values >= values[0] - 1e-9).mean()
-        return float(low), float(high)
-
-    def end(beta: float, step: float) -> float:
-        """Where beta is accepted no more, going out by steps that double, and then back by halves."""
-        inside, doublings = beta, 0
-        while min(chances(inside + step)) > level / 2:
-            inside, step, doublings = inside + step, 2 * step, doublings + 1
-            if doublings > 12:
-                return math.copysign(math.inf, step)
-        outside = inside + step
-        for _ in range(20):
-            middle = (inside + outside) / 2
-            if min(chances(middle)) > level / 2:
-                inside = middle
-            else:
-                outside = middle
-        return inside
-
     beta = float(-sums[0, 0] / sums[0, 1])
     error = math.sqrt(max(float(sums[0, 2:] @ [1, 2 * beta, beta**2]), 1e-24)) / float(sums[0, 1])
-    return beta, end(beta, -error), end(beta, error), chances(0.0)[0]
+    low, high = (_end(sums, beta, step, level) for step in (-error, error))
+    return beta, low, high, _chances(sums, 0.0)[0]
+
+
+def _chances(sums: Float[np.ndarray, "draw part"], beta: float) -> tuple[float, float]:
+    """The chances of a statistic as low and as high as the observed one where beta is the true one.
+
+    `sums` are those of `TaskBlock.sums`, of the observed claims first. The statistic is 0 for claims that are
+    constant beside all effects.
+    """
+    scores, squares = sums[:, :2] @ [1, beta], sums[:, 2:] @ [1, 2 * beta, beta**2]
+    errors = np.sqrt(np.maximum(squares, 0))
+    values = np.divide(scores, errors, out=np.zeros_like(scores), where=errors > 1e-9)
+    low, high = values <= values[0] + 1e-9, values >= values[0] - 1e-9
+    return np.count_nonzero(low) / len(values), np.count_nonzero(high) / len(values)
+
+
+def _end(sums: Float[np.ndarray, "draw part"], beta: float, step: float, level: float) -> float:
+    """Where beta is accepted no more, going out by steps that double, and then back by halves."""
+    inside, doublings = beta, 0
+    while min(_chances(sums, inside + step)) > level / 2:
+        inside, step, doublings = inside + step, 2 * step, doublings + 1
+        if doublings > 12:
+            return math.copysign(math.inf, step)
+    outside = inside + step
+    for _ in range(20):
+        middle = (inside + outside) / 2
+        if min(_chances(sums, middle)) > level / 2:
+            inside = middle
+        else:
+            outside = middle
+    return inside
 
 
 def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Sequence[TaskBlock]) -> float:
@@ -232,7 +233,7 @@ def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Seq
     ours = np.zeros((seeds, seeds))
     for block in blocks:
         claims = np.stack([masks[name][:, block.own] for name in block.partners], axis=1).astype(np.float64)
-        ours += [[block.with_claims(one, other) for other in claims] for one in claims]
+        ours += block.with_claims(claims)
     lengths = np.sqrt(np.diag(ours))
     agreement = (ours / np.maximum(np.outer(lengths, lengths), 1e-12))[~np.eye(seeds, dtype=bool)].mean()
     return float(seeds * agreement / (1 + (seeds - 1) * agreement))

@@ -26,8 +26,8 @@ def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFr
     for of in cells.tasks:
         values = in_unit(of, unit).mean(0)
         block = TaskBlock(cells, of, values)
-        square = block.with_claims(block.claim, block.claim)
-        beta = -block.with_worth(block.claim) / square if square > 1e-9 else 0.0
+        square = block.with_claims(block.claim[None]).item()
+        beta = -block.with_worth(block.claim, values[None]).item() / square if square > 1e-9 else 0.0
         level = values[:, block.own] + beta * block.claim
         of_partner = level @ (np.eye(len(block.own)) - block.within)
         adjusted = values[:, block.own] - of_partner + of_partner.mean(0)

@@ -35,15 +35,17 @@ class TaskBlock:
         """Values less the means of head and of partner by site: the residuals of a complete two-way table."""
         return (values - values.mean(-2, keepdims=True)) @ self.within
 
-    def with_worth(self, claim: Float[np.ndarray, "partner own"]) -> float:
-        """The inner product of any claims with worth, both without the effects."""
-        return float((claim * self.residual).sum())
+    def with_worth(
+        self, claim: Float[np.ndarray, "partner own"], values: Float[np.ndarray, "seed partner cell"]
+    ) -> Float[np.ndarray, " seed"]:
+        """The inner products of claims with worth as measured with each seed, without the effects."""
+        return np.asarray((claim * self.centred(values[..., self.own])).sum((-2, -1)))
 
     def with_claims(
-        self, claim: Float[np.ndarray, "partner own"], other: Float[np.ndarray, "partner own"]
-    ) -> float:
-        """The inner product of two sets of claims without the effects."""
-        return float((claim * self.centred(other)).sum())
+        self, claims: Float[np.ndarray, "mask partner own"]
+    ) -> Float[np.ndarray, "mask mask"]:
+        """The inner products of all pairs of sets of claims without the effects."""
+        return np.einsum("auh,buh->ab", claims, self.centred(claims))
 
     def sums(
         self,

@@ -113,8 +113,8 @@ def write_jobs(path: Path, ranks: int, jobs: list[tuple[list[str], int | None]])
     )
 
 
-PARTS = 8
-"""The matrix is run in so many tests, each of which takes less than a minute on a quiet core."""
+PARTS = 3
+"""The matrix is run in so many tests, each of which takes some minutes of one core."""
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,7 @@ def ablated(
     return _cells(left + errors, claims, opened)
 
 
+@functools.cache
 def _of_archive(*columns: str) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Masks (task, seed, cell), claims (task, cell), and columns of archive.csv by task and cell."""
     table = pl.read_csv(Path(__file__).parent / "archive.csv", schema_overrides={"masks": pl.String})
