@@ -73,6 +73,15 @@ def test_a_report_loads_no_torch(tmp_path):
     assert run("report", str(tmp_path))[0] == "polars matplotlib"
 
 
+def test_what_writes_a_study_s_report_loads_no_torch():
+    """A study's first process plans and reports; its workers train."""
+    program = f"import sys, mtl.study.report; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "polars matplotlib\n"
+
+
 def test_help_has_its_texts_where_docstrings_are_to_be_left_out():
     def helped(*options: str, **variables: str) -> tuple[int, str, str]:
         done = subprocess.run(
