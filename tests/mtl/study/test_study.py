@@ -335,7 +335,7 @@ def test_changed_probes_are_measured_again_and_nothing_is_trained(toy, tiny_enco
 
 @pytest.mark.slow
 def test_a_study_that_is_moved_in_the_middle_of_a_static_run_goes_on(toy, tiny_encoder, tmp_path):
-    grid = [{"setups": ["pos"], "masks": ["static"], "set": {"max_epochs": 30}}]
+    grid = [{"setups": ["pos"], "masks": ["static"], "set": {"max_epochs": 10}}]
     here = tmp_path / "here"
     here.mkdir()
     file = small.write(here / "s.yaml", toy, tiny_encoder, grid=grid)
