@@ -2,8 +2,8 @@
 
 The names here are the public ones (docs/reference/public.md). `prune_heads`, `clone_heads`,
 `transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any transformers model of the
-families table, trained here or not: transformers 5 has no `prune_heads` and no `head_mask` any more. So do
-`head_importance` and `ablate_heads`, which tell what each head is worth.
+families table, trained here or not, and so do `head_importance` and `ablate_heads`, which say what each head
+is worth. transformers 5 itself no longer has `prune_heads` or `head_mask`.
 """
 
 from __future__ import annotations

@@ -63,10 +63,11 @@ class Frame:
 class Sentence:
     """Words and their layers of annotation, each under a name.
 
-    `Sentence(words, tags=…, intent=…)`: every keyword that is no field is a layer, as what is in the mapping
-    `layers` is; a layer that is `None` is *not annotated*, not empty, and is left out. Its value says what it
-    holds (`annotation_of`): a text per word, spans, `Arcs`, a `Graph`, a `Tree`, frames, or the label of the
-    whole sentence, a text or a number. A pair of sentences holds the words of both, and only labels.
+    `Sentence(words, tags=…, intent=…)`: every keyword that is not a field is a layer, and so is every entry
+    of the mapping `layers`. A layer that is `None` is *not annotated*, which differs from empty, and is left
+    out. The value of a layer says what it holds (`annotation_of`): a text per word, spans, `Arcs`, a `Graph`,
+    a `Tree`, frames, or the label of the whole sentence, a text or a number. A pair of sentences holds the
+    words of both, and labels only.
     """
 
     words: tuple[str, ...]
@@ -76,11 +77,11 @@ class Sentence:
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str
     text: str
-    """The words as they were written, with the blanks that were between them; empty: not known."""
+    """The words as they were written, with the white space between them; empty: unknown."""
     place: str = field(compare=False)
-    """Where it was read (`FILE:LINE`), for messages; no part of its value."""
+    """Where it was read (`FILE:LINE`), for messages; not part of its value."""
     notes: tuple[str, ...] = field(compare=False)
-    """What its reader changed or found odd, a text each time, for counts; no part of its value."""
+    """What its reader changed or found odd, one text per case, for counts; not part of its value."""
 
     def __init__(
         self,

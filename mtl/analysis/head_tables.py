@@ -22,9 +22,9 @@ _SHOWN = 10
 
 
 class HeadTable:
-    """A value per head, out of a table of `head_importance`, `ablate_heads`, `probe` or heads.parquet.
+    """A value per head, from a table of `head_importance`, `ablate_heads`, `probe` or heads.parquet.
 
-    Notebooks show it as a list by name. Rows of whole layers and without a value are left out.
+    Notebooks show it as a list by name. Rows of whole layers and rows without a value are left out.
 
     Args:
         table: the table.
@@ -33,8 +33,8 @@ class HeadTable:
         label: the label, where there are several.
 
     Raises:
-        InputError: no table of heads, a measure, task or label that it lacks, or several of which none is
-            chosen.
+        InputError: the table is not one of heads, it lacks the measure, task or label, or it has several and
+            none is chosen.
     """
 
     values: pl.DataFrame

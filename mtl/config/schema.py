@@ -68,15 +68,15 @@ class Files:
     """Test file, folder or glob."""
     format: str = "jsonl"
     """jsonl, conllu, conll2012, conll2003, columns, uner, brackets, conll2005, glue or parallel (whose paths
-    are SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md has all)."""
+    are SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md lists all)."""
     columns: dict[str, int] = field(default_factory=dict)
     """For conll2003, its variants and columns: the column of each role (word, entity, tag; label), counted
     from 1."""
     layer: str | None = None
-    """Of files of one task: the layer that it learns. `null`: in JSON lines the one with the name of the
-    task's layer, in other formats the one that tasks of its kind read."""
+    """For files of one task: the layer that it learns. `null`: in JSON Lines, the one with the name of the
+    task's layer; in other formats, the one that tasks of its kind read."""
     roots: Literal["refuse", "attach"] = "refuse"
-    """For conllu: refuse sentences with several roots, or attach all but the first to it."""
+    """For conllu: refuse sentences with several roots, or attach the other roots to the first."""
     entities: str | None = None
     """For conllu: the key in MISC, or the column of CoNLL-U Plus, that entities are read from."""
 
@@ -104,7 +104,7 @@ class CorpusConfig:
     files: Annotated[Files | None, _SHARED_FILES] = None
     """Files for all tasks whose layer their format has, instead of the folder's."""
     store: Annotated[Literal["auto", "memory", "disk"], Volatile()] = "auto"
-    """Where the training sentences are while a run trains: in memory, or in a store on disk; `auto`: on disk
+    """Where training sentences are kept while a run trains: in memory, or in a store on disk; `auto`: on disk
     if their files together are larger than 256 MB."""
     instances: dict[str, Files] = field(default_factory=dict, hash=False)
     """Files of tasks with names of your own (`tasks: {NAME: {kind: KIND, files: …}}`)."""
@@ -261,11 +261,13 @@ class GatesConfig:
     """Head masks: their number, their cost and their initial values."""
 
     scope: Annotated[GateScope, Used(lambda run: run.pruning != "none"), Joint()] = "shared"
-    """One mask for all tasks, or one each over the same encoder."""
+    """One mask for all tasks, or one for each task over the same encoder."""
     kinds: Annotated[tuple[Kind, ...] | None, _LEARNED] = None
-    """The kinds of attention that have gates; heads of others stay open and are not counted. `null`: all."""
+    """The kinds of attention that have gates; heads of other kinds stay open and are not counted. `null`:
+    all."""
     unit: Annotated[Literal["head", "group"], _LEARNED] = "head"
-    """A gate per query head, or one for all that share keys and values (in models with grouped queries)."""
+    """One gate per query head, or one for all heads that share keys and values (in models with grouped
+    queries)."""
     penalty: Annotated[ByKind | None, Range(0, 1_000_000), Was(0.01), _PENALISED] = None
     """Weight of the expected number of open heads per layer (lambda), or one for each kind of attention
     (KIND: WEIGHT); `null`: use `target_open` instead."""
@@ -344,8 +346,8 @@ class Seq2SeqConfig:
     """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
     `null`: each head has its own."""
     mixing: Literal["learned", "blocks"] = "learned"
-    """What each head takes of the components: its weights are learned, or it keeps the part that it starts
-    with, so that heads are concatenated."""
+    """Which components each head uses: it learns a weight for each, or keeps the part that it starts with, so
+    that heads are concatenated."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
             lambda run: (
@@ -457,14 +459,14 @@ class TrainConfig:
     """Folder that holds the runs."""
     overwrite: Annotated[bool, Volatile()] = False
     """Replace a run with another configuration or on a changed corpus; the same run is resumed. The old
-    run is moved to `.replaced/` beside it and deleted when the new one has finished."""
+    run is moved to `.replaced/` in the same folder and deleted when the new one has finished."""
     seed: Seed = 1
     """Seed of initialisation, batches and dropout."""
     tasks: tuple[str, ...] = DEFAULT_TASKS
     """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
     trained on a part of its sentences. A mapping names tasks of your own: {NAME: {kind: KIND, …}}."""
     instances: dict[str, Instance] = field(default_factory=dict)
-    """Kinds and settings of tasks with names of your own, which a mapping of `tasks` has, too."""
+    """Kinds and settings of tasks with names of your own, which a mapping in `tasks` also sets."""
     max_epochs: Count = 30
     """Passes over the training data."""
     patience: Count | None = None
@@ -475,10 +477,10 @@ class TrainConfig:
     """The model that the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
     learned, since heads of earlier models are still open."""
     pruning: PruningRegime = "none"
-    """When head masks are learned: never, with everything else, after training (decoders frozen), or
-    on frozen encoder and decoders. `fixed`: they are read from a file (`gates.masks`) and not learned."""
+    """When head masks are learned: never, with everything else, after training (decoders frozen), or with
+    encoder and decoders frozen. `fixed`: they are read from a file (`gates.masks`) and not learned."""
     init_from: FilePath | None = None
-    """Run whose model training starts from (`--from`); `static` and `gates_only` need one."""
+    """The run from whose model training starts (`--from`); `static` and `gates_only` need one."""
     gradient_conflict_every: CountOrNone = 0
     """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
     importance_every: CountOrNone = 0

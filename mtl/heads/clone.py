@@ -59,7 +59,8 @@ def clone_heads(
         For each layer and head, the numbers of its copies.
 
     Raises:
-        InputError: a family without separable heads, a layer or head that is not there, fewer than 1 copies.
+        InputError: a family without separable heads, a layer or head that does not exist, fewer than 1
+            copies.
 
     Examples:
         >>> from transformers import BertConfig, BertModel
@@ -114,7 +115,7 @@ def transplant_heads(
         family: as in `prune_heads`.
 
     Raises:
-        InputError: a family without separable heads, a layer or head that is not there, a head that is both
+        InputError: a family without separable heads, a layer or head that does not exist, a head that is both
             copied and overwritten.
     """
     model, family = changeable(model, "transplant_heads", family)

@@ -16,7 +16,7 @@ class Stack(NamedTuple):
     """Path of the module that computes the heads, below the base model; `{}` is the layer's number (in ALBERT
     two: the group's, and the layer's in it)."""
     output: str
-    """Path of the output projection, whose input is the heads side by side, below the attention module; `^`
+    """Path of the output projection, whose input is the concatenated heads, below the attention module; `^`
     is that module's parent."""
     layers: str = "num_hidden_layers"
     """The key of the model's configuration that holds the stack's number of layers."""
@@ -25,7 +25,8 @@ class Stack(NamedTuple):
     width: str = "hidden_size"
     """The key that holds the width of all heads together, for configurations without `head_dim`."""
     config: str = ""
-    """The part of the configuration that has these keys; empty where it is the whole (CLIP's towers: not)."""
+    """The part of the configuration that has these keys; empty if that is the whole (unlike in CLIP's
+    towers)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Family:
     key: str = "key"
     value: str = "value"
     fused: Literal["", "blocks", "heads"] = ""
-    """One module (`query`) gives queries, keys and values: as three blocks (`blocks`), or as q, k and v of
+    """One module (`query`) computes queries, keys and values: as three blocks (`blocks`), or as q, k and v of
     one head after the other (`heads`)."""
     causal: bool = False
     """A decoder-only model: no position sees a later one."""
@@ -49,7 +50,7 @@ class Family:
     norms_over_heads: tuple[str, ...] = ()
     """Norms of queries and of keys that run over all heads together (OLMo 2), below the attention module."""
     position_bias: Literal["", "given", "handed_on"] = ""
-    """Layers share a bias by relative position, per head: each is given it (MPNet) or hands it on (T5)."""
+    """Layers share a bias by relative position, per head: `given` to each (MPNet) or `handed_on` (T5)."""
     bias_by_head: tuple[str, ...] = ()
     """Parameters below the layer with a column for each of its heads (BEiT), where the model has them."""
     reads_configuration: bool = False
@@ -59,13 +60,13 @@ class Family:
     not_prunable_because: str = ""
     """Why single heads cannot be cut out; empty where they can."""
     not_prunable_if: tuple[tuple[str, str], ...] = ()
-    """Keys of the configuration with which some models of the family cannot lose heads either, and why."""
+    """Keys of the configuration that mark models of the family whose heads cannot be cut, and why."""
     layer_groups: bool = False
     """Layers share their modules by groups (`num_hidden_groups`, `inner_group_num`), as in ALBERT."""
     two_sided_if: str = ""
-    """The key of the configuration with which a model of a causal family sees later positions, too."""
+    """The key of the configuration that lets a model of a causal family see later positions, too."""
     score_cap: str = "attn_logit_softcapping"
-    """The key that holds a bound of attention scores, which SDPA cannot give."""
+    """The key that holds a bound of attention scores, which SDPA cannot apply."""
     output_size: str = "hidden_size"
     """The key that holds the size of the last layer's output vectors, where it is set."""
     head_counts: tuple[str, ...] = ("num_attention_heads", "num_heads", "n_heads")
@@ -77,7 +78,7 @@ class Family:
     not_collaborative_because: str = ""
     """Why heads cannot share query and key components (`collaborate`); empty where they can."""
     normed_inside: bool = False
-    """The attention module also adds its input to the projected output, and norms the sum (ALBERT)."""
+    """The attention module also adds its input to the projected output, and normalises the sum (ALBERT)."""
     encodes_words: bool = True
     """Its models read words, and can be the encoder of a run; those of images and sound cannot."""
 

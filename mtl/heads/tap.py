@@ -288,8 +288,8 @@ def head_scale(
         family: the model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Raises:
-        InputError: the model is no such model, the scale has a wrong shape, or a pass has another number of
-            rows than there are scales.
+        InputError: the model is not one of these, the scale has a wrong shape, or a pass does not have one
+            row per scale.
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer, family))

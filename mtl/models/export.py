@@ -96,18 +96,18 @@ class _Scores(nn.Module):
 
 
 def export_onnx(model: JointModel, out: str | Path, *, weights: Weights = "float32") -> None:
-    """Write a model's encoder and scores as a graph of ONNX, with all that is needed to annotate with it.
+    """Write a model's encoder and scores as an ONNX graph, with everything that annotating needs.
 
     Masks are applied. One mask for all tasks is cut out of the weights, as `mtl prune` does, where the family
     allows it; with a mask per task, each sentence is a row of the graph for every task. The model is left as
-    it is. What is written is loaded by `load_exported` (and `mtl predict`), and its scores on a few sentences
-    are compared with the model's.
+    it is. `load_exported` (and `mtl predict`) load the folder. Its scores on a few sentences are compared
+    with the model's.
 
     Args:
         model: the model; its weights are written in float32.
-        out: a folder that is not there yet, or empty.
+        out: a folder that does not exist or is empty.
         weights: `int8` rounds the matrices of linear layers and embeddings to 8 bits; inputs of the former
-            are rounded as they come. Scores differ then.
+            are rounded at run time. Scores then differ.
 
     Raises:
         InputError: the model translates, its family or a decoder cannot be exported or the graph computes

@@ -189,9 +189,10 @@ class JointModel(Annotator):
         return {name: Decoded(predicted, references)}
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """Per task this rank's loss in nats, divided by the units (`Task.loss_unit`) of the whole update.
+        """This rank's loss for each task in nats, divided by the units (`Task.loss_unit`) of the whole
+        update.
 
-        In a batch that is `idle` losses are 0, with a graph.
+        In an `idle` batch, losses are 0 and still have a graph.
         """
         share = 0.0 if batch.idle else 1.0
         return {
@@ -203,8 +204,8 @@ class JointModel(Annotator):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.
 
-        The card names the encoder and the corpus, and has the scores of the run that the model was loaded
-        from. If the model was changed since, the card has no scores.
+        The card names the encoder and the corpus, and contains the scores of the run that the model was
+        loaded from. If the model has been changed since, the card has no scores.
         """
         folder = folder_of(folder)
         self.save_with_card(folder, folder.resolve().name)

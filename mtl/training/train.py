@@ -58,7 +58,7 @@ def train(
     """Train, or resume training, and return the run.
 
     On Ctrl-C or SIGTERM the state is saved and `KeyboardInterrupt` raised; the same call then resumes. Raises
-    `InputError` for what the user can fix.
+    `InputError` for errors that the user can fix.
 
     Args:
         config: All settings.

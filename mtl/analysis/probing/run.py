@@ -74,10 +74,10 @@ def probe_run(
 ) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
-    What all heads do in a few sentences is written beside it (`mtl.probes.measures.examples`).
+    What all heads do in a few sentences is written next to it (`mtl.probes.measures.examples`).
 
-    For a run that translates, the encoder's heads are measured on annotated sources; its own corpus labels no
-    words.
+    For a run that translates, the encoder's heads are measured on annotated sources; its own corpus has no
+    labels of words.
 
     Args:
         target: A run's folder, a saved model's or encoder's, or the name of one of the latter two on the hub.
@@ -93,7 +93,7 @@ def probe_run(
         revision: A branch, tag or commit of a model or an encoder on the hub.
         instances: Tasks with names of your own (`TrainConfig.instances`); `None`: those of the run's model.
         material: Reads corpora.
-        progress: Receives the number of sentences to observe, and gives a function that receives how many
+        progress: Receives the number of sentences to observe, and returns a function that receives how many
             more are done.
 
     Raises:

@@ -45,7 +45,7 @@ class Run:
         """An existing run.
 
         Raises `InputError` if there is none, if its configuration is truncated, and if a file of a run that
-        has ended was replaced since.
+        has ended has been replaced since.
         """
         folder = Path(folder)
         if not (folder / "config.yaml").exists():
@@ -137,7 +137,7 @@ class Run:
     def create(self, config: Mapping[str, Any]) -> None:
         """Make the folder with the configuration; no run may be there (see `put_aside`).
 
-        The file begins and ends with YAML's own marks (`---`, `...`), so that one that was cut off shows.
+        The file begins and ends with YAML's own marks (`---`, `...`), so that a truncated file is recognised.
         """
         write_text(self.folder / "config.yaml", f"{START}{dump(dict(config))}{END}")
 
@@ -147,9 +147,9 @@ class Run:
         return self.folder.parent / ".replaced" / self.folder.name
 
     def put_aside(self) -> Path | None:
-        """Move the run that is in the folder out of the way; returns where to, `None` if there is none.
+        """Move the folder's run out of the way; returns its new place, `None` if there is no run.
 
-        It is kept until the new run has finished, since that one may run out of memory in its first step.
+        It is kept until the new run has finished, since the new run may run out of memory in its first step.
         """
         if not (self.folder / "config.yaml").exists():
             return None
@@ -172,7 +172,7 @@ class Run:
             write_json(self.folder / "status.json", {**self.status(), **values})
 
     def finish(self, values: Mapping[str, Any]) -> None:
-        """Change some entries of the status, and record what the files are that change no more."""
+        """Change some entries of the status, and record the files that will not change any more."""
         files = {name: _content(path) for name in _LASTING if (path := self.folder / name).is_file()}
         self.update_status({**values, "files": files})
 
@@ -198,7 +198,7 @@ class Run:
     def add_start(self, values: Mapping[str, Any]) -> None:
         """Record that a process starts or resumes the run: time, machine, versions and code.
 
-        The status holds these values of the last process, and in `starts` those of each.
+        The status holds these values for the last process, and in `starts` for each process.
         """
         with changing(self.folder / "status.json"):
             status = self.status()
