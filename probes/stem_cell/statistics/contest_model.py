@@ -41,9 +41,7 @@ class TaskBlock:
         """The inner products of claims with worth as measured with each seed, without the effects."""
         return np.asarray((claim * self.centred(values[..., self.own])).sum((-2, -1)))
 
-    def with_claims(
-        self, claims: Float[np.ndarray, "mask partner own"]
-    ) -> Float[np.ndarray, "mask mask"]:
+    def with_claims(self, claims: Float[np.ndarray, "mask partner own"]) -> Float[np.ndarray, "mask mask"]:
         """The inner products of all pairs of sets of claims without the effects."""
         return np.einsum("auh,buh->ab", claims, self.centred(claims))
 
