@@ -14,7 +14,7 @@ from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
-from mtl.files import is_hidden
+from mtl.files import folders_below, is_hidden
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence
@@ -130,7 +130,7 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     for path in paths:
         if path.is_dir():
             patterns = {*_OTHER_NAMES, *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
-            for file in sorted(path.rglob("*")):
+            for file in sorted(file for folder in folders_below(path) for file in folder.iterdir()):
                 named = any(fnmatch(file.name, pattern) for pattern in patterns)
                 if named and file.is_file() and not is_hidden(file, path):
                     yield file, path.parent

@@ -140,6 +140,16 @@ def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
     assert [files.train, files.dev] == [str(tmp_path / "wsj" / split) for split in ("train", "dev")]
 
 
+def test_folders_behind_links_are_found(tmp_path, capsys):
+    write(tmp_path / "stored", "of-{}/a.mrg", TREES)
+    (tmp_path / "wsj").mkdir()
+    for split in ("train", "dev", "test"):
+        (tmp_path / "wsj" / split).symlink_to(f"../stored/of-{split}")
+    initialised(tmp_path / "wsj", capsys)
+    files = read_configuration(TrainConfig, tmp_path / "wsj.yaml").corpus.files
+    assert [files.train, files.dev] == [str(tmp_path / "wsj" / split / "a.mrg") for split in ("train", "dev")]
+
+
 def test_dev_stands_for_a_test_file_that_is_missing_or_without_labels(tmp_path, capsys):
     name, text, _ = CORPORA["glue-classify"]
     for folder, rest in (("a", None), ("b", "text\nwake me\n")):
