@@ -35,6 +35,8 @@ _BY_NAME = {
 }
 """Formats that the names of files tell, with the variants to try."""
 _OF_COLUMNS = ("conllu", "conll2003", "conll2003-lenient")
+_MILDER = {"conllu": "conllu:roots=attach", "conll2003": "conll2003-lenient"}
+"""What reads files of a format that it refuses itself."""
 _NUMBERED = ("conllu", "uner", "conll2003:word=2,entity=3")
 """The formats of files whose first column numbers the words."""
 _ANY = ("glue-regress", "glue-classify", "columns")
@@ -152,7 +154,26 @@ def _place(path: Path, base: Path) -> tuple[str, str] | None:
 
 
 def _group(key: str, splits: dict[str, list[Path]]) -> Group:
-    format = _format(splits["train"][0])
+    """The corpus of these files, in the format of the first: as strict a variant as reads all of them."""
+    names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
+    name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
+    strict = _format(splits["train"][0])
+    without_test, errors = [], []
+    for format in [strict, *([_MILDER[strict]] if strict in _MILDER else [])]:
+        try:
+            group = _group_in(format, name, splits)
+        except InputError as error:
+            errors.append(error)
+            continue
+        if "test" in group.sentences or "test" not in splits:
+            return group
+        without_test.append(group)
+    if not without_test:
+        raise errors[-1]
+    return without_test[0]
+
+
+def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> Group:
     paths = {split: _one_path(each, format) for split, each in splits.items()}
     sentences = {split: read(path, format) for split, path in paths.items() if split != "test"}
     notes = []
@@ -162,8 +183,6 @@ def _group(key: str, splits: dict[str, list[Path]]) -> Group:
         why = error if isinstance(error, InputError) else "there is no such file"
         notes.append(f"test: dev stands for it: {why}")
         paths["test"] = paths["dev"]
-    names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
-    name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
     order = ("train", "dev", "test")
     parts = {split: sentences[split] for split in order if split in sentences}
     return Group(name, format, {split: paths[split] for split in order}, parts, notes)

@@ -140,6 +140,21 @@ def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
     assert [files.train, files.dev] == [str(tmp_path / "wsj" / split) for split in ("train", "dev")]
 
 
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize("milder", ["conllu:roots=attach", "conll2003-lenient"])
+def test_what_any_of_the_files_needs_decides_the_format(milder, split, tmp_path, capsys):
+    """Also where the first training file, by which the format is told, does not need it."""
+    name, odd, _ = CORPORA[milder]
+    _, text, _ = CORPORA[milder.partition(":")[0].removesuffix("-lenient")]
+    folder = write(tmp_path / "a", f"{{}}/1{Path(name).suffix}", text)
+    (folder / split / f"2{Path(name).suffix}").write_text(odd)
+    written, printed = initialised(folder, capsys)
+    assert f"# {milder}: " in written
+    assert "dev stands for it" not in printed
+    files = read_configuration(TrainConfig, Path(f"{folder}.yaml")).corpus.files
+    assert files.test != files.dev
+
+
 def test_folders_behind_links_are_found(tmp_path, capsys):
     write(tmp_path / "stored", "of-{}/a.mrg", TREES)
     (tmp_path / "wsj").mkdir()
