@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from mtl.errors import InputError
 from mtl.tasks.dep import Dep
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.tree import Tree
 
 WORDS = ("We", "ate")
 TAGGED = Sentence(WORDS, tags=("PRP", "VBD"))
@@ -26,6 +28,32 @@ def test_sentences_with_the_same_words_become_one_with_all_layers():
     other = Sentence(("No", "."), arcs=Arcs((0, 1), ("root", "punct")))
     merged = merge([[TAGGED], [other, PARSED]])
     assert merged == [Sentence(WORDS, tags=TAGGED.tags, arcs=PARSED.arcs), other]
+
+
+def test_the_text_is_that_of_the_first_source_that_has_one():
+    written = replace(PARSED, text="We  ate")
+    for parts in ([[written], [TAGGED]], [[TAGGED], [written]], [[TAGGED], [written], [PARSED]]):
+        [sentence] = merge(parts)
+        assert sentence.text == "We  ate"
+    [sentence] = merge([[written], [replace(TAGGED, text="We ate")]])
+    assert sentence.text == "We  ate"
+
+
+def test_a_text_that_the_kept_words_do_not_spell_is_left_out():
+    escaped = Sentence(("-LRB-", "ate"), tags=TAGGED.tags)
+    [sentence] = merge([[escaped], [Sentence(("(", "ate"), arcs=PARSED.arcs, text="(ate")]])
+    assert (sentence.words, sentence.text) == (escaped.words, "")
+
+
+def test_a_layer_that_is_left_out_is_noted_however_the_words_are_written():
+    def sentence_of(bracket: str, tags: tuple[str, str]) -> Sentence:
+        tree = Tree("TOP", (Tree("X", bracket), Tree("V", "ate")))
+        return Sentence((bracket, "ate"), tags=tags, tree=tree)
+
+    [sentence] = merge([[sentence_of("(", ("X", "X"))], [sentence_of("-LRB-", TAGGED.tags)]])
+    assert sentence.notes == (
+        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+    )
 
 
 def test_repeated_sentences_pair_in_order():
