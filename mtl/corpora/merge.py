@@ -33,8 +33,9 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     """The sentences and pairs of several sources; those with the same words become one with all layers.
 
     Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
-    the first source are kept, and the text of the first that has one which they spell. Of several with the same words, those with the same id are joined, the others
-    by their order, with a note where the sources have not as many. Masked sentences are not joined.
+    the first source are kept, and the text of the first that has one which they spell. Of several with the
+    same words, those with the same id are joined, the others by their order, with a note where the sources
+    have not as many. Masked sentences are not joined.
     """
     if len(parts) == 1:
         return list(parts[0])
