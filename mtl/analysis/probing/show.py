@@ -15,6 +15,7 @@ from mtl.analysis.probing.probe import index_corpus
 from mtl.analysis.probing.run import readable_sources, single_sentences, target_of, tasks_with_files
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import folder_of, one_of, shown
@@ -123,7 +124,7 @@ class OpenHead:
                 )
             if self.opened.encoder.translator is not None:
                 raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
-            source = read_configuration(TrainConfig, run.folder / "config.yaml").corpus_read()
+            source = corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
         named = {
             name: task
             for name, task in ({} if model is None else model.tasks).items()

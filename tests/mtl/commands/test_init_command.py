@@ -13,6 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.corpora.at_hand import _place
 from mtl.corpora.formats.table import FORMATS
+from mtl.runs.folder.heads_file import read_measures
 
 CONLLU = """\
 1\tWe\twe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
@@ -103,6 +104,19 @@ def initialised(folder: Path, capsys, *words: str) -> tuple[str, str]:
     """What `mtl init` wrote, and what it printed."""
     assert main(["init", *(words or [str(folder)]), f"--out={folder}.yaml"]) == 0, capsys.readouterr().err
     return Path(f"{folder}.yaml").read_text(), capsys.readouterr().out
+
+
+def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_encoder, monkeypatch, capsys):
+    """Which tasks share, so that none has files of its own."""
+    name, text, _ = CORPORA["conllu"]
+    write(tmp_path / "mine", name, text)
+    monkeypatch.chdir(tmp_path)
+    initialised(tmp_path / "mine", capsys)
+    trains("mine.yaml", tiny_encoder, capsys)
+    assert main(["probe", "runs/once"]) == 0, capsys.readouterr().err
+    heads, _ = read_measures(Path("runs/once/heads.parquet"))
+    assert {*heads["task"]} - {None, ""} == {"pos", "dep", "upos", "feats", "lemmas", "deps"}
+    assert main(["show", "runs/once", "L0H0", "--task=dep"]) == 0, capsys.readouterr().err
 
 
 def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, monkeypatch, capsys):

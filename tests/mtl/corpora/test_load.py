@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 
 from mtl.config.instances import Instance
-from mtl.config.schema import CorpusConfig, Files
+from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import corpus_fingerprint, load_split, only, require_layers, sources
+from mtl.corpora.load import (
+    corpus_fingerprint,
+    corpus_read,
+    load_split,
+    only,
+    require_layers,
+    sources,
+    with_files,
+)
 from mtl.corpora.merge import merge
 from mtl.errors import InputError
+from mtl.tasks.catalogue import TASKS
 from mtl.tasks.dep import Dep
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
@@ -119,6 +128,39 @@ def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
         load_split(config, ("pos", "con"), "train")
     with pytest.raises(InputError, match="did you mean 'conllu'"):
         load_split(CorpusConfig(None, files=Files(format="conlu")), ("pos",), "train")
+
+
+CONLLU = Files("train.conllu", "dev.conllu", "test.conllu", format="conllu")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "corpus", "read"),
+    [
+        (("pos", "ner"), CorpusConfig("folder"), True),
+        (("pos", "dep"), CorpusConfig("folder", CONLLU), False),
+        (("pos", "ner"), CorpusConfig("folder", CONLLU), True),  # few files in CoNLL-U have entities
+        (("pos", "ner"), CorpusConfig("folder", CONLLU, ner=CONLLU), False),
+        (("pos", "con"), CorpusConfig("folder", pos=CONLLU), True),
+        (("pos", "dep"), CorpusConfig("folder", pos=CONLLU, dep=CONLLU), False),
+        (("pos", "slots"), CorpusConfig("folder", CONLLU, instances={"slots": CONLLU}), False),
+        (("pos", "slots"), CorpusConfig("folder", CONLLU), True),
+    ],
+)
+def test_a_folder_that_no_task_reads_is_not_part_of_the_corpus(tasks, corpus, read):
+    config = TrainConfig(tasks=tasks, corpus=corpus, instances={"slots": Instance("spans")})
+    assert corpus_read(config) == (corpus if read else replace(corpus, path=None))
+
+
+def test_the_tasks_that_a_corpus_has_files_for():
+    kinds = {name: TASKS[name] for name in ("pos", "ner", "dep", "con")} | {
+        "slots": type(Instance("spans").task("slots"))
+    }
+    assert with_files(CorpusConfig("folder"), kinds) == tuple(kinds)
+    assert with_files(CorpusConfig(None, ner=CONLLU), kinds) == ("ner",)
+    assert with_files(CorpusConfig(None, CONLLU), kinds) == ("pos", "ner", "dep")
+    named = CorpusConfig(None, CONLLU, con=CONLLU, instances={"slots": CONLLU})
+    assert with_files(named, kinds) == tuple(kinds)
+    assert with_files(CorpusConfig(None), kinds) == ()
 
 
 def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkeypatch):
