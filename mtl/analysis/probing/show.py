@@ -137,7 +137,12 @@ class OpenHead:
             for name in tasks_with_files(source, named)
             if name in targets
         }
-        found = single_sentences(InputCache().split(source, read_for, split)) if read_for else []
+        if not read_for:
+            raise InputError(
+                f"{self.target}: its corpus has no arcs to show a head on: use --sentence, or "
+                f"--corpus=FOLDER of sentences with them ({', '.join(targets)})"
+            )
+        found = single_sentences(InputCache().split(source, read_for, split))
         if self.encoder.without:
             found = readable_sources(self.encoder.tokenizer, found, split).sentences
         if most < len(found):
