@@ -282,12 +282,38 @@ def matching(pattern: Path) -> list[Path]:
             found = [
                 match
                 for place in found
-                for match in ([place / part] if (place / part).exists() else place.glob(part))
+                for match in _matches(place, part)
                 if part.startswith(".") or not is_hidden(match, place)
             ]
         except ValueError:  # pathlib refuses `a**` before Python 3.13: it matches nothing
             return []
     return sorted(set(found))
+
+
+def _matches(place: Path, part: str) -> Iterable[Path]:
+    if (place / part).exists():
+        return [place / part]
+    if part == "**":
+        return folders_below(place) if place.is_dir() else []
+    return place.glob(part)
+
+
+def folders_below(folder: Path) -> Iterator[Path]:
+    """A folder and those below it at any depth but hidden ones, also behind links, which pathlib leaves out.
+
+    Each is given once, whatever links to it. Raises `OSError` for one that cannot be listed.
+    """
+    seen: set[str] = set()
+    for place, inside, _ in os.walk(folder, onerror=_raise, followlinks=True):
+        real = os.path.realpath(place)
+        inside[:] = [] if real in seen else sorted(name for name in inside if not name.startswith("."))
+        if real not in seen:
+            seen.add(real)
+            yield Path(place)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def is_hidden(path: Path, folder: Path) -> bool:

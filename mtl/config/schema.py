@@ -556,12 +556,6 @@ class TrainConfig:
         """The chosen tasks by name, in the order in which everything lists them."""
         return {name: self.task(name) for name in in_order_of_catalogue(self.tasks)}
 
-    def corpus_read(self) -> CorpusConfig:
-        """The corpus without a folder that no task reads, since all have files of their own."""
-        if all(self.corpus.files_of(name) is not None for name in self.tasks):
-            return replace(self.corpus, path=None)
-        return self.corpus
-
     def main_scores(self) -> dict[str, str]:
         """By name of everything that can be trained: the score that stands for it (`Task.score`)."""
         return {name: self.task(name).score for name in (*self.instances, *TASK_NAMES)}

@@ -14,7 +14,7 @@ from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
-from mtl.files import is_hidden
+from mtl.files import folders_below, is_hidden
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence
@@ -35,6 +35,8 @@ _BY_NAME = {
 }
 """Formats that the names of files tell, with the variants to try."""
 _OF_COLUMNS = ("conllu", "conll2003", "conll2003-lenient")
+_MILDER = {"conllu": "conllu:roots=attach", "conll2003": "conll2003-lenient"}
+"""What reads files of a format that it refuses itself."""
 _NUMBERED = ("conllu", "uner", "conll2003:word=2,entity=3")
 """The formats of files whose first column numbers the words."""
 _ANY = ("glue-regress", "glue-classify", "columns")
@@ -130,7 +132,7 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     for path in paths:
         if path.is_dir():
             patterns = {*_OTHER_NAMES, *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
-            for file in sorted(path.rglob("*")):
+            for file in sorted(file for folder in folders_below(path) for file in folder.iterdir()):
                 named = any(fnmatch(file.name, pattern) for pattern in patterns)
                 if named and file.is_file() and not is_hidden(file, path):
                     yield file, path.parent
@@ -152,7 +154,26 @@ def _place(path: Path, base: Path) -> tuple[str, str] | None:
 
 
 def _group(key: str, splits: dict[str, list[Path]]) -> Group:
-    format = _format(splits["train"][0])
+    """The corpus of these files, in the format of the first: as strict a variant as reads all of them."""
+    names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
+    name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
+    strict = _format(splits["train"][0])
+    without_test, errors = [], []
+    for format in [strict, *([_MILDER[strict]] if strict in _MILDER else [])]:
+        try:
+            group = _group_in(format, name, splits)
+        except InputError as error:
+            errors.append(error)
+            continue
+        if "test" in group.sentences or "test" not in splits:
+            return group
+        without_test.append(group)
+    if not without_test:
+        raise errors[-1]
+    return without_test[0]
+
+
+def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> Group:
     paths = {split: _one_path(each, format) for split, each in splits.items()}
     sentences = {split: read(path, format) for split, path in paths.items() if split != "test"}
     notes = []
@@ -162,8 +183,6 @@ def _group(key: str, splits: dict[str, list[Path]]) -> Group:
         why = error if isinstance(error, InputError) else "there is no such file"
         notes.append(f"test: dev stands for it: {why}")
         paths["test"] = paths["dev"]
-    names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
-    name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
     order = ("train", "dev", "test")
     parts = {split: sentences[split] for split in order if split in sentences}
     return Group(name, format, {split: paths[split] for split in order}, parts, notes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mtl.config.schema import CorpusConfig, Files
+from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.checks import Seen, refuse_shared_files
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import described, format_of
@@ -140,14 +140,11 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
             continue
         listed.append(Source(files, {name: kinds[name]}, _key(name)))
         _check_layer(listed[-1])
-    if config.files is not None:
-        layers = _layers_of(Source(config.files, {}, "corpus.files"), config.path is None)
-        shared = {
-            name: kind for name, kind in rest.items() if {*map(bundles_of, kind.layers[:1])} <= {*layers}
-        }
-        rest = {name: kind for name, kind in rest.items() if name not in shared}
-        if shared:
-            listed.insert(0, Source(config.files, shared, "corpus.files"))
+    shared = _shared(config, rest)
+    rest = {name: kind for name, kind in rest.items() if name not in shared}
+    if shared:
+        assert config.files is not None
+        listed.insert(0, Source(config.files, shared, "corpus.files"))
     if rest:
         if config.path is None:
             first = next(iter(rest))
@@ -168,6 +165,29 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
         paths = Files(train, dev, test)
         listed.insert(0, Source(paths, rest, "corpus.path"))
     return listed
+
+
+def _shared(config: CorpusConfig, kinds: Mapping[str, type[Task]]) -> dict[str, type[Task]]:
+    """Of tasks without files of their own those that `corpus.files` has the layer of."""
+    if config.files is None:
+        return {}
+    layers = _layers_of(Source(config.files, {}, "corpus.files"), config.path is None)
+    return {name: kind for name, kind in kinds.items() if {*map(bundles_of, kind.layers[:1])} <= {*layers}}
+
+
+def with_files(config: CorpusConfig, kinds: Mapping[str, type[Task]]) -> tuple[str, ...]:
+    """Of these tasks those that a corpus has files for, in which they may be annotated or not."""
+    if config.path is not None:
+        return tuple(kinds)
+    own = {name for name in kinds if config.files_of(name) is not None}
+    return tuple(name for name in kinds if name in own or name in _shared(config, kinds))
+
+
+def corpus_read(config: TrainConfig) -> CorpusConfig:
+    """The corpus without a folder that no task reads, since all have files elsewhere."""
+    corpus = config.corpus
+    rest = {name: kind for name, kind in kinds_of(config.chosen()).items() if corpus.files_of(name) is None}
+    return replace(corpus, path=None) if rest == _shared(corpus, rest) else corpus
 
 
 def _key(name: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import normalize
 
+from mtl.corpora.formats.own_layers import is_spelled
 from mtl.corpora.formats.treebank import plain_word, with_words
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.tree import Tree
@@ -32,8 +33,9 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     """The sentences and pairs of several sources; those with the same words become one with all layers.
 
     Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
-    the first source are kept. Of several with the same words, those with the same id are joined, the others
-    by their order, with a note where the sources have not as many. Masked sentences are not joined.
+    the first source are kept, and the text of the first that has one which they spell. Of several with the
+    same words, those with the same id are joined, the others by their order, with a note where the sources
+    have not as many. Masked sentences are not joined.
     """
     if len(parts) == 1:
         return list(parts[0])
@@ -88,16 +90,18 @@ def _is_masked(sentence: Sentence) -> bool:
 
 
 def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
-    layers = {name: value for name, value in second.layers.items() if first.layer(name) is None}
+    others = dict(second.layers)
     if first.words != second.words:
-        trees = {name: value for name, value in layers.items() if isinstance(value, Tree)}
-        layers |= {name: with_words(tree, first.words) for name, tree in trees.items()}
-    notes = (*first.notes, *second.notes, *notes, *_lost(first, second))
-    return replace(first.with_layers(layers), notes=notes)
+        trees = {name: value for name, value in others.items() if isinstance(value, Tree)}
+        others |= {name: with_words(tree, first.words) for name, tree in trees.items()}
+    layers = {name: value for name, value in others.items() if first.layer(name) is None}
+    notes = (*first.notes, *second.notes, *notes, *_lost(first, others))
+    text = first.text or (second.text if is_spelled(second.text, first.words) else "")
+    return replace(first.with_layers(layers), text=text, notes=notes)
 
 
-def _lost(first: Sentence, second: Sentence) -> Iterator[str]:
+def _lost(first: Sentence, others: Mapping[str, Any]) -> Iterator[str]:
     """A note on each layer that two sources have, and not alike: that of the first is kept."""
-    for layer, value in second.layers.items():
-        if first.layer(layer) not in (None, value) and first.words == second.words:
+    for layer, value in others.items():
+        if first.layer(layer) not in (None, value):
             yield f"sentence whose '{layer}' of a later source is left out, since an earlier one has another"

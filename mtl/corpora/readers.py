@@ -11,7 +11,7 @@ from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.corpora.real_words import with_words
 from mtl.errors import InputError
-from mtl.files import is_hidden, matching
+from mtl.files import folders_below, is_hidden, matching
 from mtl.tasks.sentence import Sentence
 from mtl.workers.collector import without_collector
 
@@ -63,7 +63,11 @@ def files(path: str | Path, format: str) -> list[Path]:
         return [path]
     if path.is_dir():
         found = _each_once(
-            file for pattern in patterns for file in path.rglob(pattern) if not is_hidden(file, path)
+            file
+            for folder in folders_below(path)
+            for pattern in patterns
+            for file in folder.glob(pattern)
+            if not is_hidden(file, folder)
         )
         if not found:
             raise InputError(f"{path}: no {' or '.join(patterns)} in this folder; name a file or a glob")

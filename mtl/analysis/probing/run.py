@@ -15,7 +15,7 @@ from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.config.instances import Instance
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import corpus_fingerprint
+from mtl.corpora.load import corpus_fingerprint, corpus_read, with_files
 from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
 from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no
@@ -244,7 +244,7 @@ def _opened(
             f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
             "sources, such as 'mtl predict --output=json' of a run on words makes"
         )
-    given = source or read_configuration(TrainConfig, run.folder / "config.yaml").corpus_read()
+    given = source or corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
     return model, encoder.word_reader(), given, out or run.folder
 
 
@@ -271,13 +271,10 @@ def readable_sources(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], 
     return _Readable(readable, left_out, notes)
 
 
-def tasks_with_files(source: CorpusConfig, named: Iterable[str]) -> tuple[str, ...]:
-    """The tasks that a corpus may have annotations for."""
-    return tuple(
-        name
-        for name in (*PROBE_TARGETS, *named)
-        if source.path is not None or source.files_of(name) is not None
-    )
+def tasks_with_files(source: CorpusConfig, named: Mapping[str, Task]) -> tuple[str, ...]:
+    """The tasks that a corpus may have annotations for: those that come with the program, and others."""
+    kinds = {name: TASKS[name] for name in PROBE_TARGETS}
+    return with_files(source, kinds | {name: type(task) for name, task in named.items()})
 
 
 def single_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:

@@ -15,6 +15,7 @@ from mtl.analysis.probing.probe import index_corpus
 from mtl.analysis.probing.run import readable_sources, single_sentences, target_of, tasks_with_files
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import folder_of, one_of, shown
@@ -123,7 +124,7 @@ class OpenHead:
                 )
             if self.opened.encoder.translator is not None:
                 raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
-            source = read_configuration(TrainConfig, run.folder / "config.yaml").corpus_read()
+            source = corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
         named = {
             name: task
             for name, task in ({} if model is None else model.tasks).items()
@@ -136,7 +137,12 @@ class OpenHead:
             for name in tasks_with_files(source, named)
             if name in targets
         }
-        found = single_sentences(InputCache().split(source, read_for, split)) if read_for else []
+        if not read_for:
+            raise InputError(
+                f"{self.target}: its corpus has no arcs to show a head on: use --sentence, or "
+                f"--corpus=FOLDER of sentences with them ({', '.join(targets)})"
+            )
+        found = single_sentences(InputCache().split(source, read_for, split))
         if self.encoder.without:
             found = readable_sources(self.encoder.tokenizer, found, split).sentences
         if most < len(found):

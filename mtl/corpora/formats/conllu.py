@@ -41,6 +41,8 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
+_WHITE = re.compile(r"[\t-\r\x1c-\x1f\x85]+")
+"""White space that is a control character."""
 _TAGGED = re.compile(r"([^|=]+)=[BISEUL]-[^|]")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
@@ -328,15 +330,16 @@ def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | Non
 def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
-    `# text` is the sentence's text, or its words with blanks between them where that is not known. The column
-    DEPS has the layer `deps` where that is a graph that it can hold (`deps_of`). Layers without a column are
-    in comments and MISC (`own_layers`). Tabs, line ends and control characters in a column become `_`; other
-    white space does in labels only. Raises `InputError` where entities overlap, which BIO cannot hold.
+    `# text` is the sentence's text on one line, or its words with blanks between them where that is not
+    known. The column DEPS has the layer `deps` where that is a graph that it can hold (`deps_of`). Layers
+    without a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a
+    column become `_`; other white space does in labels only. Raises `InputError` where entities overlap,
+    which BIO cannot hold.
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
     text = sentence.text if is_spelled(sentence.text, sentence.words) else " ".join(words)
-    comments.append(f"# text = {form(text)}")
+    comments.append(f"# text = {form(_WHITE.sub(' ', text).strip(' '))}")
     comments += comments_of(sentence)
     empty = ["_"] * len(words)
     deps = deps_of(sentence, empty_nodes) or Deps(empty, {})

@@ -7,6 +7,7 @@ import itertools
 
 from mtl.config.instances import halves_of, on_words, stands_for_task, whole_of
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
+from mtl.corpora.load import corpus_read
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.probes.measures.kinds import PROBED_KINDS
 from mtl.registries import entry, names
@@ -45,7 +46,7 @@ def probed_for(config: TrainConfig) -> TrainConfig | None:
     if not any(name in config.instances or config.corpus.files_of(name) for name in tasks):
         return None
     found = dataclasses.replace(config, tasks=tasks)
-    return TrainConfig(tasks=tasks, corpus=found.corpus_read(), instances=found.instances)
+    return TrainConfig(tasks=tasks, corpus=corpus_read(found), instances=found.instances)
 
 
 def check_sets(study: StudyConfig) -> None:

@@ -13,6 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.corpora.at_hand import _place
 from mtl.corpora.formats.table import FORMATS
+from mtl.runs.folder.heads_file import read_measures
 
 CONLLU = """\
 1\tWe\twe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
@@ -105,6 +106,19 @@ def initialised(folder: Path, capsys, *words: str) -> tuple[str, str]:
     return Path(f"{folder}.yaml").read_text(), capsys.readouterr().out
 
 
+def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_encoder, monkeypatch, capsys):
+    """Which tasks share, so that none has files of its own."""
+    name, text, _ = CORPORA["conllu"]
+    write(tmp_path / "mine", name, text)
+    monkeypatch.chdir(tmp_path)
+    initialised(tmp_path / "mine", capsys)
+    trains("mine.yaml", tiny_encoder, capsys)
+    assert main(["probe", "runs/once"]) == 0, capsys.readouterr().err
+    heads, _ = read_measures(Path("runs/once/heads.parquet"))
+    assert {*heads["task"]} - {None, ""} == {"pos", "dep", "upos", "feats", "lemmas", "deps"}
+    assert main(["show", "runs/once", "L0H0", "--task=dep"]) == 0, capsys.readouterr().err
+
+
 def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "ner-{}.txt", NER.format("Rome", "LOC"))
@@ -138,6 +152,31 @@ def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
     initialised(tmp_path / "wsj", capsys, *map(str, sorted((tmp_path / "wsj").glob("*/*.mrg"))))
     files = read_configuration(TrainConfig, tmp_path / "wsj.yaml").corpus.files
     assert [files.train, files.dev] == [str(tmp_path / "wsj" / split) for split in ("train", "dev")]
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize("milder", ["conllu:roots=attach", "conll2003-lenient"])
+def test_what_any_of_the_files_needs_decides_the_format(milder, split, tmp_path, capsys):
+    """Also where the first training file, by which the format is told, does not need it."""
+    name, odd, _ = CORPORA[milder]
+    _, text, _ = CORPORA[milder.partition(":")[0].removesuffix("-lenient")]
+    folder = write(tmp_path / "a", f"{{}}/1{Path(name).suffix}", text)
+    (folder / split / f"2{Path(name).suffix}").write_text(odd)
+    written, printed = initialised(folder, capsys)
+    assert f"# {milder}: " in written
+    assert "dev stands for it" not in printed
+    files = read_configuration(TrainConfig, Path(f"{folder}.yaml")).corpus.files
+    assert files.test != files.dev
+
+
+def test_folders_behind_links_are_found(tmp_path, capsys):
+    write(tmp_path / "stored", "of-{}/a.mrg", TREES)
+    (tmp_path / "wsj").mkdir()
+    for split in ("train", "dev", "test"):
+        (tmp_path / "wsj" / split).symlink_to(f"../stored/of-{split}")
+    initialised(tmp_path / "wsj", capsys)
+    files = read_configuration(TrainConfig, tmp_path / "wsj.yaml").corpus.files
+    assert [files.train, files.dev] == [str(tmp_path / "wsj" / split / "a.mrg") for split in ("train", "dev")]
 
 
 def test_dev_stands_for_a_test_file_that_is_missing_or_without_labels(tmp_path, capsys):

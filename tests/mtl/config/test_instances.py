@@ -119,13 +119,6 @@ def test_keys_of_the_short_form_are_taken_in_blocks_of_a_study_and_by_sweeps(tmp
         configured("mtl study", StudyConfig, [str(tmp_path / "study.yaml")])
 
 
-def test_a_folder_that_no_task_reads_is_not_part_of_the_corpus(tmp_path: Path) -> None:
-    own = "tasks: {slots: {kind: spans, files: {train: a, dev: b}}}"
-    assert given(tmp_path, own).corpus_read().path is None
-    assert given(tmp_path, SHORT).corpus_read() == given(tmp_path, SHORT).corpus
-    assert given(tmp_path, SHORT, "--tasks=[slots]").corpus_read().path is None
-
-
 def test_a_whole_file_may_have_the_short_form(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(SHORT)
     assert list(read_configuration(TrainConfig, tmp_path / "config.yaml").chosen()) == [

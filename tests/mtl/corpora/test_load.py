@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtl.config.instances import Instance
-from mtl.config.schema import CorpusConfig, Files
+from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import corpus_fingerprint, load_split, only, require_layers, sources
+from mtl.corpora.load import (
+    corpus_fingerprint,
+    corpus_read,
+    load_split,
+    only,
+    require_layers,
+    sources,
+    with_files,
+)
 from mtl.corpora.merge import merge
 from mtl.errors import InputError
+from mtl.tasks.catalogue import TASKS
 from mtl.tasks.dep import Dep
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.tree import Tree
 
 WORDS = ("We", "ate")
 TAGGED = Sentence(WORDS, tags=("PRP", "VBD"))
@@ -26,6 +37,32 @@ def test_sentences_with_the_same_words_become_one_with_all_layers():
     other = Sentence(("No", "."), arcs=Arcs((0, 1), ("root", "punct")))
     merged = merge([[TAGGED], [other, PARSED]])
     assert merged == [Sentence(WORDS, tags=TAGGED.tags, arcs=PARSED.arcs), other]
+
+
+def test_the_text_is_that_of_the_first_source_that_has_one():
+    written = replace(PARSED, text="We  ate")
+    for parts in ([[written], [TAGGED]], [[TAGGED], [written]], [[TAGGED], [written], [PARSED]]):
+        [sentence] = merge(parts)
+        assert sentence.text == "We  ate"
+    [sentence] = merge([[written], [replace(TAGGED, text="We ate")]])
+    assert sentence.text == "We  ate"
+
+
+def test_a_text_that_the_kept_words_do_not_spell_is_left_out():
+    escaped = Sentence(("-LRB-", "ate"), tags=TAGGED.tags)
+    [sentence] = merge([[escaped], [Sentence(("(", "ate"), arcs=PARSED.arcs, text="(ate")]])
+    assert (sentence.words, sentence.text) == (escaped.words, "")
+
+
+def test_a_layer_that_is_left_out_is_noted_however_the_words_are_written():
+    def sentence_of(bracket: str, tags: tuple[str, str]) -> Sentence:
+        tree = Tree("TOP", (Tree("X", bracket), Tree("V", "ate")))
+        return Sentence((bracket, "ate"), tags=tags, tree=tree)
+
+    [sentence] = merge([[sentence_of("(", ("X", "X"))], [sentence_of("-LRB-", TAGGED.tags)]])
+    assert sentence.notes == (
+        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+    )
 
 
 def test_repeated_sentences_pair_in_order():
@@ -91,6 +128,39 @@ def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
         load_split(config, ("pos", "con"), "train")
     with pytest.raises(InputError, match="did you mean 'conllu'"):
         load_split(CorpusConfig(None, files=Files(format="conlu")), ("pos",), "train")
+
+
+CONLLU = Files("train.conllu", "dev.conllu", "test.conllu", format="conllu")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "corpus", "read"),
+    [
+        (("pos", "ner"), CorpusConfig("folder"), True),
+        (("pos", "dep"), CorpusConfig("folder", CONLLU), False),
+        (("pos", "ner"), CorpusConfig("folder", CONLLU), True),  # few files in CoNLL-U have entities
+        (("pos", "ner"), CorpusConfig("folder", CONLLU, ner=CONLLU), False),
+        (("pos", "con"), CorpusConfig("folder", pos=CONLLU), True),
+        (("pos", "dep"), CorpusConfig("folder", pos=CONLLU, dep=CONLLU), False),
+        (("pos", "slots"), CorpusConfig("folder", CONLLU, instances={"slots": CONLLU}), False),
+        (("pos", "slots"), CorpusConfig("folder", CONLLU), True),
+    ],
+)
+def test_a_folder_that_no_task_reads_is_not_part_of_the_corpus(tasks, corpus, read):
+    config = TrainConfig(tasks=tasks, corpus=corpus, instances={"slots": Instance("spans")})
+    assert corpus_read(config) == (corpus if read else replace(corpus, path=None))
+
+
+def test_the_tasks_that_a_corpus_has_files_for():
+    kinds = {name: TASKS[name] for name in ("pos", "ner", "dep", "con")} | {
+        "slots": type(Instance("spans").task("slots"))
+    }
+    assert with_files(CorpusConfig("folder"), kinds) == tuple(kinds)
+    assert with_files(CorpusConfig(None, ner=CONLLU), kinds) == ("ner",)
+    assert with_files(CorpusConfig(None, CONLLU), kinds) == ("pos", "ner", "dep")
+    named = CorpusConfig(None, CONLLU, con=CONLLU, instances={"slots": CONLLU})
+    assert with_files(named, kinds) == tuple(kinds)
+    assert with_files(CorpusConfig(None), kinds) == ()
 
 
 def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkeypatch):

@@ -97,6 +97,21 @@ def test_files_of_a_folder_are_read_once_and_hidden_ones_not(tmp_path):
     assert len(read(folder, "jsonl")) == 2
 
 
+def test_folders_behind_links_are_read_and_those_without_end_once(tmp_path):
+    """Python's own `rglob` leaves them out without a word."""
+    for name in ("corpus/a/1.jsonl", "elsewhere/b/2.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text('{"words": ["Go"]}\n')
+    folder = tmp_path / "corpus"
+    (folder / "linked").symlink_to("../elsewhere")
+    (folder / "again").symlink_to("a")
+    (folder / "a" / "up").symlink_to("..")
+    found = [folder / "a" / "1.jsonl", folder / "linked" / "b" / "2.jsonl"]
+    for place in (folder, f"{folder}/**/*.jsonl"):
+        assert [file.resolve() for file in files(place, "jsonl")] == [file.resolve() for file in found]
+        assert len(read(place, "jsonl")) == 2
+
+
 def test_declared_variants(tmp_path):
     (tmp_path / "a.conllu").write_text(SAMPLES["conllu"][1])
     assert read(tmp_path, "conllu")[0].tags == ("VB", ".")

@@ -35,6 +35,14 @@ def test_conllu(folder: Path) -> None:
         assert read_conllu(path) == [replace(sentence, text=text)] * 2
 
 
+@pytest.mark.parametrize("white", ["\n", "\r\n", "\t", "\x85", "\x1f"])
+def test_the_lines_of_a_text_become_one(folder: Path, white: str) -> None:
+    sentence = Sentence(("It", "'s", "on", "."), text=f"It's{white}on.{white}", id="1")
+    (folder / "t.conllu").write_text(to_conllu(sentence))
+    [read] = read_conllu(folder / "t.conllu")
+    assert read == replace(sentence, text="It's on.")
+
+
 def test_pairs(folder: Path) -> None:
     pair = Sentence(("a", "b", "c"), second=2, stsb=3.0, id="1")
     (folder / "p.conllu").write_text(to_conllu(pair))

@@ -13,6 +13,8 @@ import mtl
 from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of
 from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.show import OpenHead
+from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
@@ -205,3 +207,10 @@ def test_a_head_that_was_cut_out_is_refused() -> None:
     with pytest.raises(InputError, match="L1H2 was cut out of this model"):
         head_of(encoder, "L1H2")
     assert attention_of(encoder, [LONG], head_of(encoder, "L1H3"))[0].weights.sum() > 1
+
+
+def test_a_corpus_of_layers_without_arcs_is_refused(tiny_encoder: Path) -> None:
+    names = Files("train.txt", "dev.txt", "test.txt", format="conll2003")
+    head = OpenHead(str(tiny_encoder), "L1H2")
+    with pytest.raises(InputError, match=r"its corpus has no arcs .*: use --sentence, or --corpus=FOLDER"):
+        head.on_corpus(CorpusConfig(None, ner=names), "test", sentences=5)
