@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import re
 import shutil
@@ -18,15 +19,18 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy.exc import StatementError
 
+from mtl import files
 from mtl.files import (
     check_file_place,
     check_folder_place,
     fingerprint,
     full_disk,
+    in_use,
     matching,
     new_folder,
     recover_folder,
     remove_temporary_files,
+    remove_unused,
     sha256,
     whole_file,
     whole_folder,
@@ -336,3 +340,22 @@ def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_a_living_
             assert sorted(tmp_path.iterdir()) == sorted([alive, other])
             (other if whole is whole_file else other / "model").write_text("other")
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_is_removed_is_locked_meanwhile_and_what_is_in_use_stays(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    with (folder / "file").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not remove_unused(folder / "file")
+    seen, removed = [], files.remove
+
+    def looked_at(path: Path) -> None:
+        seen.append(in_use(path))
+        removed(path)
+
+    monkeypatch.setattr(files, "remove", looked_at)
+    assert remove_unused(folder)
+    assert (seen, folder.exists()) == ([True], False)
+    assert remove_unused(folder)
