@@ -316,6 +316,41 @@ def test_what_is_refused_in_memory_is_refused_and_leaves_nothing(config, small, 
     assert not cache.exists() or not list(cache.iterdir())
 
 
+def test_files_that_change_while_they_are_read_make_no_store(config, small, tmp_path, cache, monkeypatch):
+    shutil.copytree(small, tmp_path / "changing")
+    config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(str(tmp_path / "changing"))))
+    train_file, whole = tmp_path / "changing" / "train.jsonl", store.stream_split
+
+    def changing(*arguments):
+        train_file.write_text("".join(train_file.read_text().splitlines(keepends=True)[1:]))
+        return whole(*arguments)
+
+    monkeypatch.setattr(store, "stream_split", changing)
+    with pytest.raises(InputError, match="changed while they were read: start again"):
+        splits_of(config)
+    assert not cache.exists() or not list(cache.iterdir())
+    monkeypatch.setattr(store, "stream_split", whole)
+    assert len(splits_of(config).train) == 49
+
+
+def test_a_file_that_goes_from_train_to_dev_makes_another_store(config, small, tmp_path):
+    lines = (small / "train.jsonl").read_text().splitlines(keepends=True)
+    for number in range(4):
+        part = tmp_path / "parts" / ("train" if number < 3 else "dev") / f"{number}.jsonl"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("".join(lines[number::4][:3]))
+    places = [str(tmp_path / "parts" / name) for name in ("train", "dev")]
+    files = Files(*places, str(small / "test.jsonl"))
+    config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos",)))
+    config = dataclasses.replace(config, batch=BatchConfig(max_words=99))
+    before = load.corpus_fingerprint(config.corpus, config.chosen())
+    assert len(splits_of(config).train) == 9
+    (tmp_path / "parts" / "train" / "2.jsonl").rename(tmp_path / "parts" / "dev" / "2.jsonl")
+    assert load.corpus_fingerprint(config.corpus, config.chosen()) != before
+    splits = splits_of(config)
+    assert (len(splits.train), len(splits.dev)) == (6, 6)
+
+
 def test_a_store_that_was_cut_is_made_anew(config, cache):
     config = on("disk", dataclasses.replace(config, tasks=("pos",)))
     first = list(splits_of(config).train)
