@@ -90,7 +90,7 @@ class Records(Sequence[T]):
             self._open.append(os.open(folder / "records", os.O_RDONLY))
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._open[0], fcntl.LOCK_SH)
-            said = json.loads((folder / _FACTS).read_text())
+            said = json.loads((folder / _FACTS).read_bytes())
             self.facts: Mapping[str, Any] = said["facts"]
             if any(checksum(folder / name) != of for name, of in said["checksums"].items()):
                 raise Damaged(folder)

@@ -265,14 +265,22 @@ def test_a_part_of_a_path_is_a_pattern_only_where_nothing_has_that_name(tmp_path
     assert found("**/b1") == ["a [x]/b1", "a x/b1"]
 
 
-def test_tables_are_opened_in_one_place():
-    """Polars takes brackets in a path for a pattern, wherever it opens a file itself."""
+def sources_with(pattern: str) -> list[str]:
+    """The names of the modules in whose source a pattern is found."""
     root = Path(__file__).parents[2]
     sources = [path for room in ("mtl", "probes", "tasks") for path in (root / room).rglob("*.py")]
-    opening = re.compile(r"\b(?:pl|polars)\.(?:read|scan)_\w+")
     assert len(sources) > 100
-    found = [path.name for path in sources if opening.search(path.read_text(encoding="utf-8"))]
-    assert found == ["table_files.py"]
+    return [path.name for path in sources if re.search(pattern, path.read_text(encoding="utf-8"))]
+
+
+def test_tables_are_opened_in_one_place():
+    """Polars takes brackets in a path for a pattern, wherever it opens a file itself."""
+    assert sources_with(r"\b(?:pl|polars)\.(?:read|scan)_\w+") == ["table_files.py"]
+
+
+def test_no_text_is_read_as_the_locale_says():
+    """A program that imports mtl may run in any: files are in UTF-8 all the same."""
+    assert sources_with(r"\bread_text\((?!encoding=)") == []
 
 
 def test_a_full_database_has_its_number(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +40,15 @@ def test_what_was_written_comes_back(folder):
         records[40]
     assert records.facts == {"labels": ["a", "ä"]}
     assert records.array("lengths").tolist() == list(range(40))
+
+
+def test_facts_are_read_alike_in_every_locale(folder):
+    code = f"from mtl.corpora.records import *; print(ascii(Records(Path({str(folder)!r})).facts['labels']))"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    read = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | plain, capture_output=True, text=True, check=False
+    )
+    assert read.stdout == "['a', '\\xe4']\n", read.stderr
 
 
 def test_a_folder_is_in_use_while_it_is_open(folder):
