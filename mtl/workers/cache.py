@@ -23,6 +23,7 @@ T = TypeVar("T")
 MOST_BYTES = 50_000_000_000
 VARIABLE = "MTL_CACHE"
 """The environment variable that names another folder."""
+_ELSEWHERE = f"set {VARIABLE} to a folder with room for large corpora, or corpus.store=memory"
 _LOOK = 0.5
 """Seconds between two looks at a folder that another process makes."""
 _NAME = r"[a-z]+-[0-9a-f]{32}"
@@ -35,10 +36,17 @@ class Damaged(Exception):
 
 
 def cache_folder() -> Path:
-    """`MTL_CACHE`, else `mtl` in the user's folder of caches (`XDG_CACHE_HOME`, else `~/.cache`)."""
+    """`MTL_CACHE`, else `mtl` in the user's folder of caches (`XDG_CACHE_HOME`, else `~/.cache`).
+
+    Raises `InputError` for a user without a home, as in a container that does not know it.
+    """
     if named := os.environ.get(VARIABLE):
         return Path(named).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "mtl"
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise InputError(f"there is no home folder (HOME is not set): {_ELSEWHERE}") from error
+    return caches.absolute() / "mtl"
 
 
 def made_once(
@@ -94,10 +102,7 @@ def _check_writable(root: Path) -> None:
     try:
         check_folder_place(root)
     except OSError as error:
-        raise InputError(
-            f"{error.filename or root}: {error.strerror}: set {VARIABLE} to a folder with room for large "
-            "corpora, or corpus.store=memory"
-        ) from error
+        raise InputError(f"{error.filename or root}: {error.strerror}: {_ELSEWHERE}") from error
 
 
 def _lease_of(folder: Path) -> Path:

@@ -216,3 +216,11 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder() == tmp_path / "home" / ".cache" / "mtl"
+    monkeypatch.delenv("HOME")
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(InputError, match=r"no home folder .*: set MTL_CACHE .* or corpus.store=memory"):
+        cache_folder()
