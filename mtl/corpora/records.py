@@ -77,7 +77,7 @@ class RecordWriter:
 
 
 class Records(Sequence[T]):
-    """The records of a folder; raises `Damaged` for one that is not whole.
+    """The records of a folder; raises `Damaged` for one that is not whole, not for one of another user.
 
     While it is open, the folder is in use (`mtl.files.in_use`).
     """
@@ -97,6 +97,8 @@ class Records(Sequence[T]):
             self._ends, self._sums = self.array("ends"), self.array("sums")
             if os.fstat(self._open[1]).st_size != (self._ends[-1] if len(self._ends) else 0):
                 raise Damaged(folder)
+        except PermissionError:  # it is another user's, and may be whole
+            raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(folder) from error
 

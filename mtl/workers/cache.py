@@ -91,11 +91,13 @@ def made_once(
 
 
 def _read(folder: Path, read: Callable[[Path], T]) -> T | None:
-    """What the folder holds; `None` if it is not there, or damaged."""
+    """What the folder holds; `None` if it is not there, or damaged. Raises `InputError` without the right."""
     try:
         return read(folder) if folder.exists() else None
     except Damaged:
         return None
+    except PermissionError as error:
+        raise InputError(f"{error.filename or folder}: {error.strerror}: {_ELSEWHERE}") from error
 
 
 def _check_writable(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -103,3 +104,12 @@ def test_a_file_that_is_cut_while_it_is_open_is_noticed(folder):
     assert records[0] == VALUES[0]
     with pytest.raises(RunError, match="record 39 was damaged"):
         records[39]
+
+
+def test_records_of_another_user_are_not_taken_for_damaged(folder, monkeypatch):
+    def refused(path: Path, flags: int) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionError):
+        Records(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -200,6 +201,17 @@ def test_a_folder_without_permission_is_one_line(root):
     root.chmod(0o500)
     with pytest.raises(InputError, match=r"Permission denied: set MTL_CACHE .* or corpus.store=memory"):
         Maker().get("one")
+
+
+def test_another_users_folder_is_one_line_and_not_made_again(root):
+    def refused(folder: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "file"))
+
+    maker = Maker()
+    maker.make_in(root / "one")
+    with pytest.raises(InputError, match=r"one/file: Permission denied: set MTL_CACHE"):
+        made_once("one", refused, maker.make, maker.said.append)
+    assert (maker.made, maker.said) == (1, [])
 
 
 def test_a_file_in_the_place_of_the_cache_is_one_line(root):
