@@ -29,7 +29,7 @@ from rich.progress import Progress
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Seen, seen_in
-from mtl.corpora.load import corpus_fingerprint, stream_split
+from mtl.corpora.load import corpus_files, corpus_fingerprint, stream_split
 from mtl.corpora.readers import reader_modules
 from mtl.corpora.records import Records, RecordWriter, packed
 from mtl.errors import InputError
@@ -68,8 +68,11 @@ def stored_sentences(
     """
     settings = plain(dataclasses.asdict(config))
     readers = reader_modules(settings["corpus"])
+    # Sentences say where they were read, and halves of a task may go by that.
+    named = [str(file) for file in corpus_files(config.corpus, tasks)]
     key = _digest(
         corpus,
+        named,
         {name: value for name, value in settings["corpus"].items() if name != "store"},
         config.batch.max_words,
         _described(tasks),

@@ -268,6 +268,27 @@ def test_a_store_is_found_by_all_that_it_is_made_of_and_nothing_else(config, sma
     assert made(config) == both
 
 
+def test_a_file_with_another_name_makes_another_store_since_halves_go_by_it(config, small, tmp_path):
+    (tmp_path / "parts").mkdir()
+    lines = (small / "train.jsonl").read_text().splitlines()
+    for name, part in (("a", lines[:25]), ("b", lines[25:])):
+        without_ids = [{**json.loads(line), "id": ""} for line in part]
+        (tmp_path / "parts" / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in without_ids))
+    files = Files(str(tmp_path / "parts"), *(str(small / f"{split}.jsonl") for split in ("dev", "test")))
+    config = dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos~a",))
+    tasks, tokenizer = config.chosen(), Encoder.from_pretrained(config.encoder.name).tokenizer
+    for name in ("a", "a2"):
+        (tmp_path / "parts" / "a.jsonl").rename(tmp_path / "parts" / f"{name}.jsonl")
+        learned = []
+        for where in ("memory", "disk"):
+            sentences = splits_of(on(where, config)).train
+            labels = {each: sentences.labels(each, task) for each, task in tasks.items()}
+            corpus, _ = sentences.examples(tokenizer, tasks, labels)
+            learned.append([bool(example.targets) for example in corpus])
+            assert sentences[0].place == f"{tmp_path}/parts/{name}.jsonl:1"
+        assert learned[0] == learned[1]
+
+
 def test_the_place_of_sentences_is_no_part_of_a_run(config, tmp_path):
     in_memory = on("memory", config)
     on_disk = dataclasses.replace(on("disk", config), name=in_memory.name)
