@@ -23,7 +23,7 @@ import numpy as np
 
 from mtl.errors import RunError
 from mtl.files import checksum, write_json
-from mtl.workers.cache import Damaged
+from mtl.workers.cache import VARIABLE, Damaged
 
 T = TypeVar("T", covariant=True)
 _FACTS = "facts.json"
@@ -128,7 +128,10 @@ class Records(Sequence[T]):
         start = int(self._ends[index - 1]) if index else 0
         record = os.pread(self._open[1], int(self._ends[index]) - start, start)
         if zlib.crc32(record) != self._sums[index]:
-            with suppress(OSError):
+            cure = "start again, and all are made anew"
+            try:
                 (self.folder / _FACTS).unlink(missing_ok=True)
-            raise RunError(f"{self.folder}: record {index:,} was damaged: start again, and all are made anew")
+            except OSError:  # a folder that can only be read
+                cure = f"delete the folder, or set {VARIABLE} to another place, and start again"
+            raise RunError(f"{self.folder}: record {index:,} was damaged: {cure}")
         return cast(T, pickle.loads(record))

@@ -85,12 +85,25 @@ def test_a_file_that_was_cut_or_removed_is_noticed(folder, name):
         Records(folder)
 
 
-def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
+def with_a_changed_byte(folder: Path) -> Records[tuple[str, int, bytes]]:
     content = bytearray((folder / "records").read_bytes())
     at = random.Random(1).randrange(len(content))
     content[at] ^= 1
     (folder / "records").write_bytes(content)
-    records: Records[tuple[str, int, bytes]] = Records(folder)
+    return Records(folder)
+
+
+def test_a_changed_byte_in_a_folder_that_can_only_be_read_is_told_how_to_be_rid_of(folder, monkeypatch):
+    def refused(path: Path, missing_ok: bool) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(RunError, match=r"was damaged: delete the folder, or set MTL_CACHE to another place"):
+        list(with_a_changed_byte(folder))
+
+
+def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
+    records = with_a_changed_byte(folder)
     with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
         list(records)
     with pytest.raises(Damaged):
