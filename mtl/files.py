@@ -220,6 +220,17 @@ def in_use(path: Path) -> bool:
     return False
 
 
+def remove_unused(path: Path) -> bool:
+    """Remove a file or folder that is not `in_use`; returns whether it is gone.
+
+    Meanwhile it is locked, so that whoever opens it and asks for a lock finds that it is not whole.
+    """
+    if (descriptor := _locked_alone(path)) is not None:
+        remove(path)
+        os.close(descriptor)
+    return not path.exists()
+
+
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it, if it is there."""
     if path.is_dir():

@@ -20,6 +20,8 @@ DEEPEST = 50
 """Maximum depth of nested mappings and lists."""
 LARGEST = 100_000
 """Maximum number of values in a file; every alias counts as what it repeats."""
+_DIGITS = 1_000
+"""Maximum number of digits of a whole number; Python refuses to write one of more than 4,300."""
 SHIPPED = Path(__file__).parent / "shipped"
 """The configurations that come with the package: the folder `configs` at the top of the repository."""
 
@@ -160,6 +162,9 @@ for _tag, _pattern in _NUMBERS.items():
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = node.value.replace("_", "")
+    if len(text) > _DIGITS:
+        line = node.start_mark.line + 1
+        raise ValueError(f"line {line}: a number of {len(text):,} digits, and {_DIGITS:,} are the most")
     return int(text, 16 if "x" in text else 10)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +249,7 @@ def is_on_disk(config: CorpusConfig, tasks: Tasks) -> bool:
     """Whether a run's training sentences are in a store on disk (`corpus.store`)."""
     if config.store != "auto":
         return config.store == "disk"
-    paths = [(_path_of(source, "train"), source.format) for source in sources(config, tasks)]
-    return sum(file.stat().st_size for path in paths for file in files(*path)) > LARGE
+    return sum(file.stat().st_size for file in corpus_files(config, tasks, ("train",))) > LARGE
 
 
 def refuse_shared(config: CorpusConfig, tasks: Tasks) -> None:
@@ -270,19 +271,33 @@ def _path_of(source: Source, split: str) -> Path:
     return Path(path)
 
 
+def corpus_files(config: CorpusConfig, tasks: Tasks, splits: Sequence[str] = SPLITS) -> list[Path]:
+    """All files of the splits, in the order in which they are read; those of a source come together."""
+    return [*chain.from_iterable(_listed(sources(config, tasks), splits))]
+
+
+def _listed(of_sources: Sequence[Source], splits: Sequence[str]) -> list[list[Path]]:
+    """The files of each split of each source that has any."""
+    return [
+        files(Path(path), source.format)
+        for source in of_sources
+        for split in splits
+        if (path := getattr(source.files, split)) is not None
+    ]
+
+
 def corpus_fingerprint(config: CorpusConfig, tasks: Tasks, splits: Sequence[str] = SPLITS) -> str:
     """One hash over the content of all files of the splits; folders and globs count by what they hold."""
     return _fingerprint(sources(config, tasks), splits)
 
 
 def _fingerprint(of_sources: Sequence[Source], splits: Sequence[str]) -> str:
-    return fingerprint(
-        file
-        for source in of_sources
-        for split in splits
-        if (path := getattr(source.files, split)) is not None
-        for file in files(Path(path), source.format)
-    )
+    """A hash of the content of files, and of how many each split has: one may go from train to dev."""
+    listed = _listed(of_sources, splits)
+    content, numbers = fingerprint(chain.from_iterable(listed)), [len(of_split) for of_split in listed]
+    if len({*numbers}) <= 1:  # then content and order say all
+        return content
+    return hashlib.sha256(f"{content} {numbers}".encode()).hexdigest()
 
 
 def corpus_fingerprints(config: CorpusConfig, tasks: Tasks) -> dict[str, str]:

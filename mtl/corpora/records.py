@@ -23,7 +23,7 @@ import numpy as np
 
 from mtl.errors import RunError
 from mtl.files import checksum, write_json
-from mtl.workers.cache import Damaged
+from mtl.workers.cache import VARIABLE, Damaged
 
 T = TypeVar("T", covariant=True)
 _FACTS = "facts.json"
@@ -77,7 +77,7 @@ class RecordWriter:
 
 
 class Records(Sequence[T]):
-    """The records of a folder; raises `Damaged` for one that is not whole.
+    """The records of a folder; raises `Damaged` for one that is not whole, not for one of another user.
 
     While it is open, the folder is in use (`mtl.files.in_use`).
     """
@@ -90,13 +90,15 @@ class Records(Sequence[T]):
             self._open.append(os.open(folder / "records", os.O_RDONLY))
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._open[0], fcntl.LOCK_SH)
-            said = json.loads((folder / _FACTS).read_text())
+            said = json.loads((folder / _FACTS).read_bytes())
             self.facts: Mapping[str, Any] = said["facts"]
             if any(checksum(folder / name) != of for name, of in said["checksums"].items()):
                 raise Damaged(folder)
             self._ends, self._sums = self.array("ends"), self.array("sums")
             if os.fstat(self._open[1]).st_size != (self._ends[-1] if len(self._ends) else 0):
                 raise Damaged(folder)
+        except PermissionError:  # it is another user's, and may be whole
+            raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(folder) from error
 
@@ -126,7 +128,10 @@ class Records(Sequence[T]):
         start = int(self._ends[index - 1]) if index else 0
         record = os.pread(self._open[1], int(self._ends[index]) - start, start)
         if zlib.crc32(record) != self._sums[index]:
-            with suppress(OSError):
+            cure = "start again, and all are made anew"
+            try:
                 (self.folder / _FACTS).unlink(missing_ok=True)
-            raise RunError(f"{self.folder}: record {index:,} was damaged: start again, and all are made anew")
+            except OSError:  # a folder that can only be read
+                cure = f"delete the folder, or set {VARIABLE} to another place, and start again"
+            raise RunError(f"{self.folder}: record {index:,} was damaged: {cure}")
         return cast(T, pickle.loads(record))

@@ -184,7 +184,7 @@ class Encoder(WordReader, SharedEncoder):
         path = folder / cls.settings_file
         if not path.is_file():
             raise InputError(f"{path} is missing; use a folder that Encoder.save wrote")
-        settings = json.loads(path.read_text())
+        settings = json.loads(path.read_bytes())
         encoder = cls.from_pretrained(
             str(folder),
             Reading(

@@ -98,8 +98,8 @@ def read_parts(
     """The parts of the model in a folder, its origin, and the checksums of its files when it was saved."""
     # Only what reads files: a fault of this program is not a fault of the model.
     with damaged(folder):
-        description = json.loads((folder / MODEL_FILE).read_text())
-        names = json.loads((folder / "labels.json").read_text())
+        description = json.loads((folder / MODEL_FILE).read_bytes())
+        names = json.loads((folder / "labels.json").read_bytes())
         tasks = tasks_saved(description)
         labels = {name: Labels(names[name]) for name in tasks}
         gates = None if description["gates"] is None else gates_from(description["gates"])

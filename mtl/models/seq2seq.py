@@ -197,7 +197,7 @@ class Seq2Seq(SharedEncoder):
         cls, folder: Path, *, attention: AttentionKind = "sdpa", dtype: Dtype = torch.float32
     ) -> Seq2Seq:
         """The model that `save` wrote."""
-        settings = json.loads((folder / Seq2Seq.settings_file).read_text())
+        settings = json.loads((folder / Seq2Seq.settings_file).read_bytes())
         transformer, tokenizer = _load(str(folder), attention, dtype)
         return cls(transformer, tokenizer, **settings)
 

@@ -82,7 +82,7 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
     `shape` is `None` before the encoder is loaded: then the file's own shape is taken.
     """
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_bytes())
         found = (int(values["layers"]), int(values["heads"]))
         claims = _read(values["claims"])
         learned = _read(values["learned"]) if "learned" in values else None

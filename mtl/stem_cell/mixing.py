@@ -34,7 +34,7 @@ def components_in(folder: Path) -> SharedComponents:
     if not path.is_file():
         raise InputError(f"{folder} holds no model (no config.json): use runs, or an encoder's folder")
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_bytes())
         of_sites = dict(config.get("collaborative_components") or {})
         return SharedComponents(str(config.get("model_type")), of_sites)
     except (ValueError, AttributeError, TypeError) as error:

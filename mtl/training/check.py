@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import chain
 
 from mtl.config.marks import faults
 from mtl.config.part import meters, starts
@@ -22,7 +23,7 @@ def check_settings(config: TrainConfig) -> None:
     """
     if config.name is not None:
         plain_name(config.name, "name")
-    for fault in (*out_of_range(config), *faults(config)):
+    for fault in chain(out_of_range(config), faults(config)):  # rules are for values in their ranges
         raise InputError(fault)
     if config.balancer.name == "torchjd" and importlib.util.find_spec("torchjd") is None:
         raise InputError(

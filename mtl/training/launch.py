@@ -197,7 +197,7 @@ def note_failure(run: Run, rank: int, error: BaseException) -> None:
 
 def first_failure(run: Run, but: int | None = None) -> str | None:
     """The error of the rank that failed first; `None` if none has, or if it is the rank `but`."""
-    notes = [json.loads(path.read_text()) for path in failures(run)]
+    notes = [json.loads(path.read_bytes()) for path in failures(run)]
     if not notes:
         return None
     first = min(notes, key=lambda note: float(note["time"]))

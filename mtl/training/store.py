@@ -29,9 +29,10 @@ from rich.progress import Progress
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Seen, seen_in
-from mtl.corpora.load import stream_split
+from mtl.corpora.load import corpus_files, corpus_fingerprint, stream_split
 from mtl.corpora.readers import reader_modules
 from mtl.corpora.records import Records, RecordWriter, packed
+from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.batches import Corpus, Example, examples
 from mtl.models.subwords import SubwordTokenizer
@@ -62,12 +63,16 @@ def stored_sentences(
     """The run's training sentences in a store, which is made if it is not there.
 
     `corpus` is the fingerprint of all of the run's files. What is `said` of the sentences is printed, also
-    where the store was there. Raises `InputError` for sentences that cannot be trained on.
+    where the store was there. Raises `InputError` for sentences that cannot be trained on, and for files that
+    are others when all is read.
     """
     settings = plain(dataclasses.asdict(config))
     readers = reader_modules(settings["corpus"])
+    # Sentences say where they were read, and halves of a task may go by that.
+    named = [str(file) for file in corpus_files(config.corpus, tasks)]
     key = _digest(
         corpus,
+        named,
         {name: value for name, value in settings["corpus"].items() if name != "store"},
         config.batch.max_words,
         _described(tasks),
@@ -91,6 +96,8 @@ def stored_sentences(
                         yield sentence
 
                 seen = seen_in(written(), tasks)
+            if corpus_fingerprint(config.corpus, tasks) != corpus:  # others would find these by its hash
+                raise InputError("files of the corpus were changed while they were read: start again")
             lines = []
             for line in said(seen):
                 lines.append(line)

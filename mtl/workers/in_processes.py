@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import traceback
 import warnings
@@ -74,8 +75,18 @@ def _serve(
             except BrokenPipeError:
                 return
             except Exception as error:
-                error.add_note(traceback.format_exc())
-                results.send(error)
+                results.send(_as_sent(error))
                 return
     finally:
         results.close()
+
+
+def _as_sent(error: Exception) -> Exception:
+    """The error with its traceback as a note; of one that cannot be pickled and read again, what it says."""
+    note = traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(note)
+    return error

@@ -112,8 +112,8 @@ def _start_of(pid: int) -> str:
     Linux counts from its own start, which does not change when the wall clock is set.
     """
     try:
-        # The second field is the name in brackets, which may hold blanks and brackets.
-        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        # The second field is the name in brackets, which may hold blanks, brackets and half a character.
+        ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except FileNotFoundError:
         return str(psutil.Process(pid).create_time())
     except ProcessLookupError as error:
@@ -122,7 +122,7 @@ def _start_of(pid: int) -> str:
 
 
 def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _namespace() -> str:

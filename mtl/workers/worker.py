@@ -85,7 +85,7 @@ def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
 
 def last_line(log: Path) -> str:
     """The message with which a worker refused its work: the last line of its log."""
-    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
     message = next(
         (line for line in reversed(lines) if line.strip()), f"a worker refused its work; see {log}"
     )

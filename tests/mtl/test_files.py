@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import re
 import shutil
@@ -18,15 +19,18 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy.exc import StatementError
 
+from mtl import files
 from mtl.files import (
     check_file_place,
     check_folder_place,
     fingerprint,
     full_disk,
+    in_use,
     matching,
     new_folder,
     recover_folder,
     remove_temporary_files,
+    remove_unused,
     sha256,
     whole_file,
     whole_folder,
@@ -261,14 +265,22 @@ def test_a_part_of_a_path_is_a_pattern_only_where_nothing_has_that_name(tmp_path
     assert found("**/b1") == ["a [x]/b1", "a x/b1"]
 
 
-def test_tables_are_opened_in_one_place():
-    """Polars takes brackets in a path for a pattern, wherever it opens a file itself."""
+def sources_with(pattern: str) -> list[str]:
+    """The names of the modules in whose source a pattern is found."""
     root = Path(__file__).parents[2]
     sources = [path for room in ("mtl", "probes", "tasks") for path in (root / room).rglob("*.py")]
-    opening = re.compile(r"\b(?:pl|polars)\.(?:read|scan)_\w+")
     assert len(sources) > 100
-    found = [path.name for path in sources if opening.search(path.read_text(encoding="utf-8"))]
-    assert found == ["table_files.py"]
+    return [path.name for path in sources if re.search(pattern, path.read_text(encoding="utf-8"))]
+
+
+def test_tables_are_opened_in_one_place():
+    """Polars takes brackets in a path for a pattern, wherever it opens a file itself."""
+    assert sources_with(r"\b(?:pl|polars)\.(?:read|scan)_\w+") == ["table_files.py"]
+
+
+def test_no_text_is_read_as_the_locale_says():
+    """A program that imports mtl may run in any: files are in UTF-8 all the same."""
+    assert sources_with(r"\bread_text\((?!encoding=)") == []
 
 
 def test_a_full_database_has_its_number(tmp_path):
@@ -336,3 +348,22 @@ def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_a_living_
             assert sorted(tmp_path.iterdir()) == sorted([alive, other])
             (other if whole is whole_file else other / "model").write_text("other")
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_is_removed_is_locked_meanwhile_and_what_is_in_use_stays(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    with (folder / "file").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not remove_unused(folder / "file")
+    seen, removed = [], files.remove
+
+    def looked_at(path: Path) -> None:
+        seen.append(in_use(path))
+        removed(path)
+
+    monkeypatch.setattr(files, "remove", looked_at)
+    assert remove_unused(folder)
+    assert (seen, folder.exists()) == ([True], False)
+    assert remove_unused(folder)

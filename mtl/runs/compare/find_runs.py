@@ -112,7 +112,7 @@ def _configuration(run: Run) -> dict[str, Any]:
         raise ValueError("it holds no keys")
     if not isinstance(config["tasks"], list) or not config["tasks"] or not config["encoder"]["name"]:
         raise ValueError("no list of tasks or no encoder")
-    int(config["seed"])
+    settings_of_run(run)  # which reads every group
     encoder_of(run)
     return config
 

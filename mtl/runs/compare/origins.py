@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mtl.runs.compare.settings import Settings
 
 GONE = "a run that is gone"
-UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError)
+UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 def origins_of(

@@ -96,7 +96,7 @@ class StudyFolder(JobFolder):
     def epochs(self, name: str) -> int:
         """The last epoch of a run that has been evaluated; 0 if none has."""
         try:
-            lines = (self.run(name) / "history.csv").read_text().splitlines()
+            lines = (self.run(name) / "history.csv").read_text(encoding="utf-8").splitlines()
             return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
         except (OSError, ValueError):
             return 0

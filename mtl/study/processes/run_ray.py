@@ -186,7 +186,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
 def _account(marker: Path) -> dict[str, str]:
     """The command's `ACCOUNT` variables; another user's process cannot read them and has its own only."""
     try:
-        values = json.loads(marker.read_text() or "{}")
+        values = json.loads(marker.read_bytes() or b"{}")
     except PermissionError:
         return {}
     return {str(name): str(value) for name, value in values.items()}

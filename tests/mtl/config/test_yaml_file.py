@@ -108,6 +108,18 @@ def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
     assert configured("mtl train", TrainConfig, ["--max_epochs=030"]).max_epochs == 30
 
 
+@pytest.mark.parametrize("digits", ["0x" + 5000 * "f", 5000 * "9"])
+def test_a_number_that_python_does_not_write_is_one_line(digits, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"name: run\nseed: {digits}\n")
+    with pytest.raises(InputError, match=r"c.yaml is no YAML: line 2: a number of 5,00\d digits"):
+        configured("mtl train", TrainConfig, [str(path)])
+    with pytest.raises(InputError, match=r"^seed: expected a whole number, not '\w{40,60}…'$"):
+        configured("mtl train", TrainConfig, [f"--seed={digits}"])
+    with pytest.raises(InputError, match=r"balancer.weights"):
+        configured("mtl train", TrainConfig, [f"--balancer.weights={{pos: {digits}}}"])
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_stays_one_through_files_and_options(name, tmp_path):
     path = tmp_path / "c.yaml"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +43,15 @@ def test_what_was_written_comes_back(folder):
     assert records.array("lengths").tolist() == list(range(40))
 
 
+def test_facts_are_read_alike_in_every_locale(folder):
+    code = f"from mtl.corpora.records import *; print(ascii(Records(Path({str(folder)!r})).facts['labels']))"
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    read = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | plain, capture_output=True, text=True, check=False
+    )
+    assert read.stdout == "['a', '\\xe4']\n", read.stderr
+
+
 def test_a_folder_is_in_use_while_it_is_open(folder):
     assert not in_use(folder)
     records: Records[object] = Records(folder)
@@ -72,12 +85,25 @@ def test_a_file_that_was_cut_or_removed_is_noticed(folder, name):
         Records(folder)
 
 
-def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
+def with_a_changed_byte(folder: Path) -> Records[tuple[str, int, bytes]]:
     content = bytearray((folder / "records").read_bytes())
     at = random.Random(1).randrange(len(content))
     content[at] ^= 1
     (folder / "records").write_bytes(content)
-    records: Records[tuple[str, int, bytes]] = Records(folder)
+    return Records(folder)
+
+
+def test_a_changed_byte_in_a_folder_that_can_only_be_read_is_told_how_to_be_rid_of(folder, monkeypatch):
+    def refused(path: Path, missing_ok: bool) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(RunError, match=r"was damaged: delete the folder, or set MTL_CACHE to another place"):
+        list(with_a_changed_byte(folder))
+
+
+def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
+    records = with_a_changed_byte(folder)
     with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
         list(records)
     with pytest.raises(Damaged):
@@ -91,3 +117,12 @@ def test_a_file_that_is_cut_while_it_is_open_is_noticed(folder):
     assert records[0] == VALUES[0]
     with pytest.raises(RunError, match="record 39 was damaged"):
         records[39]
+
+
+def test_records_of_another_user_are_not_taken_for_damaged(folder, monkeypatch):
+    def refused(path: Path, flags: int) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionError):
+        Records(folder)

@@ -10,7 +10,9 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from mtl.commands.main import main
+from mtl.config.effective import plain
 from mtl.config.keys import hints_of, without_null
+from mtl.config.parse import changed
 from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
 from mtl.config.typed import out_of_range, range_of
 from mtl.errors import InputError
@@ -61,6 +63,20 @@ def test_wrong_values_are_reported_before_the_run_that_is_there(capsys, tmp_path
     assert main([*words, "--overwrite"]) == 2
     assert "dep.dropout=1.5" in capsys.readouterr().err
     assert (tmp_path / "x" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pruning": "dynamic", "gates.target_open": math.inf}, "gates.target_open=inf: use a number"),
+        ({"pruning": "dynamic", "gates.target_open": {"self": math.inf}}, "gates.target_open.self=inf: use"),
+        ({"tasks": ["translate"], "seq2seq.architecture": "mbart", "seq2seq.heads": 0}, "seq2seq.heads=0: "),
+    ],
+)  # fmt: skip
+def test_rules_on_several_settings_are_for_values_in_their_ranges(changes, message):
+    config = changed(TrainConfig, plain(dataclasses.asdict(TrainConfig())), changes, "a block's set")
+    with pytest.raises(InputError, match=message):
+        check_settings(config)
 
 
 def test_tasks_are_given_once():

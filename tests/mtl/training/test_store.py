@@ -268,6 +268,27 @@ def test_a_store_is_found_by_all_that_it_is_made_of_and_nothing_else(config, sma
     assert made(config) == both
 
 
+def test_a_file_with_another_name_makes_another_store_since_halves_go_by_it(config, small, tmp_path):
+    (tmp_path / "parts").mkdir()
+    lines = (small / "train.jsonl").read_text().splitlines()
+    for name, part in (("a", lines[:25]), ("b", lines[25:])):
+        without_ids = [{**json.loads(line), "id": ""} for line in part]
+        (tmp_path / "parts" / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in without_ids))
+    files = Files(str(tmp_path / "parts"), *(str(small / f"{split}.jsonl") for split in ("dev", "test")))
+    config = dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos~a",))
+    tasks, tokenizer = config.chosen(), Encoder.from_pretrained(config.encoder.name).tokenizer
+    for name in ("a", "a2"):
+        (tmp_path / "parts" / "a.jsonl").rename(tmp_path / "parts" / f"{name}.jsonl")
+        learned = []
+        for where in ("memory", "disk"):
+            sentences = splits_of(on(where, config)).train
+            labels = {each: sentences.labels(each, task) for each, task in tasks.items()}
+            corpus, _ = sentences.examples(tokenizer, tasks, labels)
+            learned.append([bool(example.targets) for example in corpus])
+            assert sentences[0].place == f"{tmp_path}/parts/{name}.jsonl:1"
+        assert learned[0] == learned[1]
+
+
 def test_the_place_of_sentences_is_no_part_of_a_run(config, tmp_path):
     in_memory = on("memory", config)
     on_disk = dataclasses.replace(on("disk", config), name=in_memory.name)
@@ -314,6 +335,41 @@ def test_what_is_refused_in_memory_is_refused_and_leaves_nothing(config, small, 
         errors.append(str(raised.value))
     assert errors[0] == errors[1]
     assert not cache.exists() or not list(cache.iterdir())
+
+
+def test_files_that_change_while_they_are_read_make_no_store(config, small, tmp_path, cache, monkeypatch):
+    shutil.copytree(small, tmp_path / "changing")
+    config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(str(tmp_path / "changing"))))
+    train_file, whole = tmp_path / "changing" / "train.jsonl", store.stream_split
+
+    def changing(*arguments):
+        train_file.write_text("".join(train_file.read_text().splitlines(keepends=True)[1:]))
+        return whole(*arguments)
+
+    monkeypatch.setattr(store, "stream_split", changing)
+    with pytest.raises(InputError, match="changed while they were read: start again"):
+        splits_of(config)
+    assert not cache.exists() or not list(cache.iterdir())
+    monkeypatch.setattr(store, "stream_split", whole)
+    assert len(splits_of(config).train) == 49
+
+
+def test_a_file_that_goes_from_train_to_dev_makes_another_store(config, small, tmp_path):
+    lines = (small / "train.jsonl").read_text().splitlines(keepends=True)
+    for number in range(4):
+        part = tmp_path / "parts" / ("train" if number < 3 else "dev") / f"{number}.jsonl"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("".join(lines[number::4][:3]))
+    places = [str(tmp_path / "parts" / name) for name in ("train", "dev")]
+    files = Files(*places, str(small / "test.jsonl"))
+    config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos",)))
+    config = dataclasses.replace(config, batch=BatchConfig(max_words=99))
+    before = load.corpus_fingerprint(config.corpus, config.chosen())
+    assert len(splits_of(config).train) == 9
+    (tmp_path / "parts" / "train" / "2.jsonl").rename(tmp_path / "parts" / "dev" / "2.jsonl")
+    assert load.corpus_fingerprint(config.corpus, config.chosen()) != before
+    splits = splits_of(config)
+    assert (len(splits.train), len(splits.dev)) == (6, 6)
 
 
 def test_a_store_that_was_cut_is_made_anew(config, cache):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from mtl.errors import InputError
+from mtl.errors import InputError, RunError
 from mtl.workers import cache
 from mtl.workers.cache import Damaged, cache_folder, made_once
 
@@ -47,6 +49,15 @@ class Maker:
         if len(text) != self.size:
             raise Damaged(folder)
         return text
+
+
+def hashed(word: str, number: int = 0) -> str:
+    """A name as stores have it."""
+    return f"{word}-{number:032x}"
+
+
+def names(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
 
 
 def test_a_folder_is_made_once_and_again_when_it_is_damaged(root):
@@ -118,20 +129,70 @@ def test_what_was_used_longest_ago_goes_first_unless_it_is_in_use(root, monkeypa
     monkeypatch.setattr(cache, "MOST_BYTES", 250)
     maker = Maker(100)
     for age, name in enumerate(("old", "held", "new"), start=1):
-        maker.get(name)
-        os.utime(root / name, (age, age))
+        maker.get(hashed(name))
+        os.utime(root / hashed(name), (age, age))
         assert len(list(root.iterdir())) == min(age, 2)
-    assert sorted(path.name for path in root.iterdir()) == ["held", "new"]
-    maker.get("held")
-    maker.get("last")
-    assert sorted(path.name for path in root.iterdir()) == ["held", "last"]
+    assert names(root) == [hashed("held"), hashed("new")]
+    maker.get(hashed("held"))
+    maker.get(hashed("last"))
+    assert names(root) == [hashed("held"), hashed("last")]
     for name in ("held", "last"):
-        os.utime(root / name, (1, 1) if name == "held" else (2, 2))
-    descriptor = os.open(root / "held", os.O_RDONLY)
+        os.utime(root / hashed(name), (1, 1) if name == "held" else (2, 2))
+    descriptor = os.open(root / hashed("held"), os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    maker.get("newest")
+    maker.get(hashed("newest"))
     os.close(descriptor)
-    assert sorted(path.name for path in root.iterdir()) == ["held", "newest"]
+    assert names(root) == [hashed("held"), hashed("newest")]
+
+
+def test_what_others_have_in_the_folder_stays(root, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_BYTES", 250)
+    for name in ("corpora", f"corpora-{'0' * 31}", ".hidden.new.host.1"):
+        (root / name).mkdir(parents=True)
+        (root / name / "large").write_text("x" * 300)
+    maker = Maker(100)
+    for number in range(4):
+        maker.get(hashed("own", number))
+        os.utime(root / hashed("own", number), (number, number))
+    others = [".hidden.new.host.1", "corpora", f"corpora-{'0' * 31}"]
+    assert names(root) == [*others, hashed("own", 2), hashed("own", 3)]
+
+
+def test_a_folder_that_another_process_removes_meanwhile_is_no_error(root, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_BYTES", 150)
+    maker = Maker(100)
+    maker.get(hashed("old"))
+    used = cache._used
+
+    def removed_first(folder: Path) -> float:
+        if folder == root / hashed("old"):
+            shutil.rmtree(folder, ignore_errors=True)
+        return used(folder)
+
+    monkeypatch.setattr(cache, "_used", removed_first)
+    assert maker.get(hashed("new")) == "x" * 100
+    assert names(root) == [hashed("new")]
+
+
+def test_what_killed_processes_left_of_other_folders_goes(root):
+    for name in ("killed", "living"):
+        for kind in ("new", "old"):
+            (root / f".{hashed(name)}.{kind}.elsewhere.12345678").mkdir(parents=True)
+    with cache.lease(root / f".{hashed('living')}.lease") as mine:
+        assert mine
+        assert Maker().get(hashed("other")) == "x"
+        left = {name.split(".")[1] for name in names(root) if name.startswith(".")}
+        assert left == {hashed("living")}
+    (root / f".{hashed('mine')}.old.elsewhere.12345678").mkdir()
+    assert Maker().get(hashed("mine")) == "x"
+    assert names(root) == [hashed("mine"), hashed("other")]
+
+
+def test_a_folder_that_cannot_be_read_when_it_is_made_is_one_line(root):
+    maker = Maker(2)
+    with pytest.raises(RunError, match=r"was damaged or removed as soon as it was made: .* MTL_CACHE"):
+        made_once("one", Maker(1).read, maker.make, maker.said.append)
+    assert maker.made == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -140,6 +201,17 @@ def test_a_folder_without_permission_is_one_line(root):
     root.chmod(0o500)
     with pytest.raises(InputError, match=r"Permission denied: set MTL_CACHE .* or corpus.store=memory"):
         Maker().get("one")
+
+
+def test_another_users_folder_is_one_line_and_not_made_again(root):
+    def refused(folder: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "file"))
+
+    maker = Maker()
+    maker.make_in(root / "one")
+    with pytest.raises(InputError, match=r"one/file: Permission denied: set MTL_CACHE"):
+        made_once("one", refused, maker.make, maker.said.append)
+    assert (maker.made, maker.said) == (1, [])
 
 
 def test_a_file_in_the_place_of_the_cache_is_one_line(root):
@@ -156,3 +228,11 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder() == tmp_path / "home" / ".cache" / "mtl"
+    monkeypatch.delenv("HOME")
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(InputError, match=r"no home folder .*: set MTL_CACHE .* or corpus.store=memory"):
+        cache_folder()

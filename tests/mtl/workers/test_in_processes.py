@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -35,6 +36,26 @@ def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
     assert str(raised.value) == "sentence 2"
     with pytest.raises(RunError, match="killed, perhaps for want of memory"):
         list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), 2, 2))
+
+
+class _OfTwo(Exception):
+    """Cannot be made of its `args`, as pickle does."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+def test_an_error_that_cannot_be_sent_is_said():
+    def work(number: int) -> int:
+        error = _OfTwo("a fault", "sentence 1") if number else ValueError("no lock")
+        error.lock = None if number else threading.Lock()
+        raise error
+
+    for number, said in enumerate(("ValueError: no lock", "_OfTwo: a fault in sentence 1")):
+        with pytest.raises(RuntimeError) as raised:
+            list(in_processes(lambda _, number=number: work(number), 2, 2))
+        assert str(raised.value) == said
+        assert any("in work" in note for note in raised.value.__notes__)
 
 
 def test_no_process_outlives_the_one_that_was_killed():

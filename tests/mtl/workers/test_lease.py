@@ -55,6 +55,15 @@ def test_of_many_processes_one_gets_the_lease(tmp_path):
     assert not list(tmp_path.iterdir())  # folders were made for it alone
 
 
+def test_a_program_whose_name_is_cut_within_a_character_has_leases(tmp_path):
+    script = tmp_path / f"{14 * 'a'}ä.py"  # the system keeps 15 bytes
+    code = "from mtl.workers.lease import Holder; print(Holder.me())"
+    script.write_text(f"#!{sys.executable}\n{code}\n", encoding="utf-8")
+    script.chmod(0o700)
+    started = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert started.stdout.startswith("process "), started.stderr
+
+
 def test_a_folder_that_something_else_is_in_stays(tmp_path):
     (tmp_path / "mine").mkdir()
     for place in (tmp_path / "mine" / "a.lease", tmp_path / "a" / "b" / "a.lease"):

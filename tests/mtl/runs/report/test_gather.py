@@ -372,6 +372,18 @@ def damaged_gates(folder, change):
             lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
             "config.yaml cannot be used (no list of tasks or no encoder)",
         ),
+        slow(
+            lambda run: (run / "config.yaml").write_text(
+                "{tasks: [dep], seed: 1, encoder: {name: minilm}, optimizer: fast}"
+            ),
+            "config.yaml cannot be used",
+        ),
+        (
+            lambda run: (run / "config.yaml").write_text(
+                "{tasks: [dep], seed: 1, encoder: {name: minilm}, corpus: here}"
+            ),
+            "config.yaml cannot be used",
+        ),
         (
             lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
             "gates.parquet: cannot be used (24 gates with a value",
