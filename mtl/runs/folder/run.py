@@ -99,7 +99,11 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """The whole configuration, as parsed and `completed`; raises `InputError` if the file is damaged."""
-        return completed(mapping_of(self.folder / "config.yaml"))
+        path = self.folder / "config.yaml"
+        config = completed(mapping_of(path))
+        if not isinstance(config.get("tasks", []), list):
+            raise InputError(f"{path}: 'tasks' is no list of tasks: {FIX}")
+        return config
 
     def status(self) -> dict[str, Any]:
         """State, seed, versions, device, git revision and corpus fingerprint.

@@ -6,6 +6,9 @@ import json
 import os
 import time
 
+import pytest
+
+from mtl.errors import InputError
 from mtl.runs.folder import run_files as module
 from mtl.runs.folder.run import Run
 
@@ -24,3 +27,10 @@ def test_a_file_is_parsed_once_until_it_changes_and_nobody_shares_what_is_read(t
     status.write_text('{"state": "b", "choices": {"pos": 1}}')
     os.utime(status, (time.time() + 5, time.time() + 5))
     assert run.status()["state"] == "b"
+
+
+@pytest.mark.parametrize("tasks", ["null", "pos", "{pos: 1}"])
+def test_a_configuration_whose_tasks_are_no_list_is_refused(tasks, tmp_path) -> None:
+    (tmp_path / "config.yaml").write_text(f"---\nname: x\ntasks: {tasks}\n...\n")
+    with pytest.raises(InputError, match=r"config\.yaml: 'tasks' is no list of tasks"):
+        Run(tmp_path).config()
