@@ -110,8 +110,8 @@ def _configuration(run: Run) -> dict[str, Any]:
     config = run.config()
     if not isinstance(config, Mapping):
         raise ValueError("it holds no keys")
-    if not isinstance(config["tasks"], list) or not config["tasks"] or not config["encoder"]["name"]:
-        raise ValueError("no list of tasks or no encoder")
+    if not config["tasks"] or not config["encoder"]["name"]:
+        raise ValueError("no tasks or no encoder")
     settings_of_run(run)  # which reads every group
     encoder_of(run)
     return config

@@ -102,7 +102,7 @@ class Run:
         path = self.folder / "config.yaml"
         config = completed(mapping_of(path))
         if not isinstance(config.get("tasks", []), list):
-            raise InputError(f"{path}: 'tasks' is no list of tasks: {FIX}")
+            raise InputError(f"{path} has no list of tasks: {FIX}")
         return config
 
     def status(self) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import time
 
 import pytest
 
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.runs.folder import run_files as module
 from mtl.runs.folder.run import Run
@@ -29,8 +31,9 @@ def test_a_file_is_parsed_once_until_it_changes_and_nobody_shares_what_is_read(t
     assert run.status()["state"] == "b"
 
 
-@pytest.mark.parametrize("tasks", ["null", "pos", "{pos: 1}"])
+@pytest.mark.parametrize("tasks", [None, "pos", {"pos": 1}])
 def test_a_configuration_whose_tasks_are_no_list_is_refused(tasks, tmp_path) -> None:
-    (tmp_path / "config.yaml").write_text(f"---\nname: x\ntasks: {tasks}\n...\n")
-    with pytest.raises(InputError, match=r"config\.yaml: 'tasks' is no list of tasks"):
-        Run(tmp_path).config()
+    run = Run(tmp_path)
+    run.create({**dataclasses.asdict(TrainConfig()), "tasks": tasks})
+    with pytest.raises(InputError, match=r"config\.yaml has no list of tasks: put back an undamaged copy"):
+        run.config()
