@@ -1,4 +1,4 @@
-"""Hooks that others have put on modules that are replaced when heads are cut or made to share."""
+"""Hooks that others have put on modules that are replaced, or are not computed again."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def require_replaceable(
     paths = {module: path for path, module in model.named_modules()}
     going = list(gone)
     for module in going:
-        kinds = [hooks for name in _KINDS if isinstance(hooks := vars(module)[name], dict)]
-        # Beside the hooks there are flags of theirs.
-        if any(callable(hook) and not _is_ours(hook) for hooks in kinds for hook in hooks.values()):
+        if _has_hooks(module):
             raise InputError(
                 f"{function}: {paths[module]} has hooks, and is not there afterwards: remove them first"
             )
@@ -48,6 +46,24 @@ def require_replaceable(
                 f"{function}: {paths[module]} is to be replaced, and somebody has set its forward function: "
                 "set back that of its class first (del module.forward)"
             )
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether a part of the module has hooks of others, or a `forward` that somebody has set.
+
+    Whoever put them there is not called where the module is not computed again.
+    """
+    return any(
+        _has_hooks(part) or ("forward" in vars(part) and not hasattr(part, "_hf_hook"))  # of accelerate
+        for part in module.modules()
+        if part is not module
+    )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    kinds = [hooks for name in _KINDS if isinstance(hooks := vars(module)[name], dict)]
+    # Beside the hooks there are flags of theirs.
+    return any(callable(hook) and not _is_ours(hook) for hooks in kinds for hook in hooks.values())
 
 
 def _is_ours(hook: Any) -> bool:
