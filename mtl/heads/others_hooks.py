@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import _WrappedHook
+from torch.nn.modules.module import _has_any_global_hook, _WrappedHook
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
@@ -49,14 +49,14 @@ def require_replaceable(
 
 
 def is_watched(module: nn.Module) -> bool:
-    """Whether a part of the module has hooks of others, or a `forward` that somebody has set.
+    """Whether others' functions are not called if the module is called and not computed.
 
-    Whoever put them there is not called where the module is not computed again.
+    They are hooks of its parts or of all modules, and a `forward` that somebody (but accelerate) has set.
     """
-    return any(
-        _has_hooks(part) or ("forward" in vars(part) and not hasattr(part, "_hf_hook"))  # of accelerate
+    return bool(_has_any_global_hook()) or any(
+        (part is not module and _has_hooks(part))
+        or ("forward" in vars(part) and not hasattr(part, "_hf_hook"))
         for part in module.modules()
-        if part is not module
     )
 
 

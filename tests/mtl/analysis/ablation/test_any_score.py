@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 from transformers import AutoModelForCausalLM, BertForMultipleChoice, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -350,20 +352,35 @@ def test_a_score_that_keeps_what_it_computed_is_refused(part: Score, rest: int) 
         ablate_heads(model_of("bert"), [batch()], score, draws=1)
 
 
-def test_what_hooks_of_the_caller_saw_is_of_each_ablation() -> None:
-    """Hooks inside of a layer are called only where it is computed."""
+@pytest.mark.parametrize("way", ["hook", "hook of all", "forward"])
+def test_what_functions_of_the_caller_saw_is_of_each_ablation(way: str) -> None:
+    """Inside of a layer they are called only where it is computed."""
     model, seen = copy.deepcopy(model_of("bert")), {}
-    watched = model.encoder.layer[0].intermediate
-    watched.register_forward_hook(lambda module, inputs, output: seen.update(state=output))
+    layer = model.encoder.layer[0]
+
+    def watch(module, inputs, output):
+        if module is layer.intermediate:
+            seen["state"] = output
+
+    def forward(*inputs, **named):
+        seen["state"] = type(layer).forward(layer, *inputs, **named)
+        return seen["state"]
 
     def score(model, b):
         model(b["ids"])
-        return seen["state"].sum((1, 2))
+        return (seen["state"] if isinstance(seen["state"], Tensor) else seen["state"][0]).sin().sum((1, 2))
 
-    losses = ablate_heads(model, [batch()], score, draws=1)["loss"].to_list()
-    with torch.no_grad():
-        plain = score(model, batch()).mean()
-        expected = [float(plain - scaled(model, score, 0, head, 0.0).mean()) for head in range(4)]
+    with ExitStack() as undone:
+        if way == "forward":
+            layer.forward = forward
+        elif way == "hook":
+            layer.intermediate.register_forward_hook(watch)
+        else:
+            undone.callback(register_module_forward_hook(watch).remove)
+        losses = ablate_heads(model, [batch()], score, draws=1)["loss"].to_list()
+        with torch.no_grad():
+            plain = score(model, batch()).mean()
+            expected = [float(plain - scaled(model, score, 0, head, 0.0).mean()) for head in range(4)]
     assert losses == pytest.approx([*expected, *[0.0] * 8], rel=1e-6, abs=1e-9)
 
 
