@@ -13,7 +13,10 @@ from mtl.errors import InputError
 
 _KINDS = tuple(name for name in vars(nn.Module()) if "_hook" in name)
 """The attributes in which torch keeps a module's hooks, and what kind they are."""
-_OURS = ("mtl.heads.position_bias", "mtl.heads.select", "transformers.utils.output_capturing")
+_OURS = (
+    "mtl.heads.position_bias", "mtl.heads.select", "mtl.heads.shared_keys",
+    "transformers.utils.output_capturing",
+)  # fmt: skip
 """Whose hooks belong to the attention that is replaced: its replacement does their work itself."""
 
 
