@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,11 @@ from mtl.tasks.in_words import counted
 
 Model = TypeVar("Model", bound=nn.Module)
 Inputs = TypeVar("Inputs")
+
+
+def given_again(batch: Any) -> Any:
+    """The batch for one call of the caller's function, which may take labels out of it (`pop`)."""
+    return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
 
 
 def vector(given: Any, batch: Any, what: str) -> Tensor:

@@ -7,13 +7,17 @@ from html import escape
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import nn
 
 from mtl.errors import InputError
 from mtl.heads.arguments import shown, whole_number
+from mtl.heads.families import row_given
+from mtl.heads.family_table import Family
+from mtl.heads.tap import tapped
 from mtl.probes.figures.style import figure_of
 from mtl.probes.figures.values_of_heads import draw_values, values_of_heads
-from mtl.probes.head_names import with_names
-from mtl.probes.sites import KEYS, Site, several_kinds, sites_of
+from mtl.probes.head_names import layer_name, with_names
+from mtl.probes.sites import KEYS, Site, kinds_in_order, sites_of
 
 _PREFERRED = ("importance", "ablation")
 """The measures that are taken, in this order, where a table has several."""
@@ -64,6 +68,8 @@ class HeadTable:
         rows = rows.drop_nulls([*KEYS, "value"])
         if rows.is_empty():
             raise InputError("table: it has no value of a head")
+        if not (rows.schema["value"].is_numeric() and all(rows.schema[key].is_integer() for key in KEYS[1:])):
+            raise InputError("table: use one with whole numbers as layers and heads, and numbers as values")
         chosen = []
         for column, name in (("measure", measure), ("task", task), ("label", label)):
             if name is not None or column in rows.columns:
@@ -117,7 +123,7 @@ def plot_heads(
     label: str | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
-    """Draw a value per head as a map, layers downwards.
+    """Draw a value per head as a map, layers downwards in the order of the model.
 
     Args:
         table: as for `HeadTable`, as are `measure`, `task` and `label`.
@@ -135,10 +141,13 @@ def plot_heads(
     if ax is not None and not isinstance(ax, Axes):
         raise InputError(f"ax={shown(ax)}: use axes of matplotlib")
     heads = HeadTable(table, measure, task, label)
+    kinds = kinds_in_order(heads.values["attention"].cast(pl.String))
+    place = pl.col("attention").cast(pl.String).replace_strict(kinds, range(len(kinds)))
+    values = heads.values.sort(place, "layer", "head")
     if ax is None:
-        figure = values_of_heads(heads.values, heads.title)
+        figure = values_of_heads(values, heads.title)
         return figure, figure.axes[0]
-    draw_values(heads.values, heads.title, ax)
+    draw_values(values, heads.title, ax)
     return figure_of(ax), ax
 
 
@@ -149,6 +158,8 @@ def lowest(
     measure: str | None = None,
     task: str | None = None,
     label: str | None = None,
+    model: nn.Module | None = None,
+    family: Family | str | None = None,
 ) -> dict[int, list[int]]:
     """The `n` heads with the lowest values, as `prune_heads` takes them.
 
@@ -158,21 +169,51 @@ def lowest(
         measure: see there.
         task: see there.
         label: see there.
+        model: the model, if it has several kinds of attention: the numbers of its sites run over all kinds,
+            and rows of the table may have been left out.
+        family: as in `prune_heads`.
 
     Returns:
         The numbers of heads by layer; with several kinds of attention by the number of the site.
 
     Raises:
-        InputError: as `HeadTable` does, and for more heads than the table has.
+        InputError: as `HeadTable` does, for more heads than the table has, and for heads of kinds of
+            attention without their model, or with a model that lacks them.
     """
     values = HeadTable(table, measure, task, label).values
     n = whole_number(n, "n", 0)
     if n > values.height:
         raise InputError(f"n={n}: the table has {values.height} heads")
-    sites = sites_of(table)
+    numbers = _site_numbers(values, model, row_given(family))
+    places = pl.DataFrame(
+        [(*site, number) for site, number in numbers.items()],
+        {"attention": pl.String, "layer": values.schema["layer"], "site": pl.Int64},
+        orient="row",
+    )
+    in_model = (
+        values.with_columns(pl.col("attention").cast(pl.String))
+        .join(places, on=("attention", "layer"))
+        .sort("value", "layer", "head", "site")
+    )
     found: dict[int, list[int]] = {}
-    in_model = values.sort("layer", "head", maintain_order=True).sort("value", maintain_order=True)
-    for attention, layer, head in in_model.head(n).select(*KEYS).iter_rows():
-        site = sites.index(Site(attention, layer)) if several_kinds(sites) else layer
+    for site, head in in_model.head(n).select("site", "head").iter_rows():
         found.setdefault(site, []).append(head)
     return {site: sorted(heads) for site, heads in sorted(found.items())}
+
+
+def _site_numbers(values: pl.DataFrame, model: nn.Module | None, family: Family | None) -> dict[Site, int]:
+    """By site of the table its number in the model."""
+    sites = sites_of(values)
+    if model is None:
+        kinds = kinds_in_order(site.attention for site in sites)
+        if kinds != ["self"]:
+            raise InputError(
+                f"the table has heads of other kinds of attention than self ({', '.join(kinds)}), and the "
+                "numbers of sites run over all kinds that a model has: use lowest(…, model=MODEL)"
+            )
+        return {site: site.layer for site in sites}
+    of_model = tapped(model, "lowest", family)[2].sites
+    for site in sites:
+        if site not in of_model:
+            raise InputError(f"the table has {layer_name(site, sites)}, which the model lacks: use its own")
+    return {site: of_model.index(site) for site in sites}

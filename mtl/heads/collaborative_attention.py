@@ -51,18 +51,21 @@ class CollaborativeAttention(nn.Module):
     ) -> None:
         super().__init__()
         query, key, _ = names
+        paired = [attention.get_submodule(name).weight for name in (query, key)]
         for name, child in attention.named_children():
             if name not in (query, key):
                 self.add_module(name, child)
-        weight = attention.get_submodule(query).weight
+        weight, learns = paired[0], any(weight.requires_grad for weight in paired)
         assert isinstance(weight, Tensor)
         place: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
         inputs = weight.shape[1]
         for name in (query, key):
-            self.add_module(name, nn.Linear(inputs, components, bias=False, **place))
-        self.mixing = nn.Parameter(torch.ones(heads, components, **place))
+            # Not drawn, which would change what torch's generator gives next: they are filled or loaded.
+            shared = nn.utils.skip_init(nn.Linear, inputs, components, bias=False, **place)
+            self.add_module(name, shared.requires_grad_(learns))
+        self.mixing = nn.Parameter(torch.ones(heads, components, **place), requires_grad=learns)
         """m_h of each head."""
-        self.content = nn.Parameter(torch.zeros(heads, inputs, **place))
+        self.content = nn.Parameter(torch.zeros(heads, inputs, **place), requires_grad=learns)
         """v_h of each head."""
         self.names, self.output, self.normed = names, output, normed
         self.size, self.scaling = size, size**-0.5

@@ -119,6 +119,8 @@ def load_pruned(
     for key in _OWN_OPTIONS:
         if key in options:
             raise InputError(f"load_pruned sets {key} itself: leave it out")
+    if "torch_dtype" in options:
+        raise InputError("load_pruned calls torch_dtype dtype, as transformers 5 does: use dtype=")
     of_files = {
         "revision": revision or "main", "cache_dir": cache_dir, "token": token,
         "local_files_only": local_files_only,

@@ -46,6 +46,7 @@ class NoHeads(nn.Module):
                 delattr(attention, name)
             # Not as a submodule: its only parameters left are the table's, which are this module's already.
             self.__dict__["attention"] = attention
+        self.train(attention.training)
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""Hooks that others have put on modules that are replaced when heads are cut or made to share."""
+"""Hooks that others have put on modules that are replaced, or are not computed again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import _WrappedHook
+from torch.nn.modules.module import _has_any_global_hook, _WrappedHook
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
 
 _KINDS = tuple(name for name in vars(nn.Module()) if "_hook" in name)
 """The attributes in which torch keeps a module's hooks, and what kind they are."""
-_OURS = ("mtl.heads.position_bias", "mtl.heads.select", "transformers.utils.output_capturing")
+_OURS = (
+    "mtl.heads.position_bias", "mtl.heads.select", "mtl.heads.shared_keys",
+    "transformers.utils.output_capturing",
+)  # fmt: skip
 """Whose hooks belong to the attention that is replaced: its replacement does their work itself."""
 
 
@@ -36,9 +39,7 @@ def require_replaceable(
     paths = {module: path for path, module in model.named_modules()}
     going = list(gone)
     for module in going:
-        kinds = [hooks for name in _KINDS if isinstance(hooks := vars(module)[name], dict)]
-        # Beside the hooks there are flags of theirs.
-        if any(callable(hook) and not _is_ours(hook) for hooks in kinds for hook in hooks.values()):
+        if _has_hooks(module):
             raise InputError(
                 f"{function}: {paths[module]} has hooks, and is not there afterwards: remove them first"
             )
@@ -48,6 +49,24 @@ def require_replaceable(
                 f"{function}: {paths[module]} is to be replaced, and somebody has set its forward function: "
                 "set back that of its class first (del module.forward)"
             )
+
+
+def is_watched(module: nn.Module) -> bool:
+    """Whether others' functions are not called if the module is called and not computed.
+
+    They are hooks of its parts or of all modules, and a `forward` that somebody (but accelerate) has set.
+    """
+    return bool(_has_any_global_hook()) or any(
+        (part is not module and _has_hooks(part))
+        or ("forward" in vars(part) and not hasattr(part, "_hf_hook"))
+        for part in module.modules()
+    )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    kinds = [hooks for name in _KINDS if isinstance(hooks := vars(module)[name], dict)]
+    # Beside the hooks there are flags of theirs.
+    return any(callable(hook) and not _is_ours(hook) for hooks in kinds for hook in hooks.values())
 
 
 def _is_ours(hook: Any) -> bool:

@@ -76,12 +76,13 @@ def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
     It is an `nn.Linear` for both classes, since a `Conv1D` fails without inputs.
     """
     weight = projection.weight
-    # Made with one input, since torch warns about none.
-    empty = nn.Linear(1, out_features(projection), bias=projection.bias is not None)
+    # With one input, since torch warns about none, and on `meta`, so that nothing is drawn for its weights.
+    empty = nn.Linear(1, out_features(projection), bias=projection.bias is not None, device="meta")
     empty.weight = nn.Parameter(
         weight.new_zeros(out_features(projection), 0), requires_grad=weight.requires_grad
     )
     empty.in_features = 0
     empty.bias = projection.bias
+    empty.train(projection.training)
     hand_on_hooks(projection, empty)
     return empty

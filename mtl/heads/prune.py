@@ -6,6 +6,7 @@ neither `head_mask` nor `prune_heads`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -108,6 +109,8 @@ def cut_sites(
     `keys` gives for some sites which keys and values the heads that stay are to have (`select_heads`).
     """
     found, keys = attentions(model, family), keys or {}
+    if scale is not None:
+        _untie(model, found)
     gone = {layer: set(numbers) for layer, numbers in recorded_cuts(model.config).items()}
     copies, shared = recorded_copies(model.config), {}
     for layer, attention in enumerate(found):
@@ -153,9 +156,21 @@ def _close(
                 f"layers {first} and {layer} of {type(model).__name__} share an attention module: close the "
                 "same heads in all layers that share one"
             )
+    _untie(model, found)
     for output, layer in sites.items():
         factor = factors[layer, list(found[layer].remaining)].repeat_interleave(found[layer].size)
         scale_inputs(output, factor)
+
+
+def _untie(model: PreTrainedModel, found: Iterable[Attention]) -> None:
+    """Give output projections weights of their own, as a cut does, where other modules have the same ones."""
+    holders = Counter(
+        id(weight) for module in model.modules() for weight in vars(module)["_parameters"].values()
+    )
+    for output in dict.fromkeys(attention.output for attention in found):
+        weight = output.weight
+        if holders[id(weight)] > 1:
+            output.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
 
 
 def require_prunable(model: PreTrainedModel, family: Family, verb: str = "cut out") -> None:

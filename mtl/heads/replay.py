@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from mtl.heads.attentions import Attention, attentions, require_read
 from mtl.heads.blocks import Block
 from mtl.heads.family_table import Family
+from mtl.heads.others_hooks import is_watched
 from mtl.heads.projections import without_hooks
 
 
@@ -58,7 +59,7 @@ class LayerReplay:
         self._outputs: list[Any] = []
         self._inputs: list[Any] = []
         self._called: tuple[list[nn.Module], list[nn.Module]] = ([], [])
-        self._outside = False
+        self._outside = self._watched = False
 
     @property
     def sites(self) -> int:
@@ -82,10 +83,13 @@ class LayerReplay:
 
     @property
     def repeatable(self) -> bool:
-        """Whether what was recorded is one pass through the whole model, without a cache of earlier ones."""
+        """Whether what was recorded is one pass through the whole model, without a cache of earlier ones.
+
+        And without hooks inside of layers, which would not be called in layers that are not computed again.
+        """
         return (
             len(self._inputs) == 1
-            and not self._outside
+            and not (self._outside or self._watched)
             and [*self._called[0], *self._called[1]] == self._one_pass
             and len({len(heads) for heads in self._heads}) == 1
             and _is_comparable(self._inputs[0])
@@ -107,7 +111,7 @@ class LayerReplay:
         Heads are recorded before any scale that is set inside the block.
         """
         self._layers, self._heads, self._outputs, self._inputs = [], [], [], []
-        self._called, self._outside = ([], []), False
+        self._called, self._outside, self._watched = ([], []), False, False
         running = False
 
         def begin(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -120,9 +124,12 @@ class LayerReplay:
             running = False
 
         def layer(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            self._layers.append(output)
+            # Callers get the first tensor, too, as a hidden state, which they may write to.
+            several = isinstance(output, tuple)
+            self._layers.append((_snapshot(output[0]), *output[1:]) if several else _snapshot(output))
             self._called[0].append(module)
             self._outside |= not running
+            self._watched |= is_watched(module)
 
         def attention(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             self._outputs.append(output)
@@ -230,7 +237,7 @@ _PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
 
 def _snapshot(given: Any) -> Any:
-    """Inputs of a module, so that later changes in place do not reach them."""
+    """Inputs or outputs of a module, so that later changes in place do not reach them."""
     if isinstance(given, torch.Tensor):
         return given.detach().clone()
     if isinstance(given, tuple | list):

@@ -206,8 +206,12 @@ class JointModel(Annotator):
 
         The card names the encoder and the corpus, and contains the scores of the run that the model was
         loaded from. If the model has been changed since, the card has no scores.
+
+        Raises `InputError` if there is a file in place of the folder.
         """
         folder = folder_of(folder)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file: give the name of a folder")
         self.save_with_card(folder, folder.resolve().name)
 
     def push_to_hub(

@@ -212,7 +212,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
         "dtype": ("int8", torch.int8, 32), "revision": ("main",),
     },
-    "JointModel.save_pretrained": {"folder": (None, 3, b"x")},
+    "JointModel.save_pretrained": {"folder": (None, 3, b"x", __file__)},
     "JointModel.push_to_hub": {"name": (None, 3, Path("a/b"), "a b", "a/b/c")},
     "probe": {
         "target": (None, 3, b"x", "nowhere"), "source": ("data", 3), "out": (3, b"x"),
@@ -231,7 +231,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "lowest": {
         "table": NO_TABLES, "n": (*COUNT[1:], 3), "measure": ("loss", 3), "task": ("dep", 3),
-        "label": ("det", 3),
+        "label": ("det", 3), "model": (3, "bert", torch.nn.Linear(2, 2)), "family": (3, "nofamily"),
     },
     "train": {
         "config": (
@@ -286,7 +286,7 @@ OF_ANY_VALUE = {
     ),
     "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
     "plot_heads": ("measure", "task", "label", "ax"),
-    "lowest": ("n", "measure", "task", "label"),
+    "lowest": ("n", "measure", "task", "label", "family"),
     "train": ("config",),
 }
 

@@ -7,8 +7,7 @@ computed anew under each ablation.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -20,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mtl.analysis.ablation.joint import KINDS, Ablation, Kind, ablations
-from mtl.analysis.batch_rows import Inputs, Model, copies_of, has_no_rows, require_passes, vector
+from mtl.analysis.batch_rows import Inputs, Model, copies_of, given_again, has_no_rows, require_passes, vector
 from mtl.errors import InputError
 from mtl.heads.arguments import batches_of, function_of, one_of, seed_of, whole_number
 from mtl.heads.family_table import Family
@@ -125,13 +124,12 @@ class _Scores:
                 self._copying = None
             kind = self.tap.sites[site].attention
             for share in np.array_split(np.arange(len(together)), -(-len(together) // copies)):
-                variants += self._share(batch, [together[index] for index in share], len(unchanged))
+                variants += self._share(batch, [together[index] for index in share], unchanged)
         return torch.stack(variants).numpy()
 
     def _vector(self, batch: Any) -> Float[Tensor, " row"]:
-        # Callers take labels out of a batch (`pop`), which they are given again.
-        given = copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
-        return vector(self.score(self.model, given), batch, "score").detach().double().cpu()
+        value = vector(self.score(self.model, given_again(batch)), batch, "score")
+        return value.detach().double().cpu()
 
     def _require_repeatable(self, batch: Any, unchanged: Float[Tensor, " row"]) -> None:
         """Raise `InputError` if the score is another one, or less is computed, when it is called again."""
@@ -159,15 +157,19 @@ class _Scores:
         except Exception:  # whatever the caller's function does with what a replay lacks
             return False
 
-    def _share(self, batch: Any, share: Sequence[Ablation], rows: int) -> list[Float[Tensor, " row"]]:
+    def _share(
+        self, batch: Any, share: Sequence[Ablation], unchanged: Float[Tensor, " row"]
+    ) -> list[Float[Tensor, " row"]]:
         """The scores under ablations of one site."""
         if len(share) > 1 and self._replaying and self._copying is not False:
-            several = self._side_by_side(batch, share, rows)
+            several = self._side_by_side(batch, share, len(unchanged))
             if self._copying and several:
                 return several
             # The values of copies may depend on each other, or their rows be in another order.
             alone = [self._one(batch, ablation) for ablation in share]
-            self._copying = _equal(several, alone)
+            same = _equal(several, alone)
+            # Copies of what an ablation leaves as it is are alike, whatever the score makes of them.
+            self._copying = None if same and _equal(alone, [unchanged] * len(share)) else same
             return alone
         return [self._one(batch, ablation) for ablation in share]
 

@@ -4,12 +4,14 @@ A loss gives a value per example, however it ran the model: in one pass, in two,
 in another order, or with several rows for an example. The gradient of the sum of the losses at a row is the
 sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the
 gradient of a row that only one example reads is multiplied by that example's weight, which so gives it away.
-Where a row serves several examples (negatives within a batch, several texts in a row), nothing is multiplied
-alike, and each example gets a backward pass of its own.
+Rounding blurs the factor. If a batch has more examples than can be told apart by one factor, each example has
+several, one for each digit of its number. Where a row serves several examples (negatives within a batch,
+several texts in a row), nothing is multiplied alike, and each example gets a backward pass of its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from mtl.heads.tap import HeadOutputs
 
 _RANGE = 8.0
 """Weights of a batch's losses are spread evenly, in their logarithms, from 1 to 2 to this power."""
+_APART = 4.0
+"""The least difference of two weights, as a multiple of the rounding that is tolerated."""
 
 
 class HeadGradients(NamedTuple):
@@ -46,10 +50,8 @@ def head_gradients(
     rowwise = len(set(sites)) == len(sites) and all(len(output) == count for output in tensors)
     if count > 1 and not (alike and rowwise):
         summed = _gradients(losses.sum(), tensors, retain=True)
-        spread = torch.linspace(0, _RANGE, count, dtype=losses.dtype, device=losses.device)
-        weighted = _gradients((losses * spread.exp2()).sum(), tensors, retain=True)
-        owners = [_owners(one, other, spread.double()) for one, other in zip(summed, weighted, strict=True)]
-        if any(owner is None for owner in owners):
+        found = _owners_of_rows(losses, tensors, summed)
+        if found is None:
             parts = [
                 _by_example(
                     _gradients(loss, tensors, retain=True), tensors, sites, shape, [None] * len(sites), 1
@@ -58,7 +60,7 @@ def head_gradients(
             ]
             absolute = torch.stack([part.absolute for part in parts]).sum(0)
             return HeadGradients(torch.cat([part.example for part in parts]), absolute), False
-        return _by_example(summed, tensors, sites, shape, owners, count), rowwise
+        return _by_example(summed, tensors, sites, shape, found, count), rowwise
     owners = [torch.arange(count, device=losses.device) if count > 1 else None for _ in sites]
     return _by_example(
         _gradients(losses.sum(), tensors, retain=False), tensors, sites, shape, owners, count
@@ -91,9 +93,38 @@ def _gradients(loss: Tensor, tensors: Sequence[Tensor], *, retain: bool) -> list
     ]
 
 
-def _owners(one: Tensor, other: Tensor, spread: Tensor) -> Tensor | None:
-    """The example that each row's gradient is from, by the weighted losses' one; `None` if not one each."""
-    tolerance = torch.finfo(one.dtype).eps ** 0.5
+def _owners_of_rows(
+    losses: Float[Tensor, " example"], tensors: Sequence[Tensor], summed: Sequence[Tensor]
+) -> list[Tensor] | None:
+    """The example that each row of each tensor is from; `None` if a row serves several examples.
+
+    `summed` are the gradients of the sum of the losses. Each further backward pass tells a digit.
+    """
+    count, place = len(losses), 1
+    coarsest = max(map(_tolerance, (losses, *summed)))
+    base = min(count, int(_RANGE / math.log2(1 + _APART * coarsest)))
+    weights = torch.linspace(0, _RANGE, base, dtype=torch.float64, device=losses.device).exp2()
+    weights = weights.to(losses.dtype)
+    examples = torch.arange(count, device=losses.device)
+    owners = [torch.zeros(len(gradient), dtype=torch.long, device=losses.device) for gradient in summed]
+    while place < count:
+        weighted = _gradients((losses * weights[examples // place % base]).sum(), tensors, retain=True)
+        for owner, one, other in zip(owners, summed, weighted, strict=True):
+            digits = _digits(one, other, weights.double())
+            if digits is None:
+                return None
+            owner += place * digits
+        place *= base
+    return owners if all(bool((owner < count).all()) for owner in owners) else None
+
+
+def _tolerance(numbers: Tensor) -> float:
+    return float(torch.finfo(numbers.dtype).eps ** 0.5)
+
+
+def _digits(one: Tensor, other: Tensor, weights: Tensor) -> Tensor | None:
+    """Which weight each row's gradient was multiplied by; `None` if not every row by one of them."""
+    tolerance = _tolerance(one)
     rows, weighted = one.flatten(1).double(), other.flatten(1).double()
     largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)
     none = (largest == 0).flatten() & (weighted == 0).all(1)
@@ -102,10 +133,10 @@ def _owners(one: Tensor, other: Tensor, spread: Tensor) -> Tensor | None:
     rows, weighted = rows / largest.clamp_min(1e-300), weighted / largest.clamp_min(1e-300)
     ratio = (rows * weighted).sum(1) / rows.square().sum(1).clamp_min(1e-300)
     exponents = torch.where(none, 0.0, ratio.clamp_min(1e-300).log2())
-    owner = (exponents[:, None] - spread).abs().argmin(1)
-    error = weighted - spread[owner].exp2()[:, None] * rows
+    digits = (exponents[:, None] - weights.log2()).abs().argmin(1)
+    error = weighted - weights[digits, None] * rows
     fits = error.abs().amax(1) <= tolerance * weighted.abs().amax(1).clamp_min(1e-300)
-    return owner if bool((fits | none).all()) else None
+    return digits if bool((fits | none).all()) else None
 
 
 def _by_example(

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.batch_rows import Inputs, Model, has_no_rows, require_passes, vector
+from mtl.analysis.batch_rows import Inputs, Model, given_again, has_no_rows, require_passes, vector
 from mtl.analysis.importance.attribution import head_gradients, require_finite, summed_gradients
 from mtl.analysis.importance.gradients import PER, GateGradients, Per, gated, midpoints
 from mtl.errors import InputError
@@ -49,8 +49,8 @@ def head_importance(
         family: The model's row, if the table has none (`Family`), or the name of a row that fits.
 
     Returns:
-        One row per measure and head, with the columns of heads.parquet; values are in units of the loss,
-        counts are rows of batches.
+        One row per measure and head that is there, with the columns of heads.parquet; values are in units of
+        the loss (`fisher`: squared), counts are rows of batches.
 
     Raises:
         InputError: the loss is not a differentiable vector with a finite entry per row, there are no batches,
@@ -66,7 +66,7 @@ def head_importance(
 
     def under(gate: float, batch: Inputs) -> tuple[Tensor, HeadOutputs]:
         with gated(tap, gate) as outputs:
-            losses = vector(loss(model, batch), batch, "loss")
+            losses = vector(loss(model, given_again(batch)), batch, "loss")
         require_passes(any(outputs.passes), "loss")
         if losses.requires_grad:
             return losses, outputs
@@ -75,7 +75,7 @@ def head_importance(
         for parameter in parameters:
             parameter.requires_grad_(True)
         try:
-            again = vector(loss(model, batch), batch, "loss")
+            again = vector(loss(model, given_again(batch)), batch, "loss")
         finally:
             for parameter in parameters:
                 parameter.requires_grad_(False)
@@ -102,15 +102,13 @@ def head_importance(
                 measured.add_integrated(gradient / gate, weight)
     if not measured.examples:
         raise InputError("importance needs at least one batch with rows")
-    return _without_absent(measured.table(normalise=normalise), tap)
+    return _of_heads_there(measured.table(normalise=normalise), tap)
 
 
-def _without_absent(table: pl.DataFrame, tap: HeadTap) -> pl.DataFrame:
-    """The table without the numbers that kinds of attention with fewer heads than others lack."""
-    absent = [
-        (*site, head)
-        for site, heads, there in zip(tap.sites, tap.whole, tap.remaining, strict=True)
-        for head in set(range(heads, max(tap.whole))).difference(there)
-    ]
-    lacking = pl.DataFrame(absent, {key: table.schema[key] for key in KEYS}, orient="row")
-    return table.join(lacking, on=KEYS, how="anti") if absent else table
+def _of_heads_there(table: pl.DataFrame, tap: HeadTap) -> pl.DataFrame:
+    """The table without numbers of heads that were cut out, or that only other sites have."""
+    there = [(*site, head) for site, heads in zip(tap.sites, tap.remaining, strict=True) for head in heads]
+    return table.join(
+        pl.DataFrame(there, {key: table.schema[key] for key in KEYS}, orient="row"),
+        on=KEYS, how="semi", maintain_order="left",
+    )  # fmt: skip

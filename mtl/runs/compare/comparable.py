@@ -241,9 +241,9 @@ def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) ->
     return [item for item in items if key(item) == counts.most_common(1)[0][0]]
 
 
-def line(error: Exception) -> str:
-    """An error's message as part of a line, at most 120 characters."""
+def line(error: Exception, file: Path | None = None) -> str:
+    """An error's message as part of a line, at most 120 characters, without the file's name before it."""
     text = " ".join(str(error).split()) if not isinstance(error, KeyError) else f"no {error.args[0]}"
     if isinstance(error, json.JSONDecodeError):
         return "not JSON"
-    return text[:120] or type(error).__name__
+    return text.removeprefix(f"{file} ")[:120] or type(error).__name__

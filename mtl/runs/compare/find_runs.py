@@ -99,10 +99,10 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
 def _unusable(file: Path, error: Exception) -> str:
     """The note on a damaged file, which names it once."""
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-    text = line(cause)
-    if text.startswith(f"{file.parent}/") and not text.startswith(str(file)):  # another file of the run
-        return f"{text}: left out"
-    return f"{file} cannot be used ({text.removeprefix(f'{file} ')}): left out"
+    whole = " ".join(str(cause).split())
+    if whole.startswith(f"{file.parent}/") and not whole.startswith(str(file)):  # another file of the run
+        return f"{whole}: left out"
+    return f"{file} cannot be used ({line(cause, file)}): left out"
 
 
 def _configuration(run: Run) -> dict[str, Any]:

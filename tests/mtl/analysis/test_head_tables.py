@@ -50,12 +50,36 @@ def test_losses_by_ablation_are_taken() -> None:
 
 
 def test_equal_heads_are_taken_in_their_order_and_sites_are_numbered() -> None:
+    model = tiny.translator("bart")
     cells = [(kind, layer, head, 1.0) for kind in ("encoder", "cross") for layer in (0, 1) for head in (0, 1)]
     table = pl.DataFrame(cells, ["attention", "layer", "head", "value"], orient="row")
-    assert lowest(table, 3) == {0: [0, 1], 2: [0]}
+    assert lowest(table, 3, model=model) == {0: [0, 1], 4: [0]}
     named = HeadTable(table)._repr_html_()
     assert head_name(sites_of(table)[2], 1, sites_of(table)) == "cross L0H1"
     assert "cross L0H1" in named
+
+
+def test_the_lowest_heads_of_several_kinds_are_cut() -> None:
+    """Whatever rows there are, and in which order: a model's sites have numbers over all kinds."""
+    model, given = tiny.translator("t5"), tiny.parallel_batch()
+
+    def score(model, batch):
+        return tiny.logits(model, batch).log_softmax(-1)[..., 5].sum(1)
+
+    prune_heads(model, {1: [0, 1, 2, 3]})
+    table = ablate_heads(model, [given], score, draws=1)
+    for rows in (table, table.sort("loss"), table.filter(pl.col("attention") != "encoder")):
+        expected = {
+            (row["attention"], row["layer"], row["head"])
+            for row in rows.sort("loss", maintain_order=True).head(4).iter_rows(named=True)
+        }
+        kinds = ("encoder", "decoder", "cross")
+        found = lowest(rows, 4, model=model)
+        assert {(kinds[site // 2], site % 2, head) for site in found for head in found[site]} == expected
+        with pytest.raises(InputError, match=r"of sites run over all kinds .* use lowest\(…, model=MODEL\)"):
+            lowest(rows, 4)
+    with pytest.raises(InputError, match=r"the table has \w+ L\d, which the model lacks: use its own"):
+        lowest(table, 4, model=tiny.model("bert"))
 
 
 def test_a_notebook_shows_heads_by_name(importance: pl.DataFrame) -> None:
@@ -82,6 +106,15 @@ def test_a_map_of_values(importance: pl.DataFrame) -> None:
     assert plot_heads(importance, ax=inner) == (other, inner)
 
 
+def test_a_map_has_the_kinds_in_the_order_of_the_model() -> None:
+    kinds = {"encoder": 0.0, "decoder": 5.0, "cross": 3.0}
+    cells = [(kind, layer, 0, value + layer) for kind, value in kinds.items() for layer in (0, 1)]
+    table = pl.DataFrame(cells, ["attention", "layer", "head", "value"], orient="row")
+    for rows in (table, table.sort("value"), table.reverse()):
+        _, axes = plot_heads(rows)
+        assert axes.images[0].get_array().flatten().tolist() == [0, 1, 5, 6, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -91,6 +124,10 @@ def test_a_map_of_values(importance: pl.DataFrame) -> None:
         ({"table": pl.DataFrame({"attention": ["self"], "layer": [0], "head": [0], "x": [1]})}, "neither a"),
         ({"table": pl.DataFrame({"attention": ["self"], "layer": [0], "head": [None], "value": [1]})},
          "it has no value of a head"),
+        ({"table": pl.DataFrame({"attention": ["self"], "layer": [0], "head": [1.0], "value": [1]})},
+         "whole numbers as layers and heads"),
+        ({"table": pl.DataFrame({"attention": ["self"], "layer": [0], "head": [1], "value": ["1"]})},
+         "and numbers as values"),
         ({"n": 13}, "n=13: the table has 12 heads"),
         ({"n": -1}, "n=-1: use a whole number of at least 0"),
     ],

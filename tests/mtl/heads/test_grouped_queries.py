@@ -19,6 +19,7 @@ from mtl.heads.families import family_of, heads_per_group
 from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
 from mtl.heads.records import recorded_keys
+from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, head_scale
 from tests.mtl import tiny
 
@@ -156,3 +157,20 @@ def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
         masked = model.generate(ids, **settings, use_cache=False)
     prune_heads(model, heads)
     assert torch.equal(model.generate(ids, **settings, cache_implementation=cache), masked)
+
+
+@pytest.mark.parametrize("name", ["llama", "olmo2"])
+def test_the_rest_of_a_layer_is_cut_after_some_of_it(name: str) -> None:
+    """Groups are of unequal sizes in between."""
+    model, scale = tiny.model(name), torch.ones(tiny.LAYERS, tiny.HEADS)
+    ids, mask = tiny.batch()
+    scale[0], scale[2, 3] = 0, 0
+    with head_scale(model, scale):
+        masked = tiny.vectors(model, ids, mask)
+    prune_heads(model, {0: [1], 2: [3]})
+    replay = LayerReplay(model, family_of(model))
+    with torch.no_grad(), replay.record():
+        model(input_ids=ids, use_cache=False)
+    assert replay.repeatable
+    prune_heads(model, {0: [0, 2, 3]})
+    torch.testing.assert_close(tiny.vectors(model, ids, mask), masked, rtol=0, atol=1e-6)

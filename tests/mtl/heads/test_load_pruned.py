@@ -328,3 +328,10 @@ def test_a_config_that_was_changed_is_one_line(key: str, tmp_path: Path) -> None
                 read(tmp_path)
             assert str(tmp_path) in str(raised.value), value
             assert "\n" not in str(raised.value)
+
+
+def test_the_old_name_of_dtype_is_not_ignored(tmp_path: Path) -> None:
+    tiny.model("bert", dtype=torch.float32).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="calls torch_dtype dtype"):
+        load_pruned(tmp_path, torch_dtype=torch.float16)
+    assert load_pruned(tmp_path, dtype=torch.float16).dtype == torch.float16

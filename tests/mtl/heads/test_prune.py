@@ -393,3 +393,30 @@ def test_a_folder_that_does_not_fit_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(InputError, match=r"no file named model\.safetensors"):
         load_pruned(tmp_path)
+
+
+@pytest.mark.parametrize("keep_shape", [False, True])
+def test_layers_that_have_the_same_weights_are_scaled_alone(keep_shape: bool) -> None:
+    model = tiny.model("bert")
+    first, second, _ = (layer.attention.output.dense for layer in model.encoder.layer)
+    second.weight = first.weight
+    ids, mask = tiny.batch()
+    scale = without({0: [1]}) * torch.tensor([0.5, 1, 0.25], dtype=torch.float64)[:, None]
+    with head_scale(model, scale):
+        masked = tiny.vectors(model, ids, mask)
+    prune_heads(model, {0: [1]}, scale, keep_shape=keep_shape)
+    torch.testing.assert_close(tiny.vectors(model, ids, mask), masked, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [(lambda model: prune_heads(model, HEADS), name) for name in ("bert", "gpt2", "t5")]
+    + [(lambda model: collaborate(model, 4, steps=1), "bert")],
+)
+def test_nothing_is_drawn_trained_or_unfrozen(act: Callable[[Any], Any], name: str) -> None:
+    model = (tiny.translator if name == "t5" else tiny.model)(name).requires_grad_(False)
+    before = torch.get_rng_state()
+    act(model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(module.training for module in model.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())

@@ -11,17 +11,21 @@ import functools
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 from transformers import AutoModelForCausalLM, BertForMultipleChoice, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from mtl import ablate_heads, head_importance, prune_heads
+from mtl import ablate_heads, clone_heads, head_importance, lowest, prune_heads
 from mtl.errors import InputError
+from mtl.probes.sites import KEYS
 from tests.mtl import tiny
 
 Score = Callable[[Any, Any], Tensor]
@@ -136,6 +140,13 @@ def middle_state(model, b):
     return output.hidden_states[2].tanh().sum((1, 2))
 
 
+def state_written_over(model, b):
+    output = model(input_ids=b["ids"], output_hidden_states=True)
+    state = output.hidden_states[1].numpy()  # which shares its memory with the tensor
+    state /= np.linalg.norm(state, axis=-1, keepdims=True)
+    return output.last_hidden_state.tanh().sum((1, 2)) + torch.from_numpy(state).sum((1, 2))
+
+
 def a_layer_by_hand(model, b):
     hidden = model(input_ids=b["ids"], output_hidden_states=True).hidden_states[0]
     layer = model.encoder.layer[1](hidden)
@@ -213,6 +224,7 @@ CASES = {
     "negatives": Case(negatives, ENCODER),
     "two rows in one": Case(two_rows_in_one, ENCODER),
     "middle state": Case(middle_state, ENCODER),
+    "state written over": Case(state_written_over, ENCODER, differentiable=False),
     "a layer by hand": Case(a_layer_by_hand, ENCODER),
     "attention": Case(attention_weights, ENCODER),
     "a copy of the model": Case(a_copy_of_the_model, ENCODER),
@@ -340,6 +352,52 @@ def test_a_score_that_keeps_what_it_computed_is_refused(part: Score, rest: int) 
         ablate_heads(model_of("bert"), [batch()], score, draws=1)
 
 
+@pytest.mark.parametrize("way", ["hook", "hook of all", "forward"])
+def test_what_functions_of_the_caller_saw_is_of_each_ablation(way: str) -> None:
+    """Inside of a layer they are called only where it is computed."""
+    model, seen = copy.deepcopy(model_of("bert")), {}
+    layer = model.encoder.layer[0]
+
+    def watch(module, inputs, output):
+        if module is layer.intermediate:
+            seen["state"] = output
+
+    def forward(*inputs, **named):
+        seen["state"] = type(layer).forward(layer, *inputs, **named)
+        return seen["state"]
+
+    def score(model, b):
+        model(b["ids"])
+        return (seen["state"] if isinstance(seen["state"], Tensor) else seen["state"][0]).sin().sum((1, 2))
+
+    with ExitStack() as undone:
+        if way == "forward":
+            layer.forward = forward
+        elif way == "hook":
+            layer.intermediate.register_forward_hook(watch)
+        else:
+            undone.callback(register_module_forward_hook(watch).remove)
+        losses = ablate_heads(model, [batch()], score, draws=1)["loss"].to_list()
+        with torch.no_grad():
+            plain = score(model, batch()).mean()
+            expected = [float(plain - scaled(model, score, 0, head, 0.0).mean()) for head in range(4)]
+    assert losses == pytest.approx([*expected, *[0.0] * 8], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_copies_of_heads_that_do_nothing_prove_nothing(copies: int) -> None:
+    model = copy.deepcopy(model_of("bert"))
+    prune_heads(model, {0: [0, 1, 2, 3]}, keep_shape=True)
+
+    def centred(model, b):
+        values = value(model, b["ids"])
+        return (values - values.mean()).square()
+
+    alone = ablate_heads(model, [batch()], centred, draws=1)["loss"]
+    together = ablate_heads(model, [batch()], centred, draws=1, copies=copies)["loss"]
+    assert together.to_list() == pytest.approx(alone.to_list(), rel=1e-6, abs=1e-9)
+
+
 def test_a_score_that_cuts_heads_is_refused() -> None:
     def score(model, b):
         made = copy.deepcopy(model)
@@ -359,6 +417,30 @@ def test_derivatives_that_are_not_finite_are_refused(power: float, steps: int) -
 
     with pytest.raises(InputError, match="loss of row 0 of a batch has a derivative"):
         head_importance(model_of("bert"), [batch()], loss, steps=steps)
+
+
+def test_every_step_of_integrated_gradients_has_the_whole_batch() -> None:
+    given = batch()
+    table = head_importance(model_of("bert"), [given], takes_out_labels, steps=2)
+    assert given.keys() == batch().keys()
+    assert table.equals(
+        head_importance(
+            model_of("bert"), [batch()], lambda model, b: one_pass(model, b) * b["target"][:, 0], steps=2
+        )
+    )
+
+
+@pytest.mark.parametrize("copied", [{}, {1: [1]}])
+def test_importance_is_of_the_heads_that_are_there(copied: dict[int, list[int]]) -> None:
+    """Otherwise those that were cut before are the least important ones, and are all that is cut."""
+    model = copy.deepcopy(model_of("bert"))
+    clone_heads(model, copied)
+    for turn in range(4):
+        there = ablate_heads(model, [batch()], one_pass, draws=1).select(*KEYS)
+        table = head_importance(model, [batch()], one_pass).filter(measure="importance")
+        assert table.select(*KEYS).equals(there.cast(dict(table.select(*KEYS).schema)))
+        assert table.height == 12 + sum(map(len, copied.values())) - 3 * turn
+        prune_heads(model, lowest(table, 3))
 
 
 def test_callers_that_have_gradients_off_get_importance() -> None:
