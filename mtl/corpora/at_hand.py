@@ -40,7 +40,10 @@ _MILDER = {"conllu": "conllu:roots=attach", "conll2003": "conll2003-lenient"}
 _NUMBERED = ("conllu", "uner", "conll2003:word=2,entity=3")
 """The formats of files whose first column numbers the words."""
 _ANY = ("glue-regress", "glue-classify", "columns")
-_OTHER_NAMES = (*FORMATS["columns"].patterns, "*.tsv")
+_IN_FOLDERS = sorted(
+    {*FORMATS["columns"].patterns, "*.tsv", *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
+)
+"""The names of files that are looked for in folders."""
 _LAYERS = {kind().layer: kind.name for kind in STRUCTURED}
 """The task of the program that learns a layer."""
 
@@ -90,9 +93,10 @@ def groups_at(paths: Sequence[Path]) -> list[Group]:
     usable = {key: splits for key, splits in found.items() if {"train", "dev"} <= {*splits}}
     if not usable:
         names = ", ".join(map(str, paths))
+        looked_for = f" among {', '.join(_IN_FOLDERS)}" if any(map(Path.is_dir, paths)) else ""
         raise InputError(
-            f"{names}: no files whose names say train and dev, such as train.conllu and dev.conllu: rename "
-            "them, or name more files (for translations change configs/translation.yaml)"
+            f"{names}: no files whose names say train and dev{looked_for}: rename them (to train.conllu and "
+            "dev.conllu, say), or name each file (for translations change configs/translation.yaml)"
         )
     beside += [path for key in found.keys() - usable for each in found[key].values() for path in each]
     left = [f"{path}: left out: a corpus needs files with train and dev in their names" for path in beside]
@@ -131,9 +135,8 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """Files, each with the folder below which its path may say its split."""
     for path in paths:
         if path.is_dir():
-            patterns = {*_OTHER_NAMES, *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
             for file in sorted(file for folder in folders_below(path) for file in folder.iterdir()):
-                named = any(fnmatch(file.name, pattern) for pattern in patterns)
+                named = any(fnmatch(file.name, pattern) for pattern in _IN_FOLDERS)
                 if named and file.is_file() and not is_hidden(file, path):
                     yield file, path.parent
         elif path.is_file():

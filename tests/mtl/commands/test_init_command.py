@@ -216,6 +216,7 @@ def test_long_sentences_of_dev_are_let_in(tmp_path, capsys):
     [
         (["nothing"], "nothing: no such file or folder; check the path"),
         (["a/train.txt"], "a/train.txt: no files whose names say train and dev"),
+        (["tables"], "tables: no files whose names say train and dev among *.bio, "),
         (["a", "--out=here.yaml"], "here.yaml exists: use another --out"),
         (["odd"], "odd/train.conllu:1: "),
         (["more"], "more: files of several splits or corpora: put those of each split into a folder"),
@@ -225,6 +226,7 @@ def test_what_cannot_be_meant_is_one_line(names, message, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     write(Path("a"), "{}.txt", NER.format("Rome", "LOC"))
     write(Path("odd"), "{}.conllu", "no columns\n")
+    write(Path("tables"), "{}.csv", "a,b\n")
     write(Path("more"), "{}.mrg", TREES)
     Path("more/training.mrg").write_text(TREES)
     Path("here.yaml").write_text("mine")
