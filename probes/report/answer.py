@@ -15,7 +15,7 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that an answer rests on, or that is shown next to it; `None`: not known, or an infinite end."""
+    """A number that an answer rests on, or that is shown next to it; `None`: unknown, or an infinite end."""
 
     what: str
     """What differs between the estimates of an answer: task, setup, kind."""
