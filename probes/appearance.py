@@ -1,4 +1,4 @@
-"""What a user chooses of how names are shown: their colours and their order, in figures and on pages.
+"""How a user wants names to be shown: their colours and their order, in figures and on pages.
 
 Whatever is drawn within `appearing` follows the choice, as matplotlib's figures follow `rc_context`.
 """

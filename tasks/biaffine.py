@@ -12,8 +12,8 @@ class Mlp(nn.Module):
     """One hidden layer as in Dozat and Manning (2017): linear, leaky ReLU, dropout.
 
     Given [batch word hidden], dropout drops the same features at all words of a sentence; given vectors
-    of no sentence, [row hidden], it draws for each row. Several projections of one input are cheapest as one
-    `Mlp` whose output is split.
+    without sentences, [row hidden], it draws for each row separately. Several projections of one input are
+    cheapest as one `Mlp` whose output is split.
     """
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:

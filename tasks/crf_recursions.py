@@ -1,7 +1,7 @@
 """The recursions of `BioCrf` on the CPU: forward and backward for some sequences together, and Viterbi.
 
 Tags are O, then B of every label, then I of every label; states are O and the labels. Public functions take
-`scores` [row word tag], `lengths` [row], at least 1 but for `best_paths`, and the fields of
+`scores` [row word tag], `lengths` [row], at least 1 except for `best_paths`, and the fields of
 `mtl.tasks.crf.Transitions`.
 """
 

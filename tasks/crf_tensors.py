@@ -26,8 +26,8 @@ def has_float64(device: torch.device) -> bool:
 class LogPartition(torch.autograd.Function):
     """log Z of every row, of a chain given tag by tag: `start` [tag], `steps` [tag tag] and `end` [tag].
 
-    Lengths are at least 1. Where scores of one word lie some 700 nats apart, float64 may not hold what a path
-    is worth beside others. The two recursions then disagree, and log Z is NaN.
+    Lengths are at least 1. If scores of one word lie about 700 nats apart, float64 may not be able to
+    represent the weight of a path relative to others. The two recursions then disagree, and log Z is NaN.
     """
 
     @staticmethod

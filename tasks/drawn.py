@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class Drawn(Task):
     """A random label per word type (Hewitt & Liang 2019).
 
-    A label is a hash of the word form, so that it is the same in all splits, runs and corpora, and labels are
-    uniform over types. The task reads words alone; beside other tasks it takes the sentences that are
-    annotated for them. The labels of types that training never saw cannot be learned. Their words are scored,
-    too, and 1 / `classes` of them are right by chance, so that the accuracy cannot reach 100.
+    A label is a hash of the word form. It is therefore the same in all splits, runs and corpora, and labels
+    are uniform over types. The task reads only words; if other tasks are trained with it, it uses the
+    sentences that are annotated for them. The labels of types that training never saw cannot be learned.
+    Their words are scored, too, and 1 / `classes` of them are right by chance, so the accuracy cannot reach
+    100.
     """
 
     kind: ClassVar[str] = "drawn"

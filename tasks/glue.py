@@ -1,4 +1,4 @@
-"""The tasks of GLUE (Wang et al. 2019) with the scores that it reports, but for AX, WNLI and QQP.
+"""The tasks of GLUE (Wang et al. 2019) with the scores that it reports, except AX, WNLI and QQP.
 
 A new task on sentences is such a class, too, listed in `OF_SENTENCES` of `tasks/catalogue.py`.
 """
@@ -33,7 +33,7 @@ class Sst2(Classify):
 
 
 class Mrpc(Classify):
-    """Whether two sentences say the same (MRPC; 1: they do)."""
+    """Whether two sentences say the same thing (MRPC; 1: they do)."""
 
     name: ClassVar[str] = "mrpc"
     layers: ClassVar[tuple[str, ...]] = ("mrpc",)
@@ -53,7 +53,7 @@ class Rte(Classify):
 
 
 class Qnli(Classify):
-    """Whether a sentence holds the answer to a question (QNLI)."""
+    """Whether a sentence contains the answer to a question (QNLI)."""
 
     name: ClassVar[str] = "qnli"
     layers: ClassVar[tuple[str, ...]] = ("qnli",)

@@ -1,4 +1,4 @@
-"""The names of tasks in the order in which everything lists them, for what knows no task itself."""
+"""The names of tasks in the order in which everything lists them, for code that knows no task itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Phrase-structure trees and their bracket notation.
 
 Nothing here recurses, so trees may be as deep as a decoder makes them (a level per word). Comparing trees
-with `==` does recurse: Python raises `RecursionError` at some hundreds of levels.
+with `==` does recurse: Python raises `RecursionError` at a few hundred levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments of the public functions, checked and made ours before anything is changed."""
+"""Check and convert the arguments of the public functions before anything is changed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a `with` block does to a model is seen by its own context alone, not by other threads.
+"""Changes that a `with` block makes to a model are seen only in the block's context, not by other threads.
 
-A model is shared by all threads. What a block sets (functions around a module's `forward`, evaluation mode,
-parameters without gradients) acts only where the block was entered: in the same thread, in coroutines and
-threads that run in a copy of its context (`asyncio.to_thread`), and where torch computes a pass of the block
-again (gradient checkpoints). Copies of the model that are made inside the block belong to it, too; those that
-other threads make meanwhile are plain, also where a block begins or ends while they are made: nothing that a
-module holds is changed. Its class is, to one that asks the blocks first.
+A model is shared by all threads. The settings of a block (functions around a module's `forward`, evaluation
+mode, parameters without gradients) act only where the block was entered: in the same thread, in coroutines
+and threads that run in a copy of its context (`asyncio.to_thread`), and where torch computes a pass of the
+block again (gradient checkpoints). Copies of the model that are made inside the block belong to it, too.
+Copies that other threads make meanwhile are plain, even if a block begins or ends while they are made:
+nothing that a module holds is changed. Only its class is replaced, by one that asks the blocks first.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _BLOCKS = "blocks"
 
 @dataclass(frozen=True)
 class SharedAttention:
-    """An attention whose heads share components, and the decomposition that gave them."""
+    """An attention whose heads share components, and the decomposition that they come from."""
 
     sites: tuple[Site, ...]
     """The layer that uses it, or all layers that share it (ALBERT)."""

@@ -2,8 +2,8 @@
 
 The stack of products W_Q[h] W_K[h]^T is a tensor of heads x inputs x inputs. Its canonical polyadic (CP)
 decomposition of rank D writes it as the sum over D components of a query vector, a key vector and a weight
-for each head (Cordonnier et al. 2020). The tensor itself is never made: all that alternating least squares
-needs follows from the heads' own matrices.
+for each head (Cordonnier et al. 2020). The tensor itself is never formed: everything that alternating least
+squares needs follows from the heads' own matrices.
 """
 
 from __future__ import annotations

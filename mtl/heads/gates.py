@@ -50,7 +50,7 @@ class FixedGates(Gates):
         masks: names of the masks.
 
     Raises:
-        ValueError: a value outside 0 to 1, or another number of masks than of names.
+        ValueError: a value outside 0 to 1, or a number of masks that differs from the number of names.
 
     Examples:
         >>> FixedGates(torch.tensor([[[1.0, 0.0], [0.0, 0.5]]])).open().sum().item()
@@ -96,11 +96,11 @@ class HeadGates(Gates):
         heads: heads per row.
         masks: names of the masks: one that all tasks share, or one per task.
         temperature: temperature of the sampled gates; evaluation gates do not depend on it.
-        stretch: (l, r), an interval that holds 0 and 1 inside.
+        stretch: (l, r), an interval with 0 and 1 in its interior.
         init_mean: mean of the normal distribution that log alphas start from. The default starts evaluation
-            gates at 0.957: near enough to 1 not to upset a trained encoder, and below the log alpha (2.398)
-            from which evaluation gates are clipped to 1 and `overlap` has no gradient. He & Choi (2021) start
-            around 0, gates of 0.5.
+            gates at 0.957: near enough to 1 not to disturb a trained encoder, and below the log alpha
+            (2.398) from which evaluation gates are clipped to 1 and `overlap` has no gradient. He & Choi
+            (2021) start around 0, gates of 0.5.
         init_std: its standard deviation.
         eps: keeps u away from 0 and 1.
         absent: places (row, head) without a head: heads cut out, or numbers that only other rows have. They

@@ -1,4 +1,4 @@
-"""Models that the public functions take, and what must hold of them before heads are changed."""
+"""Models that the public functions accept, and what must be true of them before heads are changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load models, cut, shared, copied or as they were made, by transformers' own loader."""
+"""Load models with transformers' own loader, whether their heads were cut, shared, copied or not changed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _on_one_line(text: str, most: int = 200) -> str:
 
 
 class Loaded(NamedTuple):
-    """A model in evaluation mode, and what transformers reports on its weights."""
+    """A model in evaluation mode, and what transformers reports about its weights."""
 
     model: PreTrainedModel
     missing: frozenset[str]

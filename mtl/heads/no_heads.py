@@ -19,7 +19,7 @@ class NoHeads(nn.Module):
         output: the output projection without inputs; `None`: it is outside that module.
         output_name: its name below that module.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
-        record: the model output in which its probabilities are returned: a matrix for none of 0 heads.
+        record: the model output in which its probabilities are returned, for 0 heads.
     """
 
     def __init__(

@@ -225,7 +225,7 @@ class HeadTap:
 class HeadOutputs:
     """What the heads of each site handed to their output projection, in one or more forward passes.
 
-    With an index or in a loop, the outputs of sites in their only pass.
+    Indexing and iteration return the outputs of sites in their only pass.
     """
 
     def __init__(self, sites: int) -> None:

@@ -41,13 +41,13 @@ class Choice(NamedTuple):
 class HeadTarget(nn.Module):
     """Brings every mask to `target` open heads: by a price on open heads, and at the end by a choice.
 
-    1. Until progress 1 - `final`, the loss gets per mask price x mean loss x expected share of gates that are
-       not 0. The price is a proportional-integral controller of the error e = s - t: `gain` e + the integral
-       of `rate` e over progress. The set point t falls linearly from 1 to the target while progress goes from
-       0 to `warmup`. The share s is the expected one while t falls; afterwards it is the share of heads that
-       are open in evaluation, which the target is about (undecided heads count half in the former and wholly
-       in the latter). Adam answers a change of the price some ten updates late, so s is extrapolated that
-       far, at the speed of the expected share.
+    1. Until progress 1 - `final`, the loss gets per mask price x mean loss x expected share of gates that
+       are not 0. The price is a proportional-integral controller of the error e = s - t: `gain` e + the
+       integral of `rate` e over progress. The set point t falls linearly from 1 to the target while
+       progress goes from 0 to `warmup`. The share s is the expected one while t falls; afterwards it is the
+       share of heads that are open in evaluation, which the target is about (undecided heads count half in
+       the former and wholly in the latter). Adam responds to a change of the price about ten updates late,
+       so s is extrapolated that far, at the speed of the expected share.
 
        This is the augmented Lagrangian of Wang, Wohlwend & Lei (2020) with four changes, which leave little
        to the final choice: s in evaluation; the extrapolation; an integral that is reset to 0 when the error

@@ -39,11 +39,11 @@ class _Request:
 
 
 class Batcher:
-    """Annotates what waits in one thread, sentences of several callers in one call.
+    """Annotates waiting sentences in one thread, those of several callers in one call.
 
-    Nothing waits for a batch to be full: whatever has come while the last batch was annotated is the next
-    one. A long request gives way after each batch, so that short ones do not wait for its end. Where a batch
-    fails, its requests are annotated one by one, and only those that fail alone have the error.
+    Nothing waits for a batch to fill: sentences that arrive while one batch is annotated form the next
+    batch. A long request lets others in after each batch, so short requests do not wait for its end. If a
+    batch fails, its requests are annotated one by one, and only those that fail alone get the error.
 
     Args:
         annotate: called in the batcher's thread alone.

@@ -1,4 +1,4 @@
-"""What a saved model says of itself: what it was made from, its scores, its masks, and how to load it."""
+"""What a saved model says about itself: what it was made from, its scores, its masks, and how to load it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers hand to a joint model, checked: sentences to annotate, and a folder to load from."""
+"""Check what callers pass to a joint model: sentences to annotate, and a folder to load from."""
 
 from __future__ import annotations
 

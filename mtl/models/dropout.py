@@ -1,4 +1,4 @@
-"""Dropout on a CPU whose masks cost nothing beside the multiplication."""
+"""Dropout on a CPU whose masks cost nothing compared with the multiplication."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DTYPES = (torch.float32, torch.bfloat16)
 class CounterDropout(nn.Dropout):
     """Dropout whose mask is a hash of each element's place and a seed, as on a GPU.
 
-    The seed of a call is drawn from torch's generator, so that runs are repeated and continued as with any
-    dropout. torch draws masks on a CPU one number after the other, which takes some 6 ns an element; a hash
-    takes 0.15. An element is dropped with the probability `p`, rounded to a multiple of 2^-32. Elsewhere than
-    on a CPU, and for other numbers than float32 and bfloat16, it is torch's dropout.
+    The seed of a call is drawn from torch's generator, so runs are repeated and continued as with any
+    dropout. torch draws masks on a CPU one number after the other, which takes about 6 ns an element; a
+    hash takes 0.15. An element is dropped with the probability `p`, rounded to a multiple of 2^-32. On
+    other devices than a CPU, and for types other than float32 and bfloat16, torch's dropout is used.
     """
 
     def forward(self, input: Tensor) -> Tensor:

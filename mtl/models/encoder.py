@@ -34,7 +34,7 @@ class Encoder(WordReader, SharedEncoder):
         transformer: an encoder or decoder-only model of the families table.
         tokenizer: its fast tokenizer.
         reading: how word vectors are made.
-        max_length: maximum number of positions per window; `None`: as many as the model can read.
+        max_length: maximum number of positions per window; `None`: the most that the model can read.
 
     Raises:
         InputError: a model without a row in the table or with several stacks of attention, a tokenizer that

@@ -41,7 +41,7 @@ TO_EXPORT = ("onnx", "onnxruntime", "onnxscript")
 
 @dataclass(frozen=True)
 class Reads:
-    """What the graph reads, and how its outputs are shared out."""
+    """What the graph reads, and how its outputs are divided."""
 
     max_length: int
     """Positions of a window."""

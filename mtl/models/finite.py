@@ -1,4 +1,4 @@
-"""Which tensors hold values that are not finite, and scores that are no numbers."""
+"""Which tensors contain values that are not finite, and which scores are not numbers."""
 
 from __future__ import annotations
 

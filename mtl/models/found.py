@@ -1,4 +1,4 @@
-"""Where the model is that a command is given: in a run's folder, in another one, or on the hub."""
+"""Find the model that a command is given: in a run's folder, in another folder, or on the hub."""
 
 from __future__ import annotations
 

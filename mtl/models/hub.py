@@ -1,4 +1,4 @@
-"""Models on the hub: what is downloaded and uploaded, and one line for what goes wrong there."""
+"""Models on the hub: what is downloaded and uploaded, and one-line errors for failures there."""
 
 from __future__ import annotations
 

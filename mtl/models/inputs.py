@@ -42,7 +42,7 @@ class FileVersion(NamedTuple):
 
 @dataclass
 class InputCache:
-    """Reads corpora, tokenises them and loads encoders; with `keep`, those used last only once.
+    """Reads corpora, tokenises them and loads encoders; with `keep`, the most recently used ones only once.
 
     At most `MOST_ENCODERS`, `MOST_FILES` and `MOST_TEXTS` are kept. Files are identified by path,
     modification time and size, so a changed corpus is read again.

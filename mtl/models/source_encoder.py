@@ -28,8 +28,8 @@ class SourceTokenizer:
     """The pieces of annotated sources as a translation model reads them, and the word of each piece.
 
     A sentence is read as it was written (`Sentence.text`), since translation models learn from raw text, in
-    which no blank comes before a full stop. Without that text, words are joined by blanks. A piece belongs
-    to the word that most of its characters are from (the first on ties).
+    which no space comes before a full stop. Without that text, words are joined by spaces. A piece belongs
+    to the word that contains most of its characters (the first on ties).
 
     Args:
         tokenizer: the model's.

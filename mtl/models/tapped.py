@@ -1,4 +1,4 @@
-"""What models can do whose heads are observed, scaled and cut, whether they read words or translate."""
+"""What a model can do if its heads are observed, scaled and cut, whether it reads words or translates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry of evidence: what a package beside the core reads out of many runs, draws, and says of them.
+"""The registry of evidence: what a package beside the core reads out of many runs, draws and says about them.
 
 An entry of the registry `evidence` (`mtl.registries`) is a table of pieces. Its module imports nothing heavy:
 the names of figures are choices of the command line. Without such a package there are none.

@@ -19,14 +19,15 @@ class EmbeddingRows:
     """Makes each row's updates when the row is read next: the same updates as AdamW, up to rounding.
 
     Most rows of a vocabulary have no gradient in an update, yet AdamW reads and writes all of them: weight
-    decay and the decay of the moments change them, too. Here an update changes the rows of its batch. Those
-    of a row that waits are made one after the other when a forward pass reads it, and those of all rows for a
-    state_dict, and by `catch_up`. In between, `embedding.weight` is out of date in rows that wait.
+    decay and the decay of the moments change them, too. Here an update changes only the rows of its batch.
+    The pending updates of a row are made one after the other when a forward pass reads it, and those of all
+    rows for a state_dict and by `catch_up`. Until then, `embedding.weight` is out of date in the waiting
+    rows.
 
-    The moments are in the optimizer's state as AdamW's own are, so that checkpoints are exchangeable.
+    The moments are in the optimizer's state, as AdamW's own are, so checkpoints are interchangeable.
 
     Args:
-        embedding: trained, in float32, on a CPU; `close` ends its gradients being sparse.
+        embedding: trained, in float32, on a CPU; after `close` its gradients are no longer sparse.
         optimizer: AdamW with the embedding's weight in a group. It does not see the gradient
             (`take_gradient`).
     """

@@ -161,7 +161,7 @@ def _same_encoder(given: str, recorded: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from, as far as it needs no sentence."""
+    """The part of what a run starts from that needs no sentences."""
 
     encoder: SharedEncoder | None
     """`None`: a translation model from scratch, whose vocabulary is of the training sentences."""

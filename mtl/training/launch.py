@@ -33,9 +33,9 @@ _GRACE = 5.0
 class Ranks(DDPStrategy):
     """Lightning's DDP for one run's processes, with `RanksLauncher`.
 
-    Buffers are not sent from the first rank to the others: they are equal, since all that they are computed
-    from is (`JointTraining`). A batch may lack a task, whose decoder then has no gradient. At the start the
-    processes wait for each other for `PATIENCE`, not for Lightning's half an hour.
+    Buffers are not sent from the first rank to the others: they are equal, since everything that they are
+    computed from is equal (`JointTraining`). A batch may lack a task, whose decoder then has no gradient.
+    At the start the processes wait for each other for `PATIENCE`, not for Lightning's half an hour.
     """
 
     def __init__(self, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The corpus of a run: read, checked, and said what is left out of it."""
+"""Read and check the corpus of a run, and say what is left out of it."""
 
 from __future__ import annotations
 

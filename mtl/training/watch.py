@@ -1,4 +1,4 @@
-"""Looks whether what training computes is finite, and ends the run where it is not."""
+"""Check that the values that training computes are finite, and end the run if one is not."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _Noted:
 class Watch:
     """Ends a run at the first value that is not finite, in bfloat16, too: its range is that of float32.
 
-    On a CPU values are looked at as they are noted. On a GPU they are looked at one update later, so that the
-    program does not wait for the device; the device itself leaves out an update of values not finite.
+    On a CPU, values are checked when they are noted. On a GPU, they are checked one update later, so that
+    the program does not wait for the device; the device itself skips an update whose values are not finite.
     """
 
     def __init__(self) -> None:

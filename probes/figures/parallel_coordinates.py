@@ -26,7 +26,7 @@ SPREAD = 0.05
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter, or a figure beside the score, over all trials."""
+    """A parameter, or a number shown in addition to the score, over all trials."""
 
     name: str
     scale: Literal["linear", "log", "categories"]

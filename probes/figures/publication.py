@@ -26,7 +26,7 @@ _WIDE, _HIGH = 0.85, 0.6
 
 @dataclass(frozen=True)
 class Publication:
-    """What is changed of a finished figure; by default nothing."""
+    """What is changed in a finished figure; by default nothing."""
 
     title: str = ""
     """Above the figure."""

@@ -28,9 +28,9 @@ class ClusteringProbe(FittedProbe):
     same labels: those that are scored (the paper's way; optimistic for rare labels, as the shuffled labels
     show) or those of other sentences. A head that writes nothing (closed or cut out) hits nothing.
 
-    Two chance levels are computed alike: with the labels in random order, both those fitted and those
-    scored, and with `draws` random projections of what each layer reads instead of its heads' outputs, since
-    what they score is in the layer's input, and no merit of a head.
+    Two chance levels are computed in the same way. One has the labels in random order, both those fitted
+    and those scored. The other has `draws` random projections of what each layer reads instead of its
+    heads' outputs, since what these score is in the layer's input and no merit of a head.
 
     Raises `ValueError` if `items` and `fitted` have different labels, or `fitted` is empty.
     """

@@ -10,7 +10,7 @@ from mtl.probes.measures.record import HeadRecords
 
 
 class Probe(ABC):
-    """A measurement without parameters, summed up over batches of records in any order."""
+    """A measurement without parameters, summed over batches of records in any order."""
 
     @abstractmethod
     def update(self, records: HeadRecords) -> None:
@@ -22,7 +22,7 @@ class Probe(ABC):
 
 
 class FittedProbe(Probe):
-    """A probe that must have seen all records to fit before it can count any."""
+    """A probe that must see all records that it is fitted to before it can count any."""
 
     @abstractmethod
     def fit(self, records: HeadRecords) -> None:

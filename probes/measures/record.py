@@ -21,8 +21,8 @@ class HeadRecords:
     attending word (Clark et al. 2019). In decoder-only models only the last piece of a word attends and is
     observed, since no other piece has seen the whole word. Words of all sentences follow each other,
     without padding; the *queries* are those words and after them the first special token of each row
-    (window) of the batch. A word of a sentence in several windows attends and is observed in the window that
-    owns it, and to the words and special tokens of that window alone.
+    (window) of the batch. If a sentence has several windows, a word attends and is observed in the window
+    that owns it, and it attends only to the words and special tokens of that window.
     """
 
     sentences: Int[Tensor, " batch"]

@@ -1,9 +1,9 @@
 """Roles of heads after Voita et al. 2019: confident, positional, syntactic, looking at rare words.
 
-Roles are measured at word level, and attention to special tokens is not spread over the words. Confident,
-positional and rare-word heads have words alone as queries and as keys. For syntactic heads the first special
-token stands for the root: it competes as a key and is the anchor of the root's arc; with `final` the final
-special token competes, too.
+Roles are measured at word level, and attention to special tokens is not spread over the words. For
+confident, positional and rare-word heads, only words are queries and keys. For syntactic heads the first
+special token stands for the root: it competes as a key and is the anchor of the root's arc; with `final`
+the final special token competes, too.
 """
 
 from __future__ import annotations

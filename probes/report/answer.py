@@ -15,8 +15,7 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure that an answer rests on, or that stands beside it; what is not known is `None`, and so
-    is an end at infinity."""
+    """A number that an answer rests on, or that is shown next to it; `None`: unknown, or an infinite end."""
 
     what: str
     """What differs between the estimates of an answer: task, setup, kind."""

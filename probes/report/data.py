@@ -67,7 +67,7 @@ class RunExamples:
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs that differ in their seeds only, single-task runs of all tasks being one setup."""
+    """Runs that differ only in their seeds; the single-task runs of all tasks are one setup."""
 
     name: str
     baseline: str | None

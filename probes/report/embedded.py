@@ -1,4 +1,4 @@
-"""Figures inside of the page."""
+"""Figures inside the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's maps of heads: masks, seeds over each other, claims."""
+"""The page's maps of heads: masks, overlaid seeds, claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: what its sections show, put into the template with everything that it needs inside."""
+"""The page: what its sections show, put into the template together with everything that the page needs."""
 
 from __future__ import annotations
 

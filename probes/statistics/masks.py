@@ -1,4 +1,4 @@
-"""The final masks of several tasks over the same seeds, out of the runs' tables of gates."""
+"""The final masks of several tasks over the same seeds, from the runs' tables of gates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Differences between setups' mean scores, with the spread of runs taken from all setups of a study.
 
-Runs are not paired by their seeds: where the seed explains nothing, pairs throw half of the degrees of
-freedom away. Where it explains something (`seed_effect`), it is an effect of the model.
+Runs are not paired by their seeds: if the seed explains nothing, pairing throws away half of the degrees of
+freedom. If it explains something (`seed_effect`), it is an effect of the model.
 """
 
 from __future__ import annotations

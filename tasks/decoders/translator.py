@@ -50,7 +50,8 @@ def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
 class Translator(Decoder):
     """A decoder without parameters: the model below it computes the score of every piece at every position.
 
-    Its "word vectors" are these scores; those of a position are given the reference's pieces before it.
+    Its "word vectors" are these scores; the scores at a position depend on the reference's pieces before
+    it.
     """
 
     def __init__(self, label_smoothing: float) -> None:

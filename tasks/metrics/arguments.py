@@ -22,8 +22,9 @@ class ArgumentScores(TaskMetric):
     `given_*` are precision, recall and F1 where the decoder is given the gold predicates.
 
     With senses, `sense/accuracy` is the share of gold predicates whose sense is predicted, given the
-    predicates. `sense/f1` is end to end and has the sense of each predicate as an item beside the arguments,
-    as the labelled F1 of CoNLL 2009 has it. Predicates whose gold has no sense are left out of both.
+    predicates. `sense/f1` is end to end and counts the sense of each predicate as an item in addition to
+    the arguments, as the labelled F1 of CoNLL 2009 does. Both leave out predicates that have no sense in
+    the gold data.
     """
 
     counts: Tensor

@@ -1,4 +1,4 @@
-"""What tables over several runs lack, in notes, and the error where nothing is left."""
+"""Notes on what tables over several runs leave out, and the error if nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs' heads were measured alike, by what heads.parquet records of how each group was measured."""
+"""Which runs' heads were measured alike, by the records in heads.parquet of how each group was measured."""
 
 from __future__ import annotations
 

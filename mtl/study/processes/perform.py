@@ -1,4 +1,4 @@
-"""One process's share of a study: which job is free, what of it is left to do, and its doing."""
+"""One process's share of a study: find a free job, find out what is left of it to do, and do it."""
 
 from __future__ import annotations
 
