@@ -164,7 +164,7 @@ def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = node.value.replace("_", "")
     if len(text) > _DIGITS:
         line = node.start_mark.line + 1
-        raise ValueError(f"line {line}: a number of {len(text):,} digits, and {_DIGITS:,} are the most")
+        raise ValueError(f"line {line}: a number longer than {_DIGITS:,} digits")
     return int(text, 16 if "x" in text else 10)
 
 

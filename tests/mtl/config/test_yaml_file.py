@@ -112,7 +112,7 @@ def test_a_value_means_the_same_in_a_file_and_as_an_option(key, text, tmp_path):
 def test_a_number_that_python_does_not_write_is_one_line(digits, tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(f"name: run\nseed: {digits}\n")
-    with pytest.raises(InputError, match=r"c.yaml is no YAML: line 2: a number of 5,00\d digits"):
+    with pytest.raises(InputError, match=r"c.yaml is no YAML: line 2: a number longer than 1,000 digits"):
         configured("mtl train", TrainConfig, [str(path)])
     with pytest.raises(InputError, match=r"^seed: expected a whole number, not '\w{40,60}…'$"):
         configured("mtl train", TrainConfig, [f"--seed={digits}"])
