@@ -281,57 +281,6 @@ def left_beside(path: Path, kind: str = "") -> list[Path]:
     return [other for other in path.parent.iterdir() if other.name.startswith(start)]
 
 
-def matching(pattern: Path) -> list[Path]:
-    """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
-
-    A part of the path is a pattern only where nothing of that very name exists. As in a shell, hidden names
-    match only a part that begins with a dot.
-    """
-    found = [Path(pattern.anchor)]
-    for part in pattern.relative_to(pattern.anchor).parts:
-        try:
-            found = [
-                match
-                for place in found
-                for match in _matches(place, part)
-                if part.startswith(".") or not is_hidden(match, place)
-            ]
-        except ValueError:  # pathlib refuses `a**` before Python 3.13: it matches nothing
-            return []
-    return sorted(set(found))
-
-
-def _matches(place: Path, part: str) -> Iterable[Path]:
-    if (place / part).exists():
-        return [place / part]
-    if part == "**":
-        return folders_below(place) if place.is_dir() else []
-    return place.glob(part)
-
-
-def folders_below(folder: Path) -> Iterator[Path]:
-    """A folder and those below it at any depth but hidden ones, also behind links, which pathlib leaves out.
-
-    Each is given once, whatever links to it. Raises `OSError` for one that cannot be listed.
-    """
-    seen: set[str] = set()
-    for place, inside, _ in os.walk(folder, onerror=_raise, followlinks=True):
-        real = os.path.realpath(place)
-        inside[:] = [] if real in seen else sorted(name for name in inside if not name.startswith("."))
-        if real not in seen:
-            seen.add(real)
-            yield Path(place)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def is_hidden(path: Path, folder: Path) -> bool:
-    """Whether a name below a folder, of the path or above it, begins with a dot."""
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
 def remove_temporary_files(folder: Path) -> None:
     """Remove what killed processes left of files that they wrote into a folder; none may be at work there."""
     for leftover in folder.glob(".*.new.*"):

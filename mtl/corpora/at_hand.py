@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtl.config.instances import can_be_named
+from mtl.corpora.find_files import folders_below, is_hidden
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
 from mtl.errors import InputError
-from mtl.files import folders_below, is_hidden
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
 from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence

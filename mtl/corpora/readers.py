@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mtl.corpora.find_files import folders_below, is_hidden, matching
 from mtl.corpora.formats.parallel import pair_of_files
 from mtl.corpora.formats.table import format_of
 from mtl.corpora.real_words import with_words
 from mtl.errors import InputError
-from mtl.files import folders_below, is_hidden, matching
 from mtl.tasks.sentence import Sentence
 from mtl.workers.collector import without_collector
 

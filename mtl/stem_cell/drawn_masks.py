@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from mtl.corpora.find_files import matching
 from mtl.errors import InputError, as_input_error
-from mtl.files import matching
 from mtl.heads.gate_file import SCHEMA, last_log_alphas
 from mtl.probes.sites import Site, grid, shape_text, sites_of
 from mtl.probes.stem_cell.statistics.forced_overlap import best_of_both, draw_pair, layer_counts
