@@ -60,7 +60,9 @@ class HeadScales:
         scale: Tensor | None = None
         if self.gates is not None:
             masks: Float[Tensor, "mask site head"] = self.gates()
-            scale = masks[0] if len(masks) == 1 else masks[[self.index(name) for name in self.tasks]]
+            scale = masks[0]
+            if len(masks) > 1:  # a list of numbers as the index would wait for the GPU
+                scale = torch.stack([masks[self.index(name)] for name in self.tasks])
         if self.routes is None:
             return scale
         routes = self.routes

@@ -27,7 +27,7 @@ NAME = "other"
 MAY_MOVE = {"_to_copy", "copy_"}
 """Operations that take tensors from one device to the other."""
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
-"""Operations of this device that take indices of the CPU; indices that are conditions are waited for."""
+"""Operations of this device that take indices of the CPU; these, and conditions, are waited for."""
 WAIT = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "bincount"}
 """Operations whose result, or its shape, the host has to read."""
 
@@ -160,9 +160,12 @@ def perform(operation, arguments, options):
         options = {**options, "device": torch.device("cpu")}
     if name == "copy_":
         result_there = isinstance(arguments[0], OtherTensor)
-    conditions = indexing and any(index is not None and index.dtype == torch.bool for index in arguments[1])
-    copied = not result_there and not options.get("non_blocking")
-    if others and (name in WAIT or conditions or copied):
+    read = indexing and any(
+        index is not None and (index.dtype == torch.bool or not isinstance(index, OtherTensor))
+        for index in arguments[1]
+    )
+    crosses = name in MAY_MOVE and bool(others) != result_there or (others and not result_there)
+    if (crosses and not options.get("non_blocking")) or (others and (name in WAIT or read)):
         WAITS.note()
     result = operation(*tree_map(memory_of, arguments), **tree_map(memory_of, options))
     if not result_there:
@@ -193,6 +196,8 @@ def _empty_strided(size, stride, dtype=None, layout=None, device=None, pin_memor
 
 
 def _copy_from(source, target, non_blocking=False):
+    if not (non_blocking or isinstance(source, OtherTensor)):
+        WAITS.note()
     memory_of(target).copy_(memory_of(source))
     return target
 

@@ -31,7 +31,7 @@ SETTINGS = {
 }
 
 
-WAITS_OF_A_BATCH = {"decoding": 18, "importance": 0, "ablation": 72}
+WAITS_OF_A_BATCH = {"decoding": 21, "importance": 0, "ablation": 95}
 """How often five tasks with a mask each may wait in a batch; importance: in a batch and task."""
 
 

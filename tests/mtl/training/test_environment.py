@@ -7,15 +7,20 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning import Trainer
+from pytorch_lightning.accelerators import CUDAAccelerator
 from safetensors.torch import load_file
 
 from mtl.commands.main import main
+from mtl.config.schema import TrainConfig, TrainerConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.runs.folder.run import Run
+from mtl.training.trainer import trainer_for
 from mtl.workers.launch import is_launcher_variable
 
 SLURM = {
@@ -116,6 +121,16 @@ def test_or_it_is_refused_before_anything_is_written(
     assert errors.startswith(f"mtl: {message}")
     assert errors.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_who_asks_for_the_cpu_is_not_told_of_the_gpu(monkeypatch):
+    monkeypatch.setattr(CUDAAccelerator, "is_available", staticmethod(lambda: True))
+    config = TrainConfig(trainer=TrainerConfig(accelerator="cpu"))
+    with pytest.warns(UserWarning, match="GPU available but not used"):
+        Trainer(accelerator="cpu", logger=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer_for(config, [])
 
 
 def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):
