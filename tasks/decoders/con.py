@@ -145,7 +145,7 @@ class ConDecoder(Decoder):
         if self.decoding == "mbr":
             brackets = span_marginals(brackets, mask.sum(1))
         best = best_brackets(brackets.cpu().numpy(), lengths)
-        indices = [torch.from_numpy(array).to(mask.device) for array in best]
+        indices = torch.from_numpy(np.stack(best)).to(mask.device)
         chosen = self._label_scores(scores, *indices).argmax(1).cpu().tolist()
         names = self.labels.names
         labelled = [

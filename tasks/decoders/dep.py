@@ -140,7 +140,7 @@ class DepDecoder(Decoder):
         heads = self.best_trees(scores.arcs.detach().cpu().numpy(), lengths)
         rows, words = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
         of_words = heads[rows, words]
-        index = [torch.from_numpy(array).to(mask.device) for array in (rows, words, of_words)]
+        index = torch.from_numpy(np.stack([rows, words, of_words])).to(mask.device)
         relations = self._possible(self._relations_of(scores, *index), index[2]).argmax(1).tolist()
         found = [self.labels.names[index] for index in relations]
         last = lengths.cumsum().tolist()
