@@ -164,7 +164,7 @@ def perform(operation, arguments, options):
         index is not None and (index.dtype == torch.bool or not isinstance(index, OtherTensor))
         for index in arguments[1]
     )
-    crosses = name in MAY_MOVE and bool(others) != result_there or (others and not result_there)
+    crosses = (name in MAY_MOVE and bool(others) != result_there) or (others and not result_there)
     if (crosses and not options.get("non_blocking")) or (others and (name in WAIT or read)):
         WAITS.note()
     result = operation(*tree_map(memory_of, arguments), **tree_map(memory_of, options))
