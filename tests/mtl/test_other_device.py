@@ -20,6 +20,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from tests.mtl import digits
+from tests.mtl.training.test_graph_tasks import with_graph
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,3 +125,39 @@ def test_a_model_that_translates_gives_what_it_gives_on_the_cpu(tmp_path: Path):
     assert_frame_equal(*losses, rel_tol=1e-4)
     assert_frame_equal(values(here), values(there), rel_tol=1e-3, abs_tol=1e-4)
     assert outside_transformers(printed["waits"]["step"]) == []
+
+
+@pytest.mark.slow
+def test_steps_of_no_kind_of_task_and_no_mask_wait(toy: Path, tiny_encoder: Path, tmp_path: Path):
+    corpus = short_sentences(toy, tmp_path / "short")
+    for split in ("train", "dev", "test"):
+        sentences = []
+        for number, sentence in enumerate(read_jsonl(corpus / f"{split}.jsonl")):
+            lemmas = tuple(word.lower() for word in sentence.words)
+            layers = with_graph(sentence).layers | {
+                "lemmas": lemmas,
+                "odd": str(number % 2),
+                "size": number % 5,
+            }
+            sentences.append(sentence.with_layers(layers))
+        write_jsonl(corpus / f"{split}.jsonl", sentences)
+    kinds = {
+        "deps": {"kind": "graph"}, "arcs": {"kind": "tree"}, "tags": {"kind": "tags"},
+        "lemmas": {"kind": "lemmas"}, "odd": {"kind": "class"}, "size": {"kind": "number"},
+        "entities": {"kind": "spans"}, "frames": {"kind": "frames"},
+    }  # fmt: skip
+    masks = {"pruning": "dynamic", "gates": {"target_open": 4}}
+    optimizer = {"optimizer": {"encoder_lr": 1e-3, "accumulate": 2}}
+    words = []
+    for name, settings in {
+        "kinds": optimizer | {"tasks": kinds},
+        "static": masks | {"tasks": kinds, "pruning": "static", "init_from": "runs/kinds"},
+        "shared": masks | {"tasks": ["pos", "con"], "balancer": {"name": "gradnorm"}},
+        "copies": {"tasks": ["pos", "con"], "clones": {"kind": "routed", "heads": "all"}},
+    }.items():
+        config = SETTINGS | {"name": name, "corpus": {"path": str(corpus)}} | settings
+        encoder = {"encoder": {"name": str(tiny_encoder), "word_dropout": 0.2}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config | encoder))
+        words.append(["train", f"../{name}.yaml"])
+    waits = carry_out(tmp_path / "there", words)["waits"]
+    assert outside_transformers(waits["step"]) == []
