@@ -134,27 +134,25 @@ def test_steps_of_no_kind_of_task_and_no_mask_wait(toy: Path, tiny_encoder: Path
         sentences = []
         for number, sentence in enumerate(read_jsonl(corpus / f"{split}.jsonl")):
             lemmas = tuple(word.lower() for word in sentence.words)
-            layers = with_graph(sentence).layers | {
-                "lemmas": lemmas,
-                "odd": str(number % 2),
-                "size": number % 5,
-            }
-            sentences.append(sentence.with_layers(layers))
+            new = {"lemmas": lemmas, "odd": str(number % 2), "size": number % 5}
+            sentences.append(sentence.with_layers({**with_graph(sentence).layers, **new}))
         write_jsonl(corpus / f"{split}.jsonl", sentences)
     kinds = {
         "deps": {"kind": "graph"}, "arcs": {"kind": "tree"}, "tags": {"kind": "tags"},
         "lemmas": {"kind": "lemmas"}, "odd": {"kind": "class"}, "size": {"kind": "number"},
         "entities": {"kind": "spans"}, "frames": {"kind": "frames"},
     }  # fmt: skip
-    masks = {"pruning": "dynamic", "gates": {"target_open": 4}}
-    optimizer = {"optimizer": {"encoder_lr": 1e-3, "accumulate": 2}}
-    words = []
-    for name, settings in {
-        "kinds": optimizer | {"tasks": kinds},
-        "static": masks | {"tasks": kinds, "pruning": "static", "init_from": "runs/kinds"},
-        "shared": masks | {"tasks": ["pos", "con"], "balancer": {"name": "gradnorm"}},
+    gates = {"target_open": 4}
+    runs: dict[str, dict[str, Any]] = {
+        "kinds": {"tasks": kinds, "optimizer": {"encoder_lr": 1e-3, "accumulate": 2}},
+        "static": {"tasks": kinds, "pruning": "static", "gates": gates, "init_from": "runs/kinds"},
+        "shared": {
+            "tasks": ["pos", "con"], "pruning": "dynamic", "gates": gates, "balancer": {"name": "gradnorm"}
+        },
         "copies": {"tasks": ["pos", "con"], "clones": {"kind": "routed", "heads": "all"}},
-    }.items():
+    }  # fmt: skip
+    words = []
+    for name, settings in runs.items():
         config = SETTINGS | {"name": name, "corpus": {"path": str(corpus)}} | settings
         encoder = {"encoder": {"name": str(tiny_encoder), "word_dropout": 0.2}}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config | encoder))
