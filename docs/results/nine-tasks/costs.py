@@ -1,10 +1,12 @@
 """What tasks score less jointly than alone, and with 14 heads than with all, from scores.csv.
 
-python docs/results/nine-tasks/costs.py
+python docs/results/nine-tasks/costs.py [ewt10/runs of joint-masks.tar.xz, whose means are printed, too]
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +17,6 @@ scores = pl.read_csv(Path(__file__).parent / "scores.csv").filter(pl.col("split"
 groups = {
     "jointly": {"jointly": "alone"},
     "14 heads alone": {"alone-k14": "alone"},
-    "14 heads jointly": {"jointly-k14": "jointly"},
 }
 with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=2):
     print(
@@ -27,3 +28,8 @@ with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=2)
         found = sharing(scores.select("setup", "task", "seed", "score"), {name: group})
         print(found.table)
         print(f"{name}: {found.word}: {found.reason}")
+if sys.argv[1:]:
+    joint = [json.loads(path.read_text())["test"] for path in Path(sys.argv[1]).glob("*/metrics.json")]
+    print(f"jointly with 14 heads per task, means of {len(joint)} runs:")
+    for task, metric in scores.select("task", "metric").unique().sort("task").iter_rows():
+        print(f"  {task} {sum(of[task][metric] for of in joint) / len(joint):.2f}")
