@@ -23,6 +23,12 @@ from mtl.tasks.sentence import Sentence, bundles_of
 from mtl.tasks.task import Task
 
 SPLITS = ("train", "dev", "test")
+MADE_BY = {
+    "small": "ewt5 --subset=small",
+    "ewt10": "ewt10",
+    "small10": "ewt10 --subset=small",
+}
+"""How `mtl data` makes the folders that the configurations of this repository name."""
 LARGE = 256_000_000
 """Bytes of the training files from which on `corpus.store=auto` is `disk`. A sentence takes some 15 times as
 many in memory."""
@@ -158,11 +164,14 @@ def sources(config: CorpusConfig, tasks: Tasks) -> list[Source]:
             )
         if not folder.is_dir():
             where = ";" if folder.is_absolute() else f" in {Path.cwd()}; go to the folder that has it, or"
-            raise InputError(
-                f"corpus.path={config.path}: no such folder{where} make one with "
-                f"'mtl data ewt5 --out {config.path}' (--subset=small: 2,600 sentences of it) or "
+            of_this_name = MADE_BY.get(folder.name)
+            command = (
+                f"'mtl data {of_this_name} --out {config.path}'"
+                if of_this_name
+                else f"'mtl data ewt5 --out {config.path}' (--subset=small: 2,600 sentences of it) or "
                 f"'mtl data toy --out {config.path}'"
             )
+            raise InputError(f"corpus.path={config.path}: no such folder{where} make one with {command}")
         train, dev, test = (str(folder / f"{split}.jsonl") for split in SPLITS)
         paths = Files(train, dev, test)
         listed.insert(0, Source(paths, rest, "corpus.path"))

@@ -53,7 +53,8 @@ def compare(
     A run's score on a sample of sentences is taken as mean + run + sample + run-by-sample. The spread of runs
     on these sentences holds the first and the last of these effects, the bootstrap of the mean over runs the
     second and the last. The variance of `both` is their sum less the last effect, which the bootstrap of each
-    run around that mean gives; its degrees of freedom are Satterthwaite's (1946).
+    run around that mean gives, and at least that of sentences alone; its degrees of freedom are
+    Satterthwaite's (1946).
     """
     rng = np.random.default_rng(seed)
     setups = [first.astype(np.float64), second.astype(np.float64)]
@@ -99,8 +100,13 @@ def compare(
     freedom = np.array([len(values) - 1 for values in scores])
     over_sentences = float(of_difference.var())
     seeds, _ = _student(difference, over_runs, freedom, level)
-    parts = np.array([*over_runs, max(over_sentences - together, 0.0)])
-    both, p = _student(difference, parts, np.array([*freedom, sentences - 1]), level)
+    # Runs vary at least by what they and sentences make together; few that agree by accident say less.
+    both, p = _student(
+        difference,
+        np.array([*over_runs, max(over_sentences - together, 0.0), max(together - over_runs.sum(), 0.0)]),
+        np.array([*freedom, sentences - 1, sentences - 1]),
+        level,
+    )
     return replace(result, seeds=seeds, both=both, p=p)
 
 

@@ -78,3 +78,13 @@ def test_equal_runs_differ_by_nothing() -> None:
     result = compare(same, same, share, draws=200)
     assert (result.difference, result.both, result.p) == (0.0, (0.0, 0.0), 1.0)
     assert result.p_sentences == 1.0
+
+
+def test_runs_that_agree_by_accident_say_no_more_than_the_sentences() -> None:
+    rng = np.random.default_rng(8)
+    first, second = world(rng, 3, 0.0, 0.5)
+    for runs in (first, second):
+        runs[1:, -1] += runs[0].sum(0) - runs[1:].sum(1)  # all runs of a setup have the same counts in all
+    result = compare(first, second, share, draws=500)
+    assert result.seeds == pytest.approx((result.difference, result.difference))
+    assert np.diff(result.both)[0] >= 0.99 * np.diff(result.sentences)[0]
