@@ -28,7 +28,8 @@ MOST_SETUPS = 16
 def heads_kept_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
 ) -> tuple[HeadsKept, tuple[str, ...]]:
-    """The scores of runs beside their open heads, and notes; runs without masks have all heads open.
+    """The scores of runs beside their open heads, and notes; runs without masks have all heads open, but those
+    whose model was cut (`mtl prune`) the heads that were left.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
@@ -36,8 +37,10 @@ def heads_kept_of(
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     masked = [run for run in runs if run.folder not in bare]
     gates, notes = gates_of(masked or runs, tasks, shared_once=False)
-    if bare:
-        notes += (f"{counted(len(bare), 'run')} without masks (the first, {bare[0]}): drawn with all heads",)
+    left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
+    whole = [folder for folder in bare if folder not in left]
+    if whole:
+        notes += (f"{counted(len(whole), 'run')} without masks (the first, {whole[0]}): drawn with all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
@@ -47,10 +50,16 @@ def heads_kept_of(
     if scores.is_empty():
         raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
     settings, too_many = _settings(runs)
+    cut = pl.DataFrame(
+        [(str(folder), heads) for folder, heads in left.items()],
+        {"run": pl.String, "left": pl.Int64},
+        orient="row",
+    )
     table = (
         scores.join(open_heads, on=["run", "task"], how="left")
         .join(settings, on="run")
-        .with_columns(pl.col("kept").fill_null(heads))
+        .join(cut, on="run", how="left")
+        .with_columns(pl.coalesce("kept", "left", pl.lit(heads)).alias("kept"))
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
         .sort("task", "setup", "kept", "seed", "score", "run")
     )

@@ -184,7 +184,13 @@ def _kept(
     if gates is None:
         return None
     shown = set(gates["run"])
-    chosen = [run.run for run in runs if str(run.run.folder) in shown or run.config.get("pruning") == "none"]
+    chosen = [
+        run.run
+        for run in runs
+        if str(run.run.folder) in shown
+        or run.config.get("pruning") == "none"
+        or "heads_kept" in run.run.status()
+    ]
     readable = []
     for run in chosen:
         try:

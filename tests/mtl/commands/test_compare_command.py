@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import asdict
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import polars as pl
@@ -102,6 +103,14 @@ def test_what_cannot_be_compared_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_copy_of_a_run_is_no_further_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copytree(runs / "a1", runs / "copy")
+    assert main(["compare", "a1", "copy", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]) == 0
+    [row] = pl.read_parquet("c.parquet").rows(named=True)
+    assert (row["runs"], row["runs_against"], row["p"]) == (1, 2, None)
+    assert "note: copy repeats a1, seed and all: left out" in capsys.readouterr().out
 
 
 def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -588,8 +588,9 @@ def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
     shutil.copytree(source, run.folder)
     for name in ("history.csv", "gates.parquet"):
         (run.folder / name).unlink()
-    run.update_status({"cut_from": str(source)})
+    run.update_status({"cut_from": str(source), "heads_kept": 2})
     report = gather(study.root, "test", SCORES)
+    assert report.kept.table.filter(pl.col("run") == str(run.folder))["kept"].to_list() == [2]
     noise = [note for note in report.notes if re.search("no masks|history|repeats", note)]
     assert noise == []
     setups = report.scores.select("setup", "run").unique().rows()
