@@ -15,6 +15,7 @@ from mtl.config.instances import kind_of, setting_values
 from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
@@ -58,8 +59,8 @@ def compare_runs(
     """Compare the runs of two sides in every task that both have (`tasks`: only these).
 
     Of runs of one side that repeat each other, seed and all, only the first counts: a copy says nothing of
-    how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides without a common task, and
-    for runs whose sentences differ or that have no counts per sentence.
+    how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides
+    without a common task, and for runs whose sentences differ or that have no counts per sentence.
     """
     _check_places([*first, *second])
     sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
@@ -70,7 +71,7 @@ def compare_runs(
             f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the first has "
             f"{', '.join(_tasks(sides[0]))}, the second {', '.join(_tasks(sides[1]))}"
         )
-    (first, repeated), (second, repeated_against) = _without_repeats(first), _without_repeats(second)
+    (first, repeated), (second, repeated_against) = without_repeats(first), without_repeats(second)
     rows: list[dict[str, Any]] = []
     notes = [*repeated, *repeated_against]
     for name in (task for task in common if not tasks or task in tasks):
@@ -179,18 +180,6 @@ def _check_places(runs: Sequence[Run]) -> None:
     for run in runs:
         if places.count(run.folder.resolve()) > 1:
             raise InputError(f"{run.folder} appears twice: name every run once, on one side")
-
-
-def _without_repeats(side: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The runs of a side without those that repeat another one, of which notes tell."""
-    first: dict[tuple[str, int, str], Run] = {}
-    notes = []
-    for run in side:
-        made = settings_of_run(run)
-        known = first.setdefault((made.identity, made.seed, repr(sorted(made.draws.items()))), run)
-        if known is not run:
-            notes.append(f"{run.folder} repeats {known.folder}, seed and all: left out")
-    return list(first.values()), notes
 
 
 def _tasks(configs: Mapping[str, Mapping[str, Any]]) -> list[str]:
