@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,6 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from mtl.probes.figures.comparison import comparison_figure
 from mtl.probes.figures.correlation import correlation_matrix
 from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.figures.publication import Publication, publish
@@ -125,6 +127,15 @@ def test_maps_and_agreement_of_setups_with_long_names_fit(setups: list[str]) -> 
     ]  # fmt: skip
     columns = ("task", "setup", "attention", "layer", "head", "value", "significant")
     assert faults(head_maps(made_table(maps, *columns), "ablation", "score lost, points")) == []
+
+
+def test_a_comparison_of_sides_with_long_names_fits_and_its_legend_has_what_is_known() -> None:
+    known = {"task": "pos", "difference": 0.5, "sentences_low": 0.0, "sentences_high": 1.0}
+    unknown = {f"{name}_{end}": None for name in ("both", "seeds") for end in ("low", "high")}
+    figure = comparison_figure(pl.DataFrame([known | unknown]), LONG[0], f"{LONG[1]}, from {LONG[2]}")
+    assert faults(figure) == []
+    entries = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert entries == ["these runs on other sentences"]
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -9,6 +9,7 @@ import shutil
 import time
 from dataclasses import asdict
 from html.parser import HTMLParser
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -596,6 +597,17 @@ def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
     setups = report.scores.select("setup", "run").unique().rows()
     assert any(setup == "STL, dynamic, cut" and name.endswith("cut") for setup, name in setups)
     assert any(name.endswith("dep-dynamic-shared-seed1") for _, name in setups)  # no repeat of its cut model
+
+
+@pytest.mark.parametrize("place", ["s", "."])
+def test_notes_name_runs_by_their_place_in_the_folder(study, monkeypatch, place):
+    study.small()
+    run = Run(study.run(["dep"], 7))
+    run.update_status({"state": "running"})
+    root = study.root.rename(study.root.with_name("s"))
+    monkeypatch.chdir(root if place == "." else root.parent)
+    notes = gather(Path(place), "test", SCORES).notes
+    assert f"runs/{run.folder.name} is not finished (running): left out" in notes
 
 
 def test_dots_that_would_touch_are_moved_aside_and_no_others():
