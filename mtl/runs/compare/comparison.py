@@ -34,7 +34,7 @@ SCHEMA = pl.Schema(
 
 `sentences` is their number, `sentences_low` and so on the intervals. `holm` corrects p for the number of
 tasks. With a single run on a side, only the interval and p over sentences are known, and `holm` corrects
-that p.
+that p, as it does where neither runs nor sentences spread.
 """
 
 
@@ -112,8 +112,11 @@ def compare_runs(
         None
     )
     tested = table.select(pl.col("p").fill_null(pl.col("p_sentences"))).to_series().to_numpy()
-    if table["p"].null_count():
+    several = pl.min_horizontal("runs", "runs_against") > 1
+    if table.filter(~several).height:
         notes.append("a side has a single run in some task: nothing is known there of runs with other seeds")
+    if alike := table.filter(several & pl.col("seeds_low").is_null())["task"].to_list():
+        notes.append(f"{', '.join(alike)}: the runs of each side score the same: no interval over other runs")
     return RunComparison(
         table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
     )

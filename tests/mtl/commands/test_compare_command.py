@@ -113,6 +113,23 @@ def test_a_copy_of_a_run_is_no_further_run(runs: Path, capsys: pytest.CaptureFix
     assert "note: copy repeats a1, seed and all: left out" in capsys.readouterr().out
 
 
+def test_runs_that_score_the_same_have_no_interval_over_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, other in (("a1", "a2"), ("b1", "b2")):
+        sentence_counts.write(Run(runs / other), "test", sentence_counts.read(Run(runs / source), "test"))
+    assert main(["compare", "a1", "a2", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]) == 0
+    [row] = pl.read_parquet("c.parquet").rows(named=True)
+    assert (row["seeds_low"], row["seeds_high"]) == (None, None)
+    assert row["both_low"] < row["difference"] < row["both_high"]
+    out = capsys.readouterr().out
+    assert "note: pos: the runs of each side score the same: no interval over other runs" in out
+    assert "a single run" not in out
+    assert row["p"] < 0.0001
+    assert "<0.0001" in out
+    assert "0.0000" not in out
+
+
 def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(runs / "b1")
     counts = sentence_counts.read(run, "test")
