@@ -164,6 +164,13 @@ def _counts(
             )
     if model.is_empty():
         return None
+    width = model["counts"][0].len()
+    for table, run in zip(chain(*tables), chain(*sides), strict=True):
+        if (table["counts"].list.len() != width).any():
+            raise InputError(
+                f"{task}: {run.folder} has other counts per sentence than {sides[0][0].folder}, as of another "
+                f"version of mtl; write them again with 'mtl evaluate {run.folder} --split {split}'"
+            )
     return [np.array([table["counts"].to_list() for table in side]) for side in tables]
 
 

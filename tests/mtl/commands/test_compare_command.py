@@ -130,6 +130,17 @@ def test_runs_that_score_the_same_have_no_interval_over_runs(
     assert "0.0000" not in out
 
 
+def test_counts_of_another_version_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(runs / "b2")
+    counts = sentence_counts.read(run, "test")
+    more = counts.with_columns(pl.col("counts").list.concat([0.0]))
+    sentence_counts.write(run, "test", more)
+    assert main(["compare", "a1", "--against", "b1", "b2"]) == 2
+    error = capsys.readouterr().err
+    assert "pos: b2 has other counts per sentence than a1" in error
+    assert error.count("\n") == 1
+
+
 def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(runs / "b1")
     counts = sentence_counts.read(run, "test")
