@@ -168,8 +168,8 @@ def _counts(
     for table, run in zip(chain(*tables), chain(*sides), strict=True):
         if (table["counts"].list.len() != width).any():
             raise InputError(
-                f"{task}: {run.folder} has other counts per sentence than {sides[0][0].folder}, as of another "
-                f"version of mtl; write them again with 'mtl evaluate {run.folder} --split {split}'"
+                f"{task}: {run.folder} has other counts per sentence than {sides[0][0].folder}, as if by "
+                f"another version of mtl; write them again with 'mtl evaluate {run.folder} --split {split}'"
             )
     return [np.array([table["counts"].to_list() for table in side]) for side in tables]
 

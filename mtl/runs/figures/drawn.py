@@ -88,8 +88,8 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
 def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -> None:
     """Raise `InputError` or `OSError` if a table beside a figure (`ends` of names) cannot be written.
 
-    They may replace no table that the figure is drawn from (`sources`), and no file that no figure wrote, such
-    as a run's heads.parquet under RUN/heads.png, or somebody's own heads.tex, which includes heads.pdf.
+    They may replace no table that the figure is drawn from (`sources`), and no file that no figure wrote,
+    such as a run's heads.parquet under RUN/heads.png, or somebody's own heads.tex that includes heads.pdf.
     """
     known = {source.resolve() for source in sources}
     for end in ends:
