@@ -105,9 +105,14 @@ def _table(table: pl.DataFrame, split: str, level: float) -> Table:
             "" if row[f"{key}_low"] is None else f"{row[f'{key}_low']:+.2f} to {row[f'{key}_high']:+.2f}"
             for key in ("sentences", "seeds", "both")
         ]
-        chances = ["" if row[key] is None else f"{row[key]:.4f}" for key in ("p_sentences", "p", "holm")]
+        chances = [_chance(row[key]) for key in ("p_sentences", "p", "holm")]
         shown.add_row(
             row["task"], row["score"], f"{row['runs']} and {row['runs_against']}", f"{row['mean']:.2f}",
             f"{row['mean_against']:.2f}", f"{row['difference']:+.2f}", *intervals, *chances,
         )  # fmt: skip
     return shown
+
+
+def _chance(p: float | None) -> str:
+    """A probability in four decimals, of which none is 0."""
+    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"

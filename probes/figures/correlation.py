@@ -13,6 +13,10 @@ MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""
 KEY = 1.7
 """Width in inches that the words of the key need."""
+CELL = 0.2
+"""Least width in inches of a cell, whose number has to fit in; with more names the figure is wider."""
+SLANTED = 1.2
+"""Longest names in inches that are written below the columns, too; of longer ones the numbers are."""
 NAMES = {
     "paper": "Pearson, %\n(diagonal: √ adjusted R²)",
     "pairwise": "Pearson, %",
@@ -26,6 +30,7 @@ NAMES = {
 def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
     """Correlations in per cent, each pair once; a dash where one is not defined.
 
+    Long names have numbers, which stand for them below the columns.
     `table` has the columns `first`, `second` and `value`, a key of `NAMES`: it is a `correlation_table`, or
     an `agreement` of one measure.
     """
@@ -36,22 +41,26 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
         earlier, later = sorted((place[first], place[second]))
         matrix[later, earlier] = np.nan if number is None else 100 * number
     longest = 0.055 * max(map(len, names))
-    cell = min(0.42, (COLUMN - longest - 0.2) / len(names))
+    numbered = longest > SLANTED
+    cell = max(CELL, min(0.42, (COLUMN - longest - 0.2) / len(names)))
     # The key below is as wide as its words, however few names there are.
     width = max(cell * len(names) + longest + 0.2, KEY)
-    figure = new_figure(cell * len(names) + longest + 0.7, width)
+    figure = new_figure(cell * len(names) + (0.15 if numbered else longest) + 0.7, width)
     axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])
     image = axes.imshow(np.ma.masked_invalid(matrix), cmap=MAP, vmin=-100, vmax=100, aspect="auto")
     for row, column in zip(*np.tril_indices(len(names)), strict=True):
         number = matrix[row, column]
         missing = np.isnan(number)
         axes.text(
-            column, row, "–" if missing else f"{number:.0f}", ha="center", va="center",
+            column, row, "–" if missing else f"{number:z.0f}", ha="center", va="center",
             color=INK if missing else _readable(image.cmap(image.norm(number))[:3]),
             fontweight="bold" if row == column else "normal",
         )  # fmt: skip
-    axes.set_xticks(range(len(names)), names, rotation=45 if max(map(len, names)) > 4 else 0)
-    axes.set_yticks(range(len(names)), names)
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    below_columns = numbers if numbered else names
+    axes.set_xticks(range(len(names)), below_columns, rotation=45 if max(map(len, below_columns)) > 4 else 0)
+    beside_rows = [f"{name}  {number}" for name, number in zip(names, numbers, strict=True)]
+    axes.set_yticks(range(len(names)), beside_rows if numbered else names)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, cax=below, orientation="horizontal", ticks=[-100, 0, 100])

@@ -10,13 +10,27 @@ from matplotlib.figure import Figure
 
 from mtl.probes.appearance import ordered
 from mtl.probes.figures.correlation import MAP
-from mtl.probes.figures.style import COLUMN, cell_inches, grid_size, head_axes, new_figure, styled
+from mtl.probes.figures.style import (
+    COLUMN,
+    cell_inches,
+    grid_size,
+    head_axes,
+    new_figure,
+    styled,
+    wrapped,
+)
 from mtl.probes.sites import grid
 from mtl.probes.statistics.head_values import SIGNED
 from mtl.probes.task_order import tasks_in
 
 WIDEST = 2
 """Maximum number of a paper's columns that a figure with several kinds of attention takes."""
+ROOM = 1.1
+"""Least width in inches of a map with its numbers; with more setups the figure is wider."""
+LETTER = 0.053
+"""Width in inches of a letter of the key beside a map, which is as high as the key is long."""
+LINE = 0.12
+"""Height in inches of a line of a title."""
 
 
 @styled
@@ -31,9 +45,18 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
     kinds = list(dict.fromkeys(site.attention for site in sites))
     columns = list(itertools.product(ordered(means["setup"].unique(maintain_order=True)), kinds))
     width = COLUMN * (1 if len(kinds) == 1 else min(len(columns) // len(kinds), WIDEST))
+    width = max(width, ROOM * len(columns))
+    titles = {
+        (task, setup, kind): wrapped(
+            f"{task}, {setup}", *[kind] * (len(kinds) > 1), width=width / len(columns), letter=0.065
+        )
+        for task, (setup, kind) in itertools.product(tasks, columns)
+    }
+    lines = max(title.count("\n") + 1 for title in titles.values())
     across = width / len(columns) - 0.3
     tallest = max(sum(site.attention == kind for site in sites) for kind in kinds)
-    height = cell_inches(tallest, heads, across) + (0.55 if len(kinds) == 1 else 0.7)
+    map_height = max(cell_inches(tallest, heads, across), LETTER * len(key))
+    height = map_height + 0.43 + LINE * lines
     figure = new_figure(len(tasks) * height + 0.15, width)
     panels = figure.subplots(len(tasks), len(columns), squeeze=False)
     signed = measure in SIGNED or bool((means["value"] < 0).any())
@@ -62,7 +85,7 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
                 markeredgecolor="white", markeredgewidth=0.4,
             )  # fmt: skip
             head_axes(axes, layers, heads, across)
-            axes.set_title(f"{task}, {setup}" + ("" if len(kinds) == 1 else f"\n{kind}"))
+            axes.set_title(titles[task, setup, kind])
         if image is not None:
             bar = figure.colorbar(image, ax=list(row), fraction=0.05, pad=0.02)
             bar.set_label(key)

@@ -12,6 +12,8 @@ from mtl.probes.statistics.paired_scores import BLOCK, DRAWS, Score
 from mtl.probes.statistics.resampling import Interval, t_interval
 
 UNKNOWN = (float("nan"), float("nan"))
+ROUNDING = 1e-18
+"""Variance, in squared points, that rounding leaves of equal scores."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,12 @@ def _student(
 ) -> tuple[Interval, float]:
     """The t interval and two-sided p for a sum of independent variances (Satterthwaite 1946).
 
-    Without any variance the interval is the estimate, and p is 1: such scores show no spread to judge by.
+    Without any variance there is nothing to judge a difference by: interval and p are NaN. Equal scores alone
+    have the interval 0 to 0, and p is 1.
     """
     variance = float(variances.sum())
-    if variance <= 0:
-        return (estimate, estimate), 1.0
+    if variance <= ROUNDING:
+        return (UNKNOWN, float("nan")) if abs(estimate) > ROUNDING**0.5 else ((0.0, 0.0), 1.0)
     degrees = variance**2 / float((variances**2 / freedom).sum())
     error = variance**0.5
     p = 2 * float(stdtr(degrees, -abs(estimate) / error))

@@ -31,7 +31,8 @@ def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarra
 def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
     """He & Choi's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
 
-    0 where the adjusted R^2 is negative; NaN with fewer than three runs or a constant third one.
+    0 where the adjusted R^2 is negative; NaN with fewer than three runs, a constant third one, or no more
+    heads than the regression has coefficients.
     """
     if len(gates) < 3:
         return float("nan")
@@ -43,6 +44,8 @@ def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
     coefficients, _, rank, _ = np.linalg.lstsq(predictors, three)
     unexplained = float(((three - predictors @ coefficients) ** 2).sum()) / spread
     cells = len(three)
+    if cells <= rank:
+        return float("nan")
     return float(np.sqrt(max(0.0, 1 - unexplained * (cells - 1) / (cells - int(rank)))))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,10 +13,13 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from mtl.probes.figures.comparison import comparison_figure
+from mtl.probes.figures.correlation import correlation_matrix
+from mtl.probes.figures.head_maps import head_maps
 from mtl.probes.figures.publication import Publication, publish
 from mtl.probes.figures.style import pixels
 from mtl.runs.figures.table import FIGURES
-from tests.probes.figure_makers import MAKERS, TASKS
+from tests.probes.figure_makers import MAKERS, TASKS, made_table
 
 SLACK = 1.5
 """In pixels of a hundredth of an inch: what antialiasing and side bearings need."""
@@ -102,6 +106,36 @@ def test_every_figure_is_made_here() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_figure_fits(name: str, count: int) -> None:
     assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+LONG = [f"MTL-5, {number} epochs, balancer name moving_average" for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("setups", [LONG[:2], LONG])
+def test_maps_and_agreement_of_setups_with_long_names_fit(setups: list[str]) -> None:
+    names = [f"{task}, {setup}" for task in TASKS[:3] for setup in setups]
+    pairs = itertools.combinations_with_replacement(names, 2)
+    table = made_table([(*pair, -0.001) for pair in pairs], "first", "second", "spearman")
+    matrix = correlation_matrix(table, "spearman")
+    assert faults(matrix) == []
+    cells = [text.get_window_extent() for text in matrix.axes[0].texts]
+    assert all(_overlap(one, other) < SLACK for one, other in itertools.combinations(cells, 2))
+    assert {text.get_text() for text in matrix.axes[0].texts} == {"0"}
+    maps = [
+        (task, setup, "self", layer, head, 0.1, False)
+        for task in TASKS[:3] for setup in setups for layer in range(6) for head in range(12)
+    ]  # fmt: skip
+    columns = ("task", "setup", "attention", "layer", "head", "value", "significant")
+    assert faults(head_maps(made_table(maps, *columns), "ablation", "score lost, points")) == []
+
+
+def test_a_comparison_of_sides_with_long_names_fits_and_its_legend_has_what_is_known() -> None:
+    known = {"task": "pos", "difference": 0.5, "sentences_low": 0.0, "sentences_high": 1.0}
+    unknown = {f"{name}_{end}": None for name in ("both", "seeds") for end in ("low", "high")}
+    figure = comparison_figure(pl.DataFrame([known | unknown]), LONG[0], f"{LONG[1]}, from {LONG[2]}")
+    assert faults(figure) == []
+    entries = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert entries == ["these runs on other sentences"]
 
 
 @pytest.mark.parametrize("name", MAKERS)

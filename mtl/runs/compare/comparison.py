@@ -15,6 +15,7 @@ from mtl.config.instances import kind_of, setting_values
 from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
@@ -33,7 +34,7 @@ SCHEMA = pl.Schema(
 
 `sentences` is their number, `sentences_low` and so on the intervals. `holm` corrects p for the number of
 tasks. With a single run on a side, only the interval and p over sentences are known, and `holm` corrects
-that p.
+that p, as it does where neither runs nor sentences spread.
 """
 
 
@@ -57,8 +58,9 @@ def compare_runs(
 ) -> RunComparison:
     """Compare the runs of two sides in every task that both have (`tasks`: only these).
 
-    Raises `InputError` for a run that is on both sides or twice on one, for sides without a common task, and
-    for runs whose sentences differ or that have no counts per sentence.
+    Of runs of one side that repeat each other, seed and all, only the first counts: a copy says nothing of
+    how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides
+    without a common task, and for runs whose sentences differ or that have no counts per sentence.
     """
     _check_places([*first, *second])
     sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
@@ -69,7 +71,9 @@ def compare_runs(
             f"{', '.join(unknown) or 'no task'}: not among the tasks of both sides; the first has "
             f"{', '.join(_tasks(sides[0]))}, the second {', '.join(_tasks(sides[1]))}"
         )
-    rows, notes = [], []
+    (first, repeated), (second, repeated_against) = without_repeats(first), without_repeats(second)
+    rows: list[dict[str, Any]] = []
+    notes = [*repeated, *repeated_against]
     for name in (task for task in common if not tasks or task in tasks):
         chosen = [
             [run for run in side if name in configs[str(run.folder)]["tasks"]]
@@ -108,8 +112,11 @@ def compare_runs(
         None
     )
     tested = table.select(pl.col("p").fill_null(pl.col("p_sentences"))).to_series().to_numpy()
-    if table["p"].null_count():
+    several = pl.min_horizontal("runs", "runs_against") > 1
+    if table.filter(~several).height:
         notes.append("a side has a single run in some task: nothing is known there of runs with other seeds")
+    if alike := table.filter(several & pl.col("seeds_low").is_null())["task"].to_list():
+        notes.append(f"{', '.join(alike)}: the runs of each side score the same: no interval over other runs")
     return RunComparison(
         table.with_columns(holm=pl.Series(holm(tested))).select(SCHEMA.names()), tuple(notes)
     )
@@ -157,6 +164,13 @@ def _counts(
             )
     if model.is_empty():
         return None
+    width = model["counts"][0].len()
+    for table, run in zip(chain(*tables), chain(*sides), strict=True):
+        if (table["counts"].list.len() != width).any():
+            raise InputError(
+                f"{task}: {run.folder} has other counts per sentence than {sides[0][0].folder}, as if by "
+                f"another version of mtl; write them again with 'mtl evaluate {run.folder} --split {split}'"
+            )
     return [np.array([table["counts"].to_list() for table in side]) for side in tables]
 
 

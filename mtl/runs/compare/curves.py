@@ -16,6 +16,7 @@ from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.heads import check_settings, has_masks, probed_with
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.tasks.in_words import counted
@@ -160,6 +161,7 @@ def _tables(
     option = "" if name == "curve.parquet" else " --cut"
     read: dict[str, tuple[pl.DataFrame, Mapping[str, str]]] = {}
     notes = []
+    runs: list[Run] = []
     encoders, made = {}, {}
     for folder in folders:
         if is_probed_encoder(folder):
@@ -178,18 +180,21 @@ def _tables(
             notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
             continue
         encoders[str(folder)] = encoder_of(run)
+        runs.append(run)
         made[str(folder)] = settings_of_run(run)
         read[str(folder)] = table, provenance
     if not read:
         raise InputError("; ".join([*notes, "nothing to draw"]))
     check_encoders(encoders)
+    first, copies = without_repeats(runs)
+    made = {str(run.folder): made[str(run.folder)] for run in first}
     alike, unlike = comparable(made)
     together, others = _trained_together({name: made[name].tasks for name in alike})
     parts, otherwise = _measured_alike({run: read[run] for run in together})
     tables = [
         curve_table.in_order(table, FIRST).with_columns(run=pl.lit(run)) for run, table in parts.items()
     ]
-    return tables, (*notes, *unlike, *others, *otherwise)
+    return tables, (*notes, *copies, *unlike, *others, *otherwise)
 
 
 def _measured_alike(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mtl.errors import InputError
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
 from mtl.runs.compare.encoders import encoder_of
+from mtl.runs.compare.left_out import repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
@@ -139,10 +140,6 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
 
 def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
     """One run for each setup, tasks, seed and draws of random labels."""
-    first: dict[Hashable, RunWithSetup] = {}
-    for run in runs:
-        key = run.setup.name, run.settings.tasks, run.config["seed"], tuple(run.settings.draws.items())
-        known = first.setdefault(key, run)
-        if known is not run:
-            notes.append(f"{run.run.folder} repeats {known.run.folder}, seed and all: left out")
-    return list(first.values())
+    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
+    notes += left_out
+    return [run for run in runs if run.run.folder not in repeated]

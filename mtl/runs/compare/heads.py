@@ -15,7 +15,7 @@ from mtl.probes.tables import heads_table
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.keys import MASKS
-from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left
+from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left, without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
@@ -93,9 +93,9 @@ def heads_of(
     A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
     the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
     regime `pair` if another run has more tasks, else `joint`. Left out are runs with a task that others are
-    only compared with (half of a task, or one with random labels), and those that were trained otherwise
-    than most, but for their masks. `read` gives a folder's table. Raises `InputError` if no table is left,
-    one is damaged, or encoders or settings of probing differ.
+    only compared with (half of a task, or one with random labels), those that repeat another run, and those
+    that were trained otherwise than most, but for their masks. `read` gives a folder's table. Raises
+    `InputError` if no table is left, one is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     runs = {path: Run.open(path) for path in folders if _is_run(path)}
@@ -112,7 +112,10 @@ def heads_of(
         str(path): runs[path] for path in folders if path in runs and (path / "heads.parquet").is_file()
     }
     check_encoders({name: encoder_of(run) for name, run in probed.items()})
-    made = {name: settings_of_run(run) for name, run in probed.items()}
+    observed, copies = without_repeats(list(probed.values()))
+    notes += copies
+    folders = [path for path in folders if str(path) not in probed or runs[path] in observed]
+    made = {str(run.folder): settings_of_run(run) for run in observed}
     alike, otherwise = comparable(made, MAY_DIFFER)
     notes += [f"measures on heads by regime: {note}" for note in otherwise]
     folders = [path for path in folders if str(path) not in made or str(path) in alike]

@@ -13,6 +13,7 @@ from mtl.probes.report.data import HeadsKept
 from mtl.probes.tables.gates_table import last_gates
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of
 from mtl.runs.compare.setups import setups_of, words_of
@@ -28,16 +29,23 @@ MOST_SETUPS = 16
 def heads_kept_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
 ) -> tuple[HeadsKept, tuple[str, ...]]:
-    """The scores of runs beside their open heads, and notes; runs without masks have all heads open.
+    """The scores of runs beside their open heads, and notes.
+
+    Runs without masks have all heads open, but those whose model was cut (`mtl prune`) the heads that are
+    left. Runs that repeat another one are left out.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
+    runs, copies = without_repeats(runs)
     bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     masked = [run for run in runs if run.folder not in bare]
     gates, notes = gates_of(masked or runs, tasks, shared_once=False)
-    if bare:
-        notes += (f"{counted(len(bare), 'run')} without masks (the first, {bare[0]}): drawn with all heads",)
+    left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
+    whole = [folder for folder in bare if folder not in left]
+    if whole:
+        without = counted(len(whole), "run")
+        notes += (f"{without} without masks (the first, {whole[0]}): drawn with all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
@@ -47,14 +55,20 @@ def heads_kept_of(
     if scores.is_empty():
         raise InputError("; ".join([*without_scores, f"no scores on {split}"]))
     settings, too_many = _settings(runs)
+    cut = pl.DataFrame(
+        [(str(folder), heads) for folder, heads in left.items()],
+        {"run": pl.String, "left": pl.Int64},
+        orient="row",
+    )
     table = (
         scores.join(open_heads, on=["run", "task"], how="left")
         .join(settings, on="run")
-        .with_columns(pl.col("kept").fill_null(heads))
+        .join(cut, on="run", how="left")
+        .with_columns(pl.coalesce("kept", "left", pl.lit(heads)).alias("kept"))
         .select("task", "setup", "setting", "seed", "run", "kept", "score")
         .sort("task", "setup", "kept", "seed", "score", "run")
     )
-    return HeadsKept(table, heads), (*notes, *without_scores, *too_many)
+    return HeadsKept(table, heads), (*copies, *notes, *without_scores, *too_many)
 
 
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from pathlib import Path
 
 import polars as pl
 
 from mtl.errors import InputError
+from mtl.probes.report.data import Setup
+from mtl.runs.compare.settings import Settings, settings_of_run
+from mtl.runs.compare.setups import setups_of
+from mtl.runs.folder.run import Run
 
 MOST_NOTES = 4
 """Notes that an error names before it counts the others."""
@@ -24,6 +29,28 @@ def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[
     if absent:
         notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
     return [task for task in known if task in tasks or not tasks]
+
+
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs without those that repeat an earlier one (`repeats`), and notes on these."""
+    settings = [settings_of_run(run) for run in runs]
+    made = zip((run.folder for run in runs), setups_of(settings), settings, strict=True)
+    repeated, notes = repeats(list(made))
+    return [run for run in runs if run.folder not in repeated], notes
+
+
+def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
+    """The runs of the setup, tasks, seed and draws of an earlier one, and notes on them.
+
+    They are no further observations.
+    """
+    first: dict[Hashable, Path] = {}
+    repeated: dict[Path, str] = {}
+    for folder, setup, made in runs:
+        known = first.setdefault((setup.name, made.tasks, made.seed, tuple(made.draws.items())), folder)
+        if known != folder:
+            repeated[folder] = f"{folder} repeats {known}, seed and all: left out"
+    return set(repeated), list(repeated.values())
 
 
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:

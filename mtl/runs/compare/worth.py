@@ -12,9 +12,10 @@ from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.alike import NAMED
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.heads import ReadTable, has_masks
-from mtl.runs.compare.left_out import nothing_left
+from mtl.runs.compare.left_out import nothing_left, repeats
 from mtl.runs.compare.measured_alike import MeasuredRun, measured_otherwise
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.setups import setups_of
@@ -41,12 +42,18 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     ]
     runs = {path: _run_of(path) for path in paths if not is_probed_encoder(path)}
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
-    setups = setups_of([settings_of_run(run) for run in runs.values()])
+    settings = [settings_of_run(run) for run in runs.values()]
+    setups = setups_of(settings)
+    of_paths = zip(runs, setups, settings, strict=True)
+    repeated, copies = repeats([of for of in of_paths if (of[0] / "heads.parquet").is_file()])
+    notes += copies
     otherwise, unlike = measured_otherwise(
         {
             str(path): measured_run(run, setup.name, provenance)
             for (path, run), setup in zip(runs.items(), setups, strict=True)
-            if path.is_dir() and (provenance := provenance_of(path / "heads.parquet")) is not None
+            if path.is_dir()
+            and path not in repeated
+            and (provenance := provenance_of(path / "heads.parquet")) is not None
         }
     )
     notes += unlike
@@ -54,6 +61,8 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     # Single-task setups first, as in the report.
     of_setup = sorted(zip(runs.items(), setups, strict=True), key=lambda item: not item[1].single)
     for (path, run), setup in of_setup:
+        if path in repeated:
+            continue
         file = path / "heads.parquet" if path.is_dir() else path
         if not file.is_file():
             notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")
@@ -148,8 +157,14 @@ def with_groups(values: pl.DataFrame) -> pl.DataFrame:
     return values.with_columns(group=group, setup=setup)
 
 
-def check_measure(measure: str, values: pl.DataFrame) -> None:
-    """Raise `InputError` if no run has this measure."""
+def check_measure(measure: str, values: pl.DataFrame) -> list[str]:
+    """A note on the tables that lack this measure; raises `InputError` if all do."""
     there = list(values["measure"].unique(maintain_order=True))
     if measure not in there:
         raise InputError(f"none of these tables has {measure!r}; there are {', '.join(there)}")
+    tables = values.group_by("run", "table", maintain_order=True).agg(pl.col("measure").unique())
+    names = [
+        f"{run} {table}".rstrip() for run, table, measures in tables.iter_rows() if measure not in measures
+    ]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [f"without {measure}, so left out: {', '.join(names[:NAMED])}{more}"] if names else []

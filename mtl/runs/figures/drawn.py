@@ -88,16 +88,21 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
 def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -> None:
     """Raise `InputError` or `OSError` if a table beside a figure (`ends` of names) cannot be written.
 
-    They may replace no table that the figure is drawn from (`sources`), and none that no figure wrote, such
-    as a run's heads.parquet under RUN/heads.png.
+    They may replace no table that the figure is drawn from (`sources`), and no file that no figure wrote,
+    such as a run's heads.parquet under RUN/heads.png, or somebody's own heads.tex that includes heads.pdf.
     """
     known = {source.resolve() for source in sources}
     for end in ends:
         paths = [out.with_name(f"{out.stem}{end}.{form}") for form in table_files.FORMATS]
-        of_figure = out.with_name(f"{out.stem}{end}.tex").exists()
+        of_figure = _is_table(out.with_name(f"{out.stem}{end}.tex"))
         for path in paths:
             check_file_place(path)
             if path.resolve() in known or (path.exists() and not of_figure):
                 raise InputError(
                     f"the figure's numbers would replace {path}: give another --out, or --tables=false"
                 )
+
+
+def _is_table(path: Path) -> bool:
+    """Whether a LaTeX file is one of a figure's tables, which begin with nothing else."""
+    return path.is_file() and path.read_bytes().startswith(rb"\begin{tabular}")

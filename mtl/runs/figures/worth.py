@@ -18,7 +18,7 @@ def maps(request: FigureRequest) -> FigureWithTables:
     """A measure per head, task and setup."""
     measure = request.measure
     values, notes = worth_of(request.paths, request.tasks)
-    check_measure(measure, values)
+    notes = (*notes, *check_measure(measure, values))
     means = head_means(with_groups(values), measure)
     points = measure in BY_NAME and BY_NAME[measure].unit == "points"
     axis = f"{measure}, points" if points else measure
@@ -28,7 +28,7 @@ def maps(request: FigureRequest) -> FigureWithTables:
 def predictions(request: FigureRequest) -> FigureWithTables:
     """How well each measure predicts ablation."""
     values, notes = worth_of(request.paths, request.tasks)
-    check_measure(ABLATION, values)
+    notes = (*notes, *check_measure(ABLATION, values))
     table = prediction(values)
     if table.is_empty():
         raise InputError("no run has a measure beside its ablation: 'mtl importance RUN' makes one")
@@ -38,7 +38,7 @@ def predictions(request: FigureRequest) -> FigureWithTables:
 def agreements(request: FigureRequest) -> FigureWithTables:
     """The correlation of one measure between seeds, tasks and tables."""
     values, notes = worth_of(request.paths, request.tasks)
-    check_measure(request.measure, values)
+    notes = (*notes, *check_measure(request.measure, values))
     table = agreement(with_groups(values), request.measure)
     if table.is_empty():
         raise InputError("there is one table only: give runs of several seeds or tasks, or several tables")

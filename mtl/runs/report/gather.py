@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,8 @@ def gather(
         f"no scores of {task} in {setup} with seed {seeds}"
         for (setup, task), seeds in missing_seeds(scores, "setup", "task")
     ]
+    # Where the folder's name begins: `s/runs/a` is `runs/a`, and not `runa`.
+    of_folder = re.compile(rf"(?<![\w./-]){re.escape(str(folder))}/")
     return ReportData(
         name=folder.resolve().name,
         encoder=encoder.place,
@@ -125,7 +128,7 @@ def gather(
         pruning=pruning_of(same, split, notes),
         examples=examples_of(heads, notes),
         choices=choices_of(same),
-        notes=tuple(dict.fromkeys(note.replace(f"{folder}/", "") for note in notes)),
+        notes=tuple(dict.fromkeys(of_folder.sub("", note) for note in notes)),
         sweep=sweep,
         only_compared=frozenset(
             name for run in runs for name, kind in kinds_in(run.config).items() if only_compared([kind])
@@ -184,7 +187,13 @@ def _kept(
     if gates is None:
         return None
     shown = set(gates["run"])
-    chosen = [run.run for run in runs if str(run.run.folder) in shown or run.config.get("pruning") == "none"]
+    chosen = [
+        run.run
+        for run in runs
+        if str(run.run.folder) in shown
+        or run.config.get("pruning") == "none"
+        or "heads_kept" in run.run.status()
+    ]
     readable = []
     for run in chosen:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import asdict
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import polars as pl
@@ -101,6 +102,42 @@ def test_what_cannot_be_compared_is_one_line(
     assert main(["compare", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_copy_of_a_run_is_no_further_run(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copytree(runs / "a1", runs / "copy")
+    assert main(["compare", "a1", "copy", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]) == 0
+    [row] = pl.read_parquet("c.parquet").rows(named=True)
+    assert (row["runs"], row["runs_against"], row["p"]) == (1, 2, None)
+    assert "note: copy repeats a1, seed and all: left out" in capsys.readouterr().out
+
+
+def test_runs_that_score_the_same_have_no_interval_over_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for source, other in (("a1", "a2"), ("b1", "b2")):
+        sentence_counts.write(Run(runs / other), "test", sentence_counts.read(Run(runs / source), "test"))
+    assert main(["compare", "a1", "a2", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]) == 0
+    [row] = pl.read_parquet("c.parquet").rows(named=True)
+    assert (row["seeds_low"], row["seeds_high"]) == (None, None)
+    assert row["both_low"] < row["difference"] < row["both_high"]
+    out = capsys.readouterr().out
+    assert "note: pos: the runs of each side score the same: no interval over other runs" in out
+    assert "a single run" not in out
+    assert row["p"] < 0.0001
+    assert "<0.0001" in out
+    assert "0.0000" not in out
+
+
+def test_counts_of_another_version_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(runs / "b2")
+    counts = sentence_counts.read(run, "test")
+    more = counts.with_columns(pl.col("counts").list.concat([0.0]))
+    sentence_counts.write(run, "test", more)
+    assert main(["compare", "a1", "--against", "b1", "b2"]) == 2
+    error = capsys.readouterr().err
+    assert "pos: b2 has other counts per sentence than a1" in error
     assert error.count("\n") == 1
 
 

@@ -307,6 +307,27 @@ def test_heat_map_of_one_setup(folders, tmp_path):
         figure("heatmap", [static, run], tmp_path / "h.pdf")
 
 
+def test_somebodys_own_latex_beside_a_figure_is_not_replaced(seeds, tmp_path):
+    own = tmp_path / "grey.tex"
+    own.write_text("\\includegraphics{grey.pdf}")
+    with pytest.raises(InputError, match=r"the figure's numbers would replace .*grey\.tex: "):
+        figure("grey", seeds, tmp_path / "grey.pdf")
+    assert own.read_text() == "\\includegraphics{grey.pdf}"
+    assert not (tmp_path / "grey.pdf").exists()
+    own.unlink()
+    figure("grey", seeds, tmp_path / "grey.pdf")
+    figure("grey", seeds[:2], tmp_path / "grey.pdf")  # its own tables are
+
+
+def test_a_cut_model_is_drawn_with_the_heads_that_are_left(folders, seeds, tmp_path, capsys):
+    cut = folders.run(["dep"], 4, gates=False)
+    (cut / "status.json").write_text(json.dumps({"cut_from": str(seeds[0]), "heads_kept": 2}))
+    figure("heads-kept", [*seeds, cut], tmp_path / "k.png")
+    kept = dict(pl.read_parquet(tmp_path / "k.parquet").select("run", "kept").iter_rows())
+    assert kept[str(cut)] == 2
+    assert "drawn with all heads" not in capsys.readouterr().out
+
+
 def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path, capsys):
     bare = folders.run(["dep"], 9, gates=False)
     figure("heads-kept", [*seeds, bare], tmp_path / "k.png")

@@ -72,6 +72,13 @@ def test_one_run_says_nothing_of_other_runs() -> None:
     assert result.sentences[0] < result.difference < result.sentences[1]
 
 
+def test_runs_without_any_spread_say_nothing_of_how_far_runs_differ() -> None:
+    right, wrong = np.array([[[1.0, 3.0]] * 5] * 3), np.array([[[0.0, 3.0]] * 5] * 3)
+    result = compare(right, wrong, share, draws=200)
+    assert result.difference == pytest.approx(100 / 3)
+    assert np.isnan([*result.seeds, *result.both, result.p]).all()
+
+
 def test_equal_runs_differ_by_nothing() -> None:
     first, _ = world(np.random.default_rng(7), 2, 0.0, 0.0)
     same = np.stack([first[0], first[0]])

@@ -110,6 +110,10 @@ def test_the_papers_diagonal_at_its_ends(rng, gates):
     one, two, _ = gates[0]
     assert predicted_agreement(np.stack([one, two, 0.2 * one + 0.5 * two + 0.1])) == pytest.approx(1)
     assert np.isnan(predicted_agreement(gates[0, :2]))
+    # As many coefficients as heads leave nothing to be explained: no adjusted R^2.
+    assert [np.isnan(predicted_agreement(rng.random((3, 1, heads)))) for heads in (2, 3, 4)] == [
+        True, True, False,
+    ]  # fmt: skip
     assert np.isnan(predicted_agreement(np.stack([one, two, np.ones_like(one)])))
     unrelated = [predicted_agreement(rng.random((3, 4, 8))) for _ in range(50)]
     assert min(unrelated) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import polars as pl
 import pytest
@@ -88,6 +90,26 @@ def test_agreement_of_tasks_seeds_and_another_table(study, tmp_path) -> None:
     loss = elsewhere.uniform(size=SHAPE) + 0.1 * elsewhere.normal(size=SHAPE)
     expected = spearmanr(study.truth[runs[0]]["pos"][1].ravel(), loss.ravel()).statistic
     assert across["spearman"] == pytest.approx(expected)
+
+
+def test_a_copy_of_a_run_is_no_further_run(study, tmp_path, capsys) -> None:
+    runs = [run for run in study.truth if run.name.startswith("pos-none")]
+    copy = shutil.copytree(runs[0], runs[0].with_name("copy"))
+    figure("agreement", [*runs, copy], tmp_path / "agreement.svg")
+    [row] = pl.read_parquet(tmp_path / "agreement.parquet").rows(named=True)
+    assert row["pairs"] == 1
+    assert f"note: {copy} repeats {runs[0]}, seed and all: left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["agreement", "heads", "prediction"])
+def test_a_run_without_the_measure_is_noted(study, tmp_path, capsys, name) -> None:
+    runs = [run for run in study.truth if run.name.startswith("pos-none")]
+    table, provenance = heads_table.read(runs[1] / "heads.parquet")
+    rest = table.filter(~pl.col("measure").str.starts_with("ablation"))
+    heads_table.write(runs[1] / "heads.parquet", rest, provenance)
+    both = [run for run in study.truth if run.name.startswith("pos-dep")]
+    figure(name, [*runs, *both], tmp_path / "out.svg")
+    assert f"note: without ablation, so left out: {runs[1]}\n" in capsys.readouterr().out
 
 
 def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import time
 from dataclasses import asdict
 from html.parser import HTMLParser
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -588,13 +589,25 @@ def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
     shutil.copytree(source, run.folder)
     for name in ("history.csv", "gates.parquet"):
         (run.folder / name).unlink()
-    run.update_status({"cut_from": str(source)})
+    run.update_status({"cut_from": str(source), "heads_kept": 2})
     report = gather(study.root, "test", SCORES)
+    assert report.kept.table.filter(pl.col("run") == str(run.folder))["kept"].to_list() == [2]
     noise = [note for note in report.notes if re.search("no masks|history|repeats", note)]
     assert noise == []
     setups = report.scores.select("setup", "run").unique().rows()
     assert any(setup == "STL, dynamic, cut" and name.endswith("cut") for setup, name in setups)
     assert any(name.endswith("dep-dynamic-shared-seed1") for _, name in setups)  # no repeat of its cut model
+
+
+@pytest.mark.parametrize("place", ["s", "."])
+def test_notes_name_runs_by_their_place_in_the_folder(study, monkeypatch, place):
+    study.small()
+    run = Run(study.run(["dep"], 7))
+    run.update_status({"state": "running"})
+    root = study.root.rename(study.root.with_name("s"))
+    monkeypatch.chdir(root if place == "." else root.parent)
+    notes = gather(Path(place), "test", SCORES).notes
+    assert f"runs/{run.folder.name} is not finished (running): left out" in notes
 
 
 def test_dots_that_would_touch_are_moved_aside_and_no_others():
