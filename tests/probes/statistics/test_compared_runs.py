@@ -93,5 +93,5 @@ def test_runs_that_agree_by_accident_say_no_more_than_the_sentences() -> None:
     for runs in (first, second):
         runs[1:, -1] += runs[0].sum(0) - runs[1:].sum(1)  # all runs of a setup have the same counts in all
     result = compare(first, second, share, draws=500)
-    assert result.seeds == pytest.approx((result.difference, result.difference))
+    assert np.isnan(result.seeds).all()
     assert np.diff(result.both)[0] >= 0.99 * np.diff(result.sentences)[0]
