@@ -42,6 +42,7 @@ def application(
 
     batcher = Batcher(annotate, limits.waiting)
     beside = ThreadPoolExecutor(1, "large bodies")
+    answers = ThreadPoolExecutor(1, "long answers")  # which wait for no large body to be read
 
     async def annotated(request: web.Request) -> web.Response:
         try:
@@ -70,7 +71,7 @@ def application(
         if len(found) <= _FEW:
             written = response_body(wanted, found)
         else:
-            written = await loop.run_in_executor(beside, response_body, wanted, found)
+            written = await loop.run_in_executor(answers, response_body, wanted, found)
         return web.Response(body=written, content_type="application/json", charset="utf-8")
 
     async def health(request: web.Request) -> web.Response:
@@ -87,6 +88,7 @@ def application(
     async def end(app: web.Application) -> None:
         await asyncio.to_thread(batcher.end)
         beside.shutdown()
+        answers.shutdown()
 
     made = web.Application(middlewares=[_errors_as_json()], client_max_size=limits.bytes)
     made.router.add_post("/annotate", annotated)
