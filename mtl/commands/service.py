@@ -52,6 +52,12 @@ def application(
             raise web.HTTPRequestTimeout(
                 text=f"the body did not arrive within {limits.seconds:g} seconds: send it at once"
             ) from None
+        except web.RequestPayloadError:
+            request.content.feed_eof()  # else aiohttp reads on, fails and drops the answer
+            packed = request.headers.get("Content-Encoding", "identity")[:20]
+            raise web.HTTPBadRequest(
+                text=f"the body cannot be read (Content-Encoding: {packed!a}): send it as its headers say"
+            ) from None
         loop = asyncio.get_running_loop()
         try:
             if len(body) <= _SMALL:
@@ -116,7 +122,10 @@ def _errors_as_json() -> Middleware:
         except Exception as error:
             request.app.logger.exception("a request failed")
             message, status = f"a defect of the service ({type(error).__name__})", 500
-        return web.json_response({"error": " ".join(message.split())}, status=status, headers=kept)
+        response = web.json_response({"error": " ".join(message.split())}, status=status, headers=kept)
+        if request.content.exception() is not None:  # where the next request begins is not known
+            response.force_close()
+        return response
 
     return middleware
 

@@ -127,6 +127,10 @@ def test_wrong_bodies_have_clear_codes_and_harm_nobody(model: JointModel) -> Non
             async with client.request(method, path) as answer:
                 assert answer.status == code
                 assert "use POST /annotate or GET /health" in (await answer.json())["error"]
+        for encoding in ("gzip", "deflate"):
+            status, record = await posted(client, b"not packed", headers={"Content-Encoding": encoding})
+            assert (status, record["error"][:28]) == (400, "the body cannot be read (Con")
+            assert f"'{encoding}'" in record["error"]
         bomb = gzip.compress(b" " * 5_000_000)
         status, _ = await posted(client, bomb, headers={"Content-Encoding": "gzip"})
         assert status == 413
