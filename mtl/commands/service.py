@@ -42,6 +42,7 @@ def application(
 
     batcher = Batcher(annotate, limits.waiting)
     beside = ThreadPoolExecutor(1, "large bodies")
+    answers = ThreadPoolExecutor(1, "long answers")  # which wait for no large body to be read
 
     async def annotated(request: web.Request) -> web.Response:
         try:
@@ -50,6 +51,12 @@ def application(
         except TimeoutError:
             raise web.HTTPRequestTimeout(
                 text=f"the body did not arrive within {limits.seconds:g} seconds: send it at once"
+            ) from None
+        except web.RequestPayloadError:
+            request.content.feed_eof()  # else aiohttp reads on, fails and drops the answer
+            packed = request.headers.get("Content-Encoding", "identity")[:20]
+            raise web.HTTPBadRequest(
+                text=f"the body cannot be read (Content-Encoding: {packed!a}): send it as its headers say"
             ) from None
         loop = asyncio.get_running_loop()
         try:
@@ -70,7 +77,7 @@ def application(
         if len(found) <= _FEW:
             written = response_body(wanted, found)
         else:
-            written = await loop.run_in_executor(beside, response_body, wanted, found)
+            written = await loop.run_in_executor(answers, response_body, wanted, found)
         return web.Response(body=written, content_type="application/json", charset="utf-8")
 
     async def health(request: web.Request) -> web.Response:
@@ -87,6 +94,7 @@ def application(
     async def end(app: web.Application) -> None:
         await asyncio.to_thread(batcher.end)
         beside.shutdown()
+        answers.shutdown()
 
     made = web.Application(middlewares=[_errors_as_json()], client_max_size=limits.bytes)
     made.router.add_post("/annotate", annotated)
@@ -114,7 +122,10 @@ def _errors_as_json() -> Middleware:
         except Exception as error:
             request.app.logger.exception("a request failed")
             message, status = f"a defect of the service ({type(error).__name__})", 500
-        return web.json_response({"error": " ".join(message.split())}, status=status, headers=kept)
+        response = web.json_response({"error": " ".join(message.split())}, status=status, headers=kept)
+        if request.content.exception() is not None:  # where the next request begins is not known
+            response.force_close()
+        return response
 
     return middleware
 

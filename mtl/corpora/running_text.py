@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from threading import Lock
+from threading import BoundedSemaphore
 from typing import NamedTuple
 
 from mtl.corpora.input_lines import CONTROL, Splitter, text_splitter
 from mtl.tasks.sentence import Sentence
 
-_LOCK = Lock()
+_AT_ONCE = BoundedSemaphore(4)
+"""Threads that split at the same time: more are no faster, and rules take memory."""
+_FREE: dict[str, list[Splitter]] = {}
+"""By language the splitters that were made and that no thread uses now."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -37,18 +39,22 @@ def splitter_for(language: str) -> Splitter:
 
 
 def split(text: str, language: str) -> list[Sentence]:
-    """The sentences of a text; the rules of a language are read once, and used by one thread at a time.
+    """The sentences of a text; a text of any length leaves other threads free to split theirs.
 
     Raises `InputError` as `splitter_for` does, and `ValueError` for halves of surrogate pairs and where the
     rules give up.
     """
     if half := _SURROGATE.search(text):
         raise ValueError(f"character {half.start()} is half of a surrogate pair, {half[0]!a}; take it out")
-    with _LOCK:
-        return _kept(language)(text)
-
-
-_kept = cache(splitter_for)
+    with _AT_ONCE:
+        try:
+            splitter = _FREE[language].pop()
+        except LookupError:
+            splitter = splitter_for(language)
+        try:
+            return splitter(text)
+        finally:
+            _FREE.setdefault(language, []).append(splitter)
 
 
 def offsets_of(text: str, sentences: Sequence[Sentence]) -> list[tuple[Offset, ...]]:

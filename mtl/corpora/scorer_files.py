@@ -28,7 +28,8 @@ from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 UNIVERSAL = "ud"
-"""What the names of the two files for the evaluator of Universal Dependencies begin with."""
+"""What the names of the two files for the evaluator of Universal Dependencies begin with; where a task has
+this name, `ud_`."""
 _COLUMNS = ("upos", "tags", FEATS, LEMMAS, "arcs", DEPS)
 """The layers of these files."""
 
@@ -91,7 +92,10 @@ def export(
         if beyond:
             left_out[f"{LIMITS[layer].name}; the first is '{beyond[0]}'"] = len(beyond)
         paths += _written(folder, task.name, texts)
-    paths += _written(folder, UNIVERSAL, _universal(gold, predicted, tasks, left_out))
+    universal = UNIVERSAL
+    while universal in layers:  # a task's own files have its name
+        universal += "_"
+    paths += _written(folder, universal, _universal(gold, predicted, tasks, left_out))
     return Exported(tuple(paths), dict(left_out))
 
 

@@ -46,9 +46,10 @@ def _checked(given: Any, number: int) -> Sentence:
         if not isinstance(word, str):
             raise InputError(f"sentence {number}: word {place} is {shown(word)}, and no string")
     words = tuple(map(str, words))
-    if wrong := fault(Sentence(words)):
+    checked = Sentence(words, second=given.second if isinstance(given, Sentence) else None)
+    if wrong := fault(checked):
         raise InputError(f"sentence {number}: {wrong.what}")
-    return replace(given, words=words) if isinstance(given, Sentence) else Sentence(words)
+    return replace(given, words=words) if isinstance(given, Sentence) else checked
 
 
 def require_lengths(sentences: Sequence[Sentence], max_words: int) -> None:

@@ -575,6 +575,12 @@ def test_words_of_other_types_are_plain_strings(joint) -> None:
     assert joint.annotate([]) == []
 
 
+def test_the_second_sentence_of_a_pair_begins_within_it(joint) -> None:
+    for second in (-1, 0, 2):
+        with pytest.raises(InputError, match=f"sentence 1: 'second' is {second}; the second sentence of a"):
+            joint.annotate([Sentence(("a", "b"), second=second)])
+
+
 def test_probabilities_come_beside_the_same_annotations(joint) -> None:
     words = [["We", "ate", "."], ["Go"], ["A", "b", "c", "d"]]
     found = joint.annotate(words, probabilities=2)

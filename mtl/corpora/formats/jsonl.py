@@ -11,7 +11,7 @@ from typing import Any
 from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
 from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed
-from mtl.corpora.formats.soundness import fault, label_fault
+from mtl.corpora.formats.soundness import fault, label_fault, second_fault
 from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
 from mtl.errors import did_you_mean
 from mtl.files import write_text
@@ -152,10 +152,13 @@ def from_json(record: Any, place: str = "") -> Sentence:
     both = next(iter(labels.keys() & layers.keys()), None)
     if both is not None:
         raise ValueError(f"'layers' has '{both}', which 'labels' has, too; rename one")
+    second = record.get("second")
+    if message := second_fault(second, len(words)):
+        raise ValueError(message)
     sentence = Sentence(
         words,
         {**own, **labels, **layers},
-        second=_second(record.get("second"), words),
+        second=second,
         id=name,
         text=text,
         place=place,
@@ -313,18 +316,6 @@ def _misspelt(labels: Iterable[str]) -> tuple[str, ...]:
     """A note on each label whose task has nearly the name of one that comes with the program."""
     meant = {name: did_you_mean(name, SENTENCE_TASKS, "") for name in sorted(labels) if name not in TASKS}
     return tuple(f"sentence with a label of '{name}'{hint}" for name, hint in meant.items() if hint)
-
-
-def _second(value: Any, words: tuple[str, ...]) -> int | None:
-    if value is not None and len(words) < 2:
-        raise ValueError("'second' is for pairs of sentences, and here is one word; leave it out")
-    if value is not None and (type(value) is not int or not 0 < value < len(words)):
-        raise ValueError(
-            f"'second' is {as_json(value)}; the second sentence of a pair begins at word 1 to "
-            f"{len(words) - 1}"
-        )
-    second: int | None = value
-    return second
 
 
 def _escaped(word: str) -> str:

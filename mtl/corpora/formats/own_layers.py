@@ -8,6 +8,7 @@ Everything counts words from 1, as the file does, and a span has its first and i
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
+    # label "my intent" = order (a name with white space, `=` or a quote is a string of JSON)
 
 Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
 exclusive; the graph of the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and `SpaceAfter=No`.
@@ -33,7 +34,8 @@ from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_
 from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
-_NAMED = re.compile(r"#\s*(label|layer)\s+([^\s=]+)\s*=[ \t]?(.*)")
+_NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="]+)\s*=[ \t]?(.*)')
+_NO_PLAIN_NAME = re.compile(r'[\s="]')
 _TASKS = (*SENTENCE_TASKS, Translate.name)
 _WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)
 _OWN_PLACE = ("tags", "upos", "entities", "arcs", "tree", "frames")
@@ -66,14 +68,19 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
     others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _OWN_PLACE}
     for name, value in others.items():
         if is_label(value):
-            yield f"# {name if name in _TASKS else f'label {name}'} = {cell(str(value))}"
+            yield f"# {name if name in _TASKS else f'label {_written(name)}'} = {cell(str(value))}"
     in_deps = deps_of(sentence) is not None
     for name, value in others.items():
         in_a_column = in_deps if name == DEPS else name in _WITH_COLUMN and is_per_word(value)
         if not in_a_column and not is_label(value):
-            yield f"# layer {name} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
+            yield f"# layer {_written(name)} = {json.dumps(layer_to_json(value), ensure_ascii=False)}"
     if sentence.second is not None:
         yield f"# second = {sentence.second + 1}"
+
+
+def _written(name: str) -> str:
+    """A name of a layer as comments have it."""
+    return json.dumps(name) if _NO_PLAIN_NAME.search(name) else name
 
 
 def in_column(sentence: Sentence, layer: str) -> tuple[str, ...] | None:
@@ -139,8 +146,9 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
     layers = dict(sentence.layers)
     for line, comment in comments:
         if match := _NAMED.match(comment):
-            kind, name, value = match.groups()
+            kind, written, value = match.groups()
             try:
+                name = json.loads(written) if written.startswith('"') else written
                 if name in layers:
                     raise ValueError(f"the sentence has a layer '{name}' before it")
                 if name in _OWN_PLACE:
@@ -151,7 +159,7 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
                     else layer_from_json(json.loads(value), sentence.words, name)
                 )
             except (ValueError, TypeError, RecursionError) as error:
-                what = f"the comment '# {kind} {name}' is not as mtl writes it ({error}): fix it"
+                what = f"the comment '# {kind} {written}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)
     changes: dict[str, Any] = {"layers": layers}
     for name, (line, value) in found.items():

@@ -35,8 +35,9 @@ def fault(sentence: Sentence) -> Fault | None:
     they in texts of whole sentences under names of their own, which may be translations. Other labels hold no
     white space. A label of a whole sentence is one that its task allows; a pair has no other labels. Arcs
     form a tree with one root. In a graph only a path over empty nodes, whose label has a `>`, leads from a
-    word to itself. Overlapping entities, overlapping arguments, several frames at one predicate and several
-    arcs between two words are no faults: tasks leave out what they cannot represent, and count it.
+    word to itself. Names of layers hold no control character. Overlapping entities, overlapping arguments,
+    several frames at one predicate and several arcs between two words are no faults: tasks leave out what
+    they cannot represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
@@ -50,6 +51,8 @@ def fault(sentence: Sentence) -> Fault | None:
         return Fault(number, f"word {number + 1}, {word!a}, holds a control character; take it out")
     if _UNPRINTABLE.search(sentence.id):
         return Fault(None, f"the id {sentence.id!a} holds a control character; take it out")
+    if message := second_fault(sentence.second, len(sentence)):
+        return Fault(None, message)
     # The quick way first: a corpus has a million labels, nearly all of them sound.
     if any(map(_label_fault, (label for _, _, label in _span_labels(sentence)))) or any(
         any(map(fault_of, labels)) for _, labels, fault_of in _word_labels(sentence)
@@ -69,6 +72,8 @@ def fault(sentence: Sentence) -> Fault | None:
 
 
 def _layer_fault(name: str, value: Any, sentence: Sentence) -> Fault | None:
+    if _UNPRINTABLE.search(name):
+        return Fault(None, f"the name {name!a} holds a control character; take it out")
     if is_label(value):
         message = label_fault(name, value)
         return None if message is None else Fault(None, f"the label of {name}: {message}")
@@ -77,6 +82,15 @@ def _layer_fault(name: str, value: Any, sentence: Sentence) -> Fault | None:
     if isinstance(value, Graph):
         return _graph_fault(name, value)
     return _arcs_fault(value.heads) if isinstance(value, Arcs) else None
+
+
+def second_fault(value: Any, words: int) -> str | None:
+    """What is wrong with a value as the start of a pair's second sentence, or `None`."""
+    if value is not None and words < 2:
+        return "'second' is for pairs of sentences, and here is one word; leave it out"
+    if value is not None and (type(value) is not int or not 0 < value < words):
+        return f"'second' is {as_json(value)}; the second sentence of a pair begins at word 1 to {words - 1}"
+    return None
 
 
 def label_fault(name: str, value: Any) -> str | None:

@@ -9,6 +9,7 @@ import os
 import socket
 import statistics
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +23,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from mtl.commands.main import main
 from mtl.commands.service import application
 from mtl.commands.service_bodies import Limits
+from mtl.corpora import running_text
 from mtl.corpora.formats.jsonl import from_json, read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.sentence import Sentence
 from tests.mtl.analysis import worth
 from tests.mtl.commands.load import annotated_in_batches, closed_loop, open_loop, serving
 
@@ -105,6 +108,7 @@ BAD: list[tuple[Any, int, str]] = [
     ({"sentences": [["We"], []]}, 400, "sentence 2 has no words"),
     ({"sentences": [["We", "a\nb"]]}, 400, "holds a control character"),
     ({"sentences": [{"words": ["We"], "x": 1}]}, 400, "sentence 1: unknown key 'x'"),
+    ({"sentences": [{"words": ["We"], "labels": {"\ud800": "x"}}]}, 400, "a control character"),
     ({"sentences": [["We"]] * 21}, 413, "21 sentences, and a request may have 20"),
     ({"sentences": [["We"] * 31]}, 413, "sentence 1 has 31 words, and may have 30"),
     (b"x" * 50_001, 413, "50000"),
@@ -123,6 +127,10 @@ def test_wrong_bodies_have_clear_codes_and_harm_nobody(model: JointModel) -> Non
             async with client.request(method, path) as answer:
                 assert answer.status == code
                 assert "use POST /annotate or GET /health" in (await answer.json())["error"]
+        for encoding in ("gzip", "deflate"):
+            status, record = await posted(client, b"not packed", headers={"Content-Encoding": encoding})
+            assert (status, record["error"][:28]) == (400, "the body cannot be read (Con")
+            assert f"'{encoding}'" in record["error"]
         bomb = gzip.compress(b" " * 5_000_000)
         status, _ = await posted(client, bomb, headers={"Content-Encoding": "gzip"})
         assert status == 413
@@ -167,6 +175,37 @@ def test_slow_clients_are_sent_away_and_hinder_nobody(model: JointModel) -> None
             writer.close()
 
     served(model, use, replace(LIMITS, seconds=0.5))
+
+
+def test_a_large_body_hinders_nobody(model: JointModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is read, others have answers to text, and long answers."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def splitter_for(language: str) -> Callable[[str], list[Sentence]]:
+        def splitter(text: str) -> list[Sentence]:
+            if len(text) > 20_000:
+                begun.set()
+                assert go_on.wait(30)
+            return [Sentence(("We", "ate"))] if text == "We ate" else []
+
+        return splitter
+
+    monkeypatch.setattr(running_text, "splitter_for", splitter_for)
+    monkeypatch.setattr(running_text, "_FREE", {})
+    many = replace(LIMITS, sentences=40)
+
+    async def use(client: TestClient[Any, Any]) -> None:
+        large = asyncio.create_task(posted(client, {"text": "We ate. " * 5000}))
+        try:
+            assert await asyncio.to_thread(begun.wait, 20)
+            for body, count in (({"text": "We ate"}, 1), ({"sentences": [["We", "ate"]] * 40}, 40)):
+                status, record = await asyncio.wait_for(posted(client, body), 10)
+                assert (status, len(record["sentences"])) == (200, count)
+        finally:
+            go_on.set()
+        assert (await large)[0] == 200
+
+    served(model, use, many)
 
 
 def test_those_who_leave_and_those_who_are_too_many(model: JointModel) -> None:

@@ -51,6 +51,15 @@ def test_pairs(folder: Path) -> None:
     assert read_jsonl(folder / "p.jsonl") == [pair]
 
 
+@pytest.mark.parametrize("name", ["my intent", "a=b", " a", '"x" = y', "a\u2028b", "\\", 'a\\"', "#", "é"])
+def test_layers_with_odd_names(folder: Path, name: str) -> None:
+    for value in ("order", 1.5, ("x", "y")):
+        sentence = Sentence(("a", "b"), {name: value}, id="1")
+        (folder / "n.conllu").write_text(to_conllu(sentence))
+        (folder / "n.jsonl").write_text(to_line(sentence))
+        assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
+
+
 def test_a_tree_with_a_level_per_word(folder: Path) -> None:
     """As an undertrained decoder makes them."""
     words = tuple("w" for _ in range(300))

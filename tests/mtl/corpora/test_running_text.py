@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mtl.corpora import running_text
 from mtl.corpora.running_text import offsets_of, split
 from mtl.tasks.sentence import Sentence
 
@@ -54,3 +56,39 @@ def test_a_long_text_takes_no_quadratic_time() -> None:
     start = time.process_time()
     assert offsets_of(text, sentences)[-1][-1] == (len(text) - 2, len(text) - 1)
     assert time.process_time() - start < 5
+
+
+def test_no_thread_waits_for_the_long_text_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No splitter is used by two threads at once, and none is made where one is free."""
+    made: list[set[int]] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def splitter_for(language: str) -> running_text.Splitter:
+        users: set[int] = set()
+        made.append(users)
+
+        def splitter(text: str) -> list[Sentence]:
+            assert not users
+            users.add(threading.get_ident())
+            if text == "long":
+                begun.set()
+                assert go_on.wait(20)
+            users.clear()
+            return [Sentence((text,))]
+
+        return splitter
+
+    monkeypatch.setattr(running_text, "splitter_for", splitter_for)
+    monkeypatch.setattr(running_text, "_FREE", {})
+    long = threading.Thread(target=split, args=("long", "en"))
+    long.start()
+    assert begun.wait(20)
+    short = [threading.Thread(target=split, args=("short", "en"), daemon=True) for _ in range(3)]
+    for each in short:
+        each.start()
+        each.join(5)
+    waited = any(each.is_alive() for each in short)
+    go_on.set()
+    long.join()
+    assert not waited
+    assert len(made) == 2

@@ -129,3 +129,13 @@ def test_sentences_without_one_of_the_layers_are_left_out_and_counted(tmp_path: 
     export(bare[:1], predicted[:1], tmp_path, tasks())
     [read] = read_conllu(tmp_path / "ud.pred.conllu")
     assert set(read.layers) == {"upos", "tags", "feats", "arcs"}  # no gold has lemmas
+
+
+def test_a_task_of_the_same_name_has_files_of_its_own(tmp_path: Path) -> None:
+    gold, predicted = pairs(6)
+    named = [*tasks()[:1], instance("ud", KINDS["tree"], "arcs")()]
+    paths = export(gold, predicted, tmp_path, named).paths
+    assert sorted(path.name for path in paths) == sorted({*(path.name for path in tmp_path.iterdir())})
+    own, universal = (read_conllu(tmp_path / f"{stem}.pred.conllu") for stem in ("ud", "ud_"))
+    assert [sentence.arcs for sentence in own] == [sentence.arcs for sentence in predicted]
+    assert {layer for sentence in universal for layer in sentence.layers} == {"upos", "arcs"}

@@ -18,6 +18,13 @@ from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
         (Sentence(("\x00",)), 0, "control character"),
         (Sentence(("\ud800",)), 0, r"'\ud800', holds a control character"),
         (Sentence(("a",), id="x\x1b"), None, "the id"),
+        (Sentence(("a",), {"x\n": "y"}), None, r"the name 'x\n' holds a control character; take it out"),
+        (Sentence(("a",), {"\ud800": ("y",)}), None, r"the name '\ud800' holds a control character"),
+        (Sentence(("a",), second=1), None, "'second' is for pairs of sentences, and here is one word"),
+        *(
+            (Sentence(("a", "b"), second=second), None, f"'second' is {second}; the second sentence")
+            for second in (-1, 0, 2)
+        ),
         (Sentence(("a", "b"), tags=("X", "")), 1, "'tags' at word 2: an empty label"),
         (Sentence(("a",), upos=("X Y",)), 0, "'upos' at word 1: the label 'X Y' holds white space"),
         (Sentence(("a",), arcs=Arcs((0,), ("",))), 0, "'relations' at word 1"),
