@@ -43,11 +43,12 @@ def pairwise(
     chosen = []
     while missing:
         pair = min(missing)
-        candidates = [places for _ in range(tries) if possible(built(places := drawn(pair)))]
-        if not candidates:
+        candidates = [drawn(pair) for _ in range(tries)]
+        candidates.sort(key=lambda places: len(covered(places) & missing), reverse=True)
+        best = next((places for places in candidates if possible(built(places))), None)
+        if best is None:
             missing.discard(pair)
             continue
-        best = max(candidates, key=lambda places: len(covered(places) & missing))
         missing -= covered(best)
         chosen.append(built(best))
     return chosen

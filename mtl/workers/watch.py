@@ -65,6 +65,10 @@ class View(ABC, Generic[S]):
         """The number of processes at work at once, if `count` are wanted (0: as many as are useful)."""
         return count or max(1, len(gpus))
 
+    def all_ended(self, snapshot: S) -> bool:
+        """Whether nothing is left to do, and nothing to come."""
+        return snapshot.ended() >= max(self.limit, len(snapshot.jobs))
+
     def totals(self, snapshot: S) -> str:
         """One line: the jobs by state, and what is to come."""
         counts: Counter[State] = Counter(snapshot.states().values())
@@ -165,12 +169,15 @@ def run_locally(
 ) -> None:
     """Have at most `count` processes of this machine (0: as many as are useful) do the jobs.
 
-    They run `module` with these arguments. Raises `KeyboardInterrupt` when asked to stop.
+    They run `module` with these arguments; where all jobs have ended, none is started. Raises
+    `KeyboardInterrupt` when asked to stop.
     """
+    interruptible()
+    if view.all_ended(view.snapshot()):
+        return
     gpus = devices()
     pool = WorkerPool(module, view.folder.path, threads_for(count or max(1, len(gpus))), gpus, arguments)
     with watching(view, console) as look:
-        interruptible()
         pool.work(lambda: view.capacity(count, gpus), look)
 
 

@@ -6,7 +6,11 @@ import dataclasses
 import io
 import re
 import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache, partial
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -39,11 +43,37 @@ def words_for(run: Path, out: Path) -> dict[str, list[str]]:
     return {name: found[name] for name in order}
 
 
-def call(name: str, words: list[str], capsys, monkeypatch) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"The dog sees a cat.\n")))
-    code = main([name, *words])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+Results = dict[str, tuple[int, str, str]]
+"""By command its exit code, and what it printed on standard output and as errors."""
+
+
+def results(base: Path, file: Path | None = None) -> Results:
+    """What the commands say of a copy of the run in `base`, with a file of another run in it if one is given.
+
+    The copy is always in the same place, so that what is said of it is the same.
+    """
+    mine, copy = base / "runs" / "run", base / "copy" / "runs" / "run"
+    shutil.rmtree(base / "copy", ignore_errors=True)
+    shutil.copytree(mine, copy)
+    shutil.copytree(base / "corpus", base / "copy" / "corpus")
+    shutil.copytree(mine, base / "copy" / "out" / "second")
+    if file is not None:
+        folder = next(folder for folder in file.parents if folder.parent == base / "others")
+        shutil.copy(file, copy / file.relative_to(folder))
+    words = words_for(copy, base / "copy" / "out")
+    return {name: call(name, given) for name, given in words.items()}
+
+
+def call(name: str, words: list[str]) -> tuple[int, str, str]:
+    given, out, err = (io.TextIOWrapper(io.BytesIO(text)) for text in (b"The dog sees a cat.\n", b"", b""))
+    with patch("sys.stdin", given), redirect_stdout(out), redirect_stderr(err):
+        code = main([name, *words])
+    return code, *(text(printed) for printed in (out, err))
+
+
+def text(printed: io.TextIOWrapper) -> str:
+    printed.seek(0)
+    return printed.read()
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +84,12 @@ def runs(tiny_encoder, tmp_path_factory) -> Path:
     tiny.encoder("roberta", dtype=torch.float32).save(base / "roberta")
     (base / "roberta" / "encoder.json").unlink()
     return base
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runs) -> Callable[[], Results]:
+    """What the commands say of the run itself: made once, when it is first asked for."""
+    return cache(partial(results, runs))
 
 
 def measured(run: Path, base: Path) -> Path:
@@ -72,9 +108,10 @@ def other_run(name: str, encoder: Path, base: Path) -> Path:
     return measured(base / "others" / name, base)
 
 
-def plain(printed: str) -> str:
-    """Without how long it took."""
-    return re.sub(r"\[\d+ s\]", "", printed)
+def plain(name: str, printed: str) -> str:
+    """What a command printed, without how long it took: a remark, or the last column of a table."""
+    printed = re.sub(r"\[\d+ s\]", "", printed)
+    return re.sub(r"(?m) +\d+\.\d │$", "", printed) if name == "collaborate" else printed
 
 
 def ended(folder: Path) -> Run:
@@ -129,33 +166,17 @@ def files_of(run: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_installed")  # the exporter's sizes are symbols
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_file_of_another_run_is_named_or_makes_no_difference(
-    other, runs, tiny_encoder, tmp_path, capsys, monkeypatch
-):
+def test_a_file_of_another_run_is_named_or_makes_no_difference(other, runs, undisturbed, tiny_encoder):
     mine, theirs = runs / "runs" / "run", other_run(other, tiny_encoder, runs)
-
-    def results(file: Path | None) -> dict[str, tuple[int, str, str]]:
-        base = tmp_path / "copy"
-        shutil.rmtree(base, ignore_errors=True)
-        copy = base / "runs" / "run"
-        shutil.copytree(mine, copy)
-        shutil.copytree(runs / "corpus", base / "corpus")
-        shutil.copytree(mine, base / "out" / "second")
-        if file is not None:
-            shutil.copy(theirs / file, copy / file)
-        words = words_for(copy, base / "out")
-        return {name: call(name, given, capsys, monkeypatch) for name, given in words.items()}
-
-    capsys.readouterr()  # of the training
-    expected = results(None)
+    expected = undisturbed()
     assert {code for code, _, _ in expected.values()} == {0}
     for file in files_of(mine):
         if not (theirs / file).is_file() or (theirs / file).read_bytes() == (mine / file).read_bytes():
             continue
-        for name, (code, out, err) in results(file).items():
+        for name, (code, out, err) in results(runs, theirs / file).items():
             if code == 0:
-                assert plain(out) == plain(expected[name][1]), (str(file), name)
+                assert plain(name, out) == plain(name, expected[name][1]), (str(file), name)
                 continue
             assert code == 2, (str(file), name, err)
             assert err.count("\n") == 1, (str(file), name, err)
-            assert str(tmp_path / "copy" / "runs" / "run" / file.parent) in err, (str(file), name, err)
+            assert str(runs / "copy" / "runs" / "run" / file.parent) in err, (str(file), name, err)

@@ -44,6 +44,14 @@ def finished_study(toy: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Pat
     return file, small.carry_out(file, "--jobs=2")
 
 
+@pytest.fixture(scope="module")
+def carried_out(toy: Path, tiny_encoder: Path, tmp_path_factory) -> Path:
+    """The folder `studies` of two runs that were carried out."""
+    file = small.write(tmp_path_factory.mktemp("two") / "s.yaml", toy, tiny_encoder)
+    small.carry_out(file)
+    return file.parent / "studies"
+
+
 @pytest.mark.slow
 def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_study):
     file, printed = finished_study
@@ -64,9 +72,17 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_st
 @pytest.mark.slow
 def test_a_finished_study_does_nothing_again(finished_study):
     file, _ = finished_study
-    before = {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")}
+
+    def state() -> tuple[dict[Path, int], set[Path]]:
+        """When files of runs were written, and the logs of all processes that were started."""
+        folder = small.folder(file)
+        written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*")}
+        return written, set(folder.glob("logs/worker-*"))
+
+    before = state()
+    assert len(before[1]) == 2
     printed = small.carry_out(file, "--jobs=2")
-    assert {path: path.stat().st_mtime_ns for path in small.folder(file).glob("runs/*/*")} == before
+    assert state() == before
     assert "9 finished" in printed
     assert "running" not in printed
 
@@ -98,9 +114,9 @@ def test_the_list_of_runs_and_the_state(finished_study, tmp_path):
 @pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_to_the_same_scores(finished_study, toy, tiny_encoder, tmp_path):
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=GRID)
-    for seconds in (7, 12):
+    for trained in (1, 6):
         process = subprocess.Popen(small.command(file, "--jobs=2"), stdout=subprocess.DEVNULL)
-        time.sleep(seconds)
+        _wait_for(lambda least=trained: len(list(small.folder(file).glob("runs/*/history.csv"))) >= least)
         workers = _children(process.pid)
         for pid in [process.pid, *workers]:
             os.kill(pid, signal.SIGKILL)
@@ -170,12 +186,10 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
 
 
 @pytest.mark.slow
-def test_a_changed_study_makes_only_what_has_changed(toy, tiny_encoder, tmp_path):
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
-    small.carry_out(file)
-    small.write(
-        file, toy, tiny_encoder, grid=[{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}]
-    )
+def test_a_changed_study_makes_only_what_has_changed(carried_out, toy, tiny_encoder, tmp_path):
+    shutil.copytree(carried_out, tmp_path / "studies")
+    grid = [{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}]
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid)
     before = (small.folder(file) / "runs" / "pos-seed1" / "metrics.json").stat().st_mtime_ns
     printed = small.carry_out(file)
     assert "ner-seed1: the configuration changed (max_epochs); made again" in printed
@@ -319,9 +333,9 @@ def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_changed_probes_are_measured_again_and_nothing_is_trained(toy, tiny_encoder, tmp_path):
+def test_changed_probes_are_measured_again_and_nothing_is_trained(carried_out, toy, tiny_encoder, tmp_path):
+    shutil.copytree(carried_out, tmp_path / "studies")
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
-    small.carry_out(file)
     weights = small.folder(file) / "runs" / "pos-seed1" / "model"
     before = {path: path.stat().st_mtime_ns for path in weights.iterdir()}
     printed = small.carry_out(file, "--probes.split=dev")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -74,6 +75,7 @@ class Matrix:
         for tasks, number in self.tasks.items():
             self.run(f"source-{number}", self.words({"tasks": tasks}))
             self.run(f"masks-{number}", self.words({"tasks": tasks, "pruning": "dynamic"}))
+        gc.freeze()  # what these have imported is not searched for garbage after every run that follows
 
     def words(self, combination: Combination) -> list[str]:
         """The command line of a combination."""
@@ -132,6 +134,7 @@ def outcomes_of_rank(jobs: Path, rank: int, ranks: int) -> None:
             print(json.dumps(said), file=lines, flush=True)
             if not ended_well(said):
                 sys.exit(said)
+            gc.freeze()
 
 
 def ended_well(outcome: str) -> bool:

@@ -148,19 +148,20 @@ def defaults(**values: str) -> Combination:
     return {key: of_key[0] for key, of_key in GENERATED.items()} | values
 
 
-def combinations(matrix: Matrix, number: int = TRAINED) -> list[Combination]:
-    """Every pair of values of the named keys, and so many random combinations of values of all."""
+@pytest.fixture(scope="module")
+def combinations(matrix: Matrix) -> list[Combination]:
+    """Every pair of values of the named keys, and `TRAINED` random combinations of values of all."""
     named = {key: GENERATED[key] for key in NAMED if key in GENERATED}
     pairs = pairwise(named, lambda some: matrix.accepted(defaults(**some)), tries=6, first=0.85)
     random_ones = filter(matrix.accepted, (drawn(seed, 0.05) for seed in count(EXAMPLES)))
-    return [*(defaults(**some) for some in pairs), *islice(random_ones, number)]
+    return [*(defaults(**some) for some in pairs), *islice(random_ones, TRAINED)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(part, matrix):
+def test_every_pair_of_settings_trains_or_is_refused_before_anything_is_read(part, combinations, matrix):
     found: dict[str, str] = {}
-    for number, combination in list(enumerate(combinations(matrix)))[part::PARTS]:
+    for number, combination in list(enumerate(combinations))[part::PARTS]:
         found[" ".join(matrix.words(combination))] = matrix.outcome(f"run-{number}", combination)
     assert list(found.values()).count("trained") > len(found) / 2
     wrong = [f"{said} | {words}" for words, said in found.items() if not ended_well(said)]

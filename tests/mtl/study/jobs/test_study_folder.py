@@ -18,6 +18,8 @@ from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress
 from mtl.study.jobs.status import StudyView
 from mtl.workers.lease import Holder
+from mtl.workers.watch import run_locally
+from mtl.workers.worker import interrupted_by_signals
 
 
 @pytest.fixture
@@ -82,6 +84,15 @@ def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
     # Its name is listed, and the file is gone when it is read.
     (study.path / "jobs" / "dep-seed1.job.json").symlink_to("nothing")
     assert [job.name for job in study.jobs()] == ["pos-seed1", "ner-seed1"]
+
+
+def test_no_process_is_started_where_all_jobs_have_ended(study):
+    with interrupted_by_signals():
+        run_locally(StudyView(study), "no_such_module", 2, Console(quiet=True))
+        assert not (study.path / "logs").exists()
+        study.write_progress("ner-seed1", Progress("waiting", made_of={"code": "c"}))
+        with pytest.raises(InputError, match="worker processes keep crashing"):
+            run_locally(StudyView(study), "no_such_module", 1, Console(quiet=True))
 
 
 def test_commands_in_two_containers_with_one_host_name_have_two_leases(study):

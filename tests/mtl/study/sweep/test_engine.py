@@ -169,6 +169,8 @@ def test_status_shows_scores_heads_and_parameters(bench):
     for word in ("trial-0005", "85", "open heads", "gates.penalty", "best", "finished"):
         assert word in text
     assert text.splitlines()[-1] == "8 trials: 6 finished, 2 to come"
+    assert not view.all_ended(view.snapshot())
+    assert sweep.view(6).all_ended(view.snapshot())
 
 
 def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
