@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,7 @@ from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
 from mtl.training.observer import Observer
 from mtl.training.train import train
+from tests.mtl.forked import ended, forked, printed
 
 TASKS = ("pos", "ner", "srl")
 STILL = (
@@ -68,7 +70,12 @@ def still_encoder(encoder: Path, folder: Path) -> Path:
     return folder
 
 
-def trained(words: Sequence[str], stop: int | None, inputs: InputCache, port: int = 0) -> Run:
+def trained(
+    words: Sequence[str],
+    stop: int | None,
+    inputs: InputCache,
+    before_resuming: Callable[[], None] | None = None,
+) -> Run:
     """Train with these settings; with `stop`, interrupt after so many batches and resume."""
     config = configured("mtl train", TrainConfig, [*STILL, *words])
     quiet = Console(quiet=True)
@@ -78,8 +85,8 @@ def trained(words: Sequence[str], stop: int | None, inputs: InputCache, port: in
                 train(config, console=quiet, inputs=inputs, observers=[Signal(stop)])
             except KeyboardInterrupt:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                time.sleep(0.5)  # ranks start again when the first one has ended, as launchers do
-                os.environ["MASTER_PORT"] = str(port)
+                if before_resuming is not None:
+                    before_resuming()
             else:
                 raise AssertionError("the run was not interrupted")
         return train(config, console=quiet, inputs=inputs)
@@ -104,8 +111,8 @@ def take_place(rank: int, ranks: int) -> None:
     os.environ |= {"LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test"}
 
 
-def carry_out(jobs: Path, rank: int, ranks: int) -> None:
-    """One rank's part of many runs, one after the other."""
+def carry_out(meeting: Barrier, jobs: Path, rank: int, ranks: int) -> None:
+    """One rank's part of many runs, one after the other; all ranks resume when all were interrupted."""
     import mtl.training.evaluation as evaluation
 
     take_place(rank, ranks)
@@ -113,16 +120,20 @@ def carry_out(jobs: Path, rank: int, ranks: int) -> None:
     for job in json.loads(jobs.read_text()):
         os.environ["MASTER_PORT"] = str(job["port"])
 
+        def meet(port: int = job["next_port"]) -> None:
+            meeting.wait()
+            os.environ["MASTER_PORT"] = str(port)
+
         class Checks(evaluation.Evaluation):
             def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
                 assert equal_buffers(pl_module)
                 super().on_train_epoch_end(trainer, pl_module)
 
         with patch("mtl.training.assembly.Evaluation", Checks):
-            trained(job["words"], job["stop"], inputs, job["next_port"])
+            trained(job["words"], job["stop"], inputs, meet)
 
 
-def in_ranks(jobs: Path, ranks: int, part: Callable[[Path, int, int], None] = carry_out) -> None:
+def in_ranks(jobs: Path, ranks: int, part: Callable[[Path, int, int], None]) -> None:
     """Carry out jobs in a group of processes, for which this one has imported everything.
 
     `part` does one rank's part of the jobs in a file.
@@ -157,19 +168,14 @@ def free_ports(number: int) -> list[int]:
 
 def carried_out(module: str, arguments: Sequence[str]) -> None:
     """Run a module that forks processes, in at most 280 seconds; nothing of it is left."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", module, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            _, errors = process.communicate(timeout=280)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, errors[-5000:]
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        with forked(module, arguments, output) as process:
+            assert ended(process, 280) == 0, printed(output)[-5000:]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for jobs, ranks in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        in_ranks(Path(jobs), int(ranks))
+        meeting = multiprocessing.get_context("fork").Barrier(int(ranks))
+        in_ranks(Path(jobs), int(ranks), functools.partial(carry_out, meeting))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 import warnings
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -20,8 +24,10 @@ from mtl.commands.main import main
 from mtl.config.schema import TrainConfig, TrainerConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.runs.folder.run import Run
+from mtl.training import launch
 from mtl.training.trainer import trainer_for
 from mtl.workers.launch import is_launcher_variable
+from tests.mtl.forked import ended, forked, printed
 
 SLURM = {
     "SLURM_JOB_ID": "4711", "SLURM_NTASKS": "1", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0",
@@ -156,12 +162,24 @@ def started(words: list[str], environment: dict[str, str], folder: Path) -> subp
     )
 
 
-def signalled(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "epoch   2" in line:
-            break
-    process.send_signal(number)
+def forked_in(
+    folder: Path, words: list[str], environment: dict[str, str]
+) -> contextlib.AbstractContextManager[ForkServerProcess]:
+    """`started`, for what depends on nothing that a process reads at its start."""
+    environment = clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment
+    given = [*words, "--trainer.threads=1"]
+    return forked("mtl", given, folder, environment=environment, folder=folder)
+
+
+def interrupted(folder: Path, process: ForkServerProcess, number: signal.Signals) -> str:
+    """The errors of a run that was sent a signal in its second epoch and ended with its state saved."""
+    while "epoch   2" not in printed(folder, "out") and process.is_alive():
+        time.sleep(0.05)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    assert ended(process, 250) == 130, printed(folder)
+    assert Run.open(folder / "runs" / "run").status()["state"] == "interrupted"
+    return printed(folder, "err")
 
 
 HOSTILE_AT_START = [
@@ -204,9 +222,9 @@ HOSTILE_ON_TWO = [
 def undisturbed_two(words, tmp_path_factory) -> Path:
     """The folder of a run of two processes without any of that."""
     folder = tmp_path_factory.mktemp("two")
-    process = started([*words, f"--runs={folder}", "--name=run", "--trainer.devices=2"], {}, folder)
-    _, errors = process.communicate(timeout=280)
-    assert process.returncode == 0, errors
+    two = [*words, f"--runs={folder}", "--name=run", "--trainer.devices=2"]
+    with forked_in(folder, two, {}) as process:
+        assert ended(process, 280) == 0, printed(folder)
     return folder / "run"
 
 
@@ -223,13 +241,10 @@ def test_two_processes_train_as_without(environment, words, undisturbed_two, tmp
 @pytest.mark.slow
 def test_preemption_saves_the_state_in_the_run_s_folder(words, tmp_path):
     long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--seed=3"]
-    process = started(long, SLURM, tmp_path)
-    signalled(process, signal.SIGUSR1)
-    _, errors = process.communicate(timeout=250)
-    assert process.returncode == 130, errors
+    with forked_in(tmp_path, long, SLURM) as process:
+        errors = interrupted(tmp_path, process, signal.SIGUSR1)
     assert "interrupted; run the command again to resume" in errors
     run = Run.open(tmp_path / "runs" / "run")
-    assert run.status()["state"] == "interrupted"
     assert run.resume_checkpoint.is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
@@ -240,13 +255,10 @@ def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_
     environment = SLURM | {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "LOCAL_RANK": "1"}
     del environment["SLURM_STEP_NUM_TASKS"]
     long = [*words, "--runs=runs", "--name=run", "--max_epochs=1000", "--trainer.devices=2"]
-    process = started(long, environment, tmp_path)
-    signalled(process, number)
-    _, errors = process.communicate(timeout=250)
-    assert process.returncode == 130, errors
+    with forked_in(tmp_path, long, environment) as process:
+        errors = interrupted(tmp_path, process, number)
     assert "Traceback" not in errors
     assert "Warning" not in errors.replace("Warning: find_unused_parameters", "")  # torch's own, in C++
-    assert Run.open(tmp_path / "runs" / "run").status()["state"] == "interrupted"
 
 
 @pytest.mark.slow
@@ -259,42 +271,46 @@ def test_a_batch_script_s_run_on_two_devices_starts_its_processes_and_ends_them_
     ],
     ids=["srun", "torchrun", "torchrun's agent"],
 )
-def test_a_process_that_does_not_come_is_not_waited_for_long(environment, words, tmp_path):
+def test_a_process_that_does_not_come_is_not_waited_for_long(
+    environment, words, tmp_path, monkeypatch, capsys
+):
     """The second of a launcher's two processes is missing."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         environment = environment | {"MASTER_PORT": str(free.getsockname()[1])}
-    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in refused_on_two(words, environment, tmp_path)
+    prepare(environment, tmp_path, monkeypatch)
+    assert main([*words, "--runs=runs", "--name=run", "--trainer.devices=2"]) == 2
+    assert "mtl: process 0 waited 3 seconds at 127.0.0.1:" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_why_processes_cannot_meet_is_said(words, tmp_path):
-    """The port is taken, or the two have no device to meet over."""
+def test_that_the_port_is_taken_is_said(words, tmp_path, monkeypatch, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         environment = TORCHRUN | {"MASTER_PORT": str(taken.getsockname()[1])}
-        errors = refused_on_two(words, environment, tmp_path)
+        prepare(environment, tmp_path, monkeypatch)
+        assert main([*words, "--runs=runs", "--name=run", "--trainer.devices=2"]) == 2
+    errors = capsys.readouterr().err
     assert f"cannot meet the 2 processes of this run at 127.0.0.1:{environment['MASTER_PORT']}: " in errors
     assert "already in use" in errors
+
+
+@pytest.mark.slow
+def test_that_two_processes_have_no_device_to_meet_over_is_said(words, tmp_path):
     two = [*words, "--runs=runs", "--name=two", "--trainer.devices=2"]
-    process = started(two, {"GLOO_DEVICE_TRANSPORT": "x"}, tmp_path)
-    _, errors = process.communicate(timeout=280)
-    assert process.returncode == 2, errors
+    with forked_in(tmp_path, two, {"GLOO_DEVICE_TRANSPORT": "x"}) as process:
+        assert ended(process, 280) == 2, printed(tmp_path)
+    errors = printed(tmp_path, "err")
     assert "unsupported gloo device (see MASTER_ADDR" in errors
     assert "Traceback" not in errors
 
 
-def refused_on_two(words: list[str], environment: dict[str, str], folder: Path) -> str:
-    """What a run on two devices prints that is refused, with less patience."""
-    code = (
-        "import sys, datetime, mtl.training.ranks as ranks; ranks.PATIENCE = datetime.timedelta(seconds=3)\n"
-        "from mtl.commands.main import main; sys.exit(main())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words, "--runs=runs", "--name=run", "--trainer.devices=2"],
-        env=clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment,
-        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    return done.stderr
+def prepare(environment: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process run in a folder and an environment, with less patience."""
+    for name in filter(is_launcher_variable, list(os.environ)):
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(launch, "PATIENCE", datetime.timedelta(seconds=3))

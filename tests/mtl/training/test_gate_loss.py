@@ -12,6 +12,7 @@ import torch
 
 from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
+from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.budgets import Penalty
 from mtl.heads.gate_table import gate_rows, gate_table
@@ -21,6 +22,8 @@ from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
 from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
+from mtl.training.mask_pictures import MaskPictures
+from mtl.training.observer import Observer
 
 
 def test_the_penalty_is_lambda_times_expected_heads_per_layer_and_warms_up_linearly():
@@ -98,12 +101,20 @@ def test_the_default_rate_lets_gates_close_and_a_small_one_is_warned_of():
 
 
 @pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> Path:
+    """A folder with a generated corpus, smaller than other tests'."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 60, 10, 10, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
     """An ungated run of two tasks, and what each regime makes of it."""
     folder = tmp_path_factory.mktemp("runs")
     common = [
         "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={folder}",
-        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=16",
+        "--tasks=pos,dep", "--max_epochs=2", "--trainer.accelerator=cpu", "--batch.sentences=8",
     ]  # fmt: skip
     assert main([*common, "--name=plain"]) == 0
     static = [*common, "--from", str(folder / "plain"), "--gates.target_open=5"]
@@ -191,7 +202,9 @@ def test_a_mask_file_of_another_shape_is_refused(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     "balancer", ["uniform", "fixed", "moving_average", "uncertainty", "gradnorm", "pcgrad"]
 )
-def test_every_balancer_works_with_gates(balancer, toy, tiny_encoder, tmp_path):
+def test_every_balancer_works_with_gates(balancer, toy, tiny_encoder, tmp_path, monkeypatch):
+    for hook in ("on_evaluation", "on_train_end"):  # to draw the masks takes longer than all the rest
+        monkeypatch.setattr(MaskPictures, hook, getattr(Observer, hook))
     words = [
         "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path}", "--name=run",
         "--tasks=pos,ner,dep", "--max_epochs=1", "--pruning=dynamic", f"--balancer.name={balancer}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
 from mtl.training.ranks import distributed
+from tests.mtl.forked import ended, forked, printed
 
 WITHIN = 30.0
 """Seconds until no process of a run is left after one of them has died: 5 to end by itself, and slack."""
@@ -80,31 +80,23 @@ def test_a_rank_that_dies_ends_the_others_with_its_own_error(how, said, rank, to
         "--trainer.threads=1", "--trainer.devices=2",
     ]  # fmt: skip
     note = tmp_path / "dead"
-    output = tmp_path / "output"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.mtl.training.dying", how, str(rank), str(note), *words],
-            stdout=file, stderr=file, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-    try:
-        code = process.wait(200)
+    given = [how, str(rank), str(note), *words]
+    with forked("tests.mtl.training.dying", given, tmp_path) as process:
+        code = ended(process, 200)
         until = time.monotonic() + WITHIN
         while group_is_there(process.pid) and time.monotonic() < until:
             time.sleep(0.2)
-        assert note.exists(), output.read_text()
+        assert note.exists(), printed(tmp_path)
         assert time.time() - note.stat().st_mtime < WITHIN
         assert not group_is_there(process.pid)
-    finally:
-        if group_is_there(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
     assert code != 0
     if rank == 1:
         status = json.loads((tmp_path / "run" / "status.json").read_text())
         assert status["state"] == "failed"
         assert said in status["error"]
-        assert said in output.read_text()
+        assert said in printed(tmp_path)
     elif how == "raises":
-        assert "RuntimeError: the disk is full" in output.read_text()
+        assert "RuntimeError: the disk is full" in printed(tmp_path)
 
 
 def group_is_there(number: int) -> bool:

@@ -24,6 +24,7 @@ from mtl.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
+from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_gates
 from mtl.models.joint import JointModel
@@ -38,12 +39,20 @@ from tests.mtl.stopped import StopAt, weights
 QUIET = Console(quiet=True)
 
 
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory) -> Path:
+    """A folder with a generated corpus, smaller than other tests'."""
+    folder = tmp_path_factory.mktemp("toy")
+    write_toy(folder, 30, 6, 6, seed=1)
+    return folder
+
+
 @pytest.fixture
 def config(toy, tiny_encoder, tmp_path) -> TrainConfig:
     """A short run of one task."""
     return TrainConfig(
         name="run", runs=str(tmp_path / "runs"), corpus=CorpusConfig(str(toy)), tasks=("pos",), max_epochs=1,
-        encoder=EncoderConfig(str(tiny_encoder)), batch=BatchConfig(sentences=24),
+        encoder=EncoderConfig(str(tiny_encoder)), batch=BatchConfig(sentences=6),
         trainer=TrainerConfig(accelerator="cpu"),
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,9 @@ from safetensors.torch import load_file
 from mtl.commands.main import main
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
+from tests.mtl.forked import ended, forked, printed
+
+MTL = (sys.executable, "-m", "mtl")
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +28,19 @@ def encoder(tiny_encoder: Path) -> Path:
     return tiny_encoder
 
 
-def command(encoder: Path, corpus: Path, runs: Path, *more: str) -> list[str]:
+def train_words(encoder: Path, corpus: Path, runs: Path, *more: str) -> list[str]:
     return [
-        sys.executable, "-m", "mtl", "train",
+        "train",
         f"--encoder.name={encoder}", f"--corpus.path={corpus}", f"--runs={runs}",
         "--max_epochs=2", "--batch.sentences=8", "--trainer.accelerator=cpu", "--trainer.threads=1", *more,
     ]  # fmt: skip
 
 
-def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
-    assert result.returncode == code, result.stderr + result.stdout
-    return result
+def run(words: list[str], output: Path) -> str:
+    """What the command prints, in a process of its own."""
+    with forked("mtl", words, output) as process:
+        assert ended(process, 240) == 0, printed(output)
+    return printed(output, "out")
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -54,7 +57,9 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 def unbroken(encoder: Path, toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of all five tasks, with masks."""
     runs = tmp_path_factory.mktemp("runs")
-    run(*command(encoder, toy, runs, "--name=whole", "--pruning=dynamic"))
+    words = train_words(encoder, toy, runs, "--name=whole", "--pruning=dynamic")
+    done = subprocess.run([*MTL, *words], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
     return runs / "whole"
 
 
@@ -74,7 +79,7 @@ def test_a_run_folder_holds_what_the_design_says(unbroken):
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken, encoder, toy, tmp_path):
     """Runs of this process are held against one of a process of its own."""
-    words = command(encoder, toy, tmp_path, "--pruning=dynamic")[3:]
+    words = train_words(encoder, toy, tmp_path, "--pruning=dynamic")
     assert main([*words, "--name=again"]) == 0
     assert main([*words, "--name=other", "--seed=2"]) == 0
     assert same(weights(unbroken), weights(tmp_path / "again"))
@@ -85,18 +90,17 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(unbroken, enc
 @pytest.mark.parametrize("delay", [0.0, 0.3, 0.7, 1.1, 1.5])
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(unbroken, encoder, toy, tmp_path, delay):
     # A checkpoint after every batch, so that the run goes on from the middle of an epoch.
-    words = command(
+    words = train_words(
         encoder, toy, tmp_path, "--name=broken", "--pruning=dynamic", "--trainer.checkpoint_minutes=0"
     )
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     checkpoint = tmp_path / "broken" / "checkpoints" / "last.ckpt"
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.01)
-    time.sleep(delay)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    output = run(*words).stdout
+    with forked("mtl", words, tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while not checkpoint.exists() and time.monotonic() < deadline and process.is_alive():
+            time.sleep(0.01)
+        time.sleep(delay)
+        process.kill()
+    output = run(words, tmp_path)
     assert "resuming" in output or "finished already" in output
     assert same(weights(unbroken), weights(tmp_path / "broken"))
     assert (tmp_path / "broken" / "history.csv").read_text().count("\n") == 3
@@ -104,8 +108,8 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(unbroken, encode
 
 @pytest.mark.slow
 def test_ctrl_c_saves_the_state_and_exits_with_130(unbroken, encoder, toy, tmp_path):
-    words = command(encoder, toy, tmp_path, "--name=stopped", "--pruning=dynamic")
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = train_words(encoder, toy, tmp_path, "--name=stopped", "--pruning=dynamic")
+    process = subprocess.Popen([*MTL, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if "epoch   1" in line:
@@ -117,7 +121,7 @@ def test_ctrl_c_saves_the_state_and_exits_with_130(unbroken, encoder, toy, tmp_p
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert Run.open(tmp_path / "stopped").status()["state"] == "interrupted"
-    run(*words)
+    run(words, tmp_path)
     assert same(weights(unbroken), weights(tmp_path / "stopped"))
 
 
@@ -138,7 +142,8 @@ def test_two_processes_give_the_losses_of_one_with_the_batch_of_both(encoder, to
         (quiet / file.name).write_bytes(file.read_bytes())
     (quiet / "config.json").write_text(json.dumps(settings))
     for name, devices in (("one", 1), ("two", 2)):
-        run(*command(quiet, toy, tmp_path, f"--name={name}", f"--trainer.devices={devices}", *still))
+        words = train_words(quiet, toy, tmp_path, f"--name={name}", f"--trainer.devices={devices}", *still)
+        run(words, tmp_path)
     one, two = (
         list(csv.DictReader((tmp_path / name / "history.csv").read_text().splitlines()))
         for name in ("one", "two")
@@ -162,8 +167,7 @@ def metrics(folder: Path) -> dict[str, float]:
 
 
 def test_another_configuration_in_the_same_folder_is_refused(unbroken, encoder, toy, capsys):
-    words = command(encoder, toy, unbroken.parent, "--name=whole", "--seed=5")
-    assert main(words[3:]) == 2
+    assert main(train_words(encoder, toy, unbroken.parent, "--name=whole", "--seed=5")) == 2
     errors = capsys.readouterr().err
     assert "another configuration (seed, pruning)" in errors
     assert errors.count("\n") == 1
@@ -196,7 +200,7 @@ def test_another_configuration_in_the_same_folder_is_refused(unbroken, encoder, 
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, said, encoder, toy, tmp_path, capsys):
-    assert main([*command(encoder, toy, tmp_path)[3:], *words]) == 2
+    assert main([*train_words(encoder, toy, tmp_path), *words]) == 2
     errors = capsys.readouterr().err
     assert said in errors
     assert errors.count("\n") == 1
@@ -220,7 +224,7 @@ def test_a_saved_model_annotates_as_the_run_scored(unbroken):
 )
 def test_masks_per_task_are_learned_by_two_processes_and_in_bf16(more, encoder, toy, tmp_path):
     masks = ["--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
-    run(*command(encoder, toy, tmp_path, "--name=run", *masks, *more))
+    run(train_words(encoder, toy, tmp_path, "--name=run", *masks, *more), tmp_path)
     model = JointModel.from_pretrained(tmp_path / "run")
     assert model.gates.open().sum((1, 2)).tolist() == [6] * 5
     losses = [

@@ -1,0 +1,15 @@
+"""What a training imports, for the process that `forked.py` forks from: seconds of every new process."""
+
+from __future__ import annotations
+
+import gc
+
+import transformers.models.bert.modeling_bert  # noqa: F401
+
+import mtl.commands.main
+import mtl.commands.train
+import mtl.training.mask_pictures
+import mtl.training.train  # noqa: F401
+
+gc.collect()
+gc.freeze()  # each training ends with a search for garbage: a quarter of its time, with all this
