@@ -64,6 +64,9 @@ def figure(
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
             raise InputError(f"{run} is given twice: name every run once")
+    chosen_values = {"tasks": tasks != (), "split": split != "test", "measure": measure != "ablation"}
+    for choice in (key for key, given in chosen_values.items() if given and key not in FIGURES[name].uses):
+        raise InputError(f"the figure {name} does not depend on --{choice}: leave it out")
     published = Publication(title, names or {}, size, font, font_size)
     chosen = Appearance(palette, colours or {}, order)
     with as_input_error():

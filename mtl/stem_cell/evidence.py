@@ -33,7 +33,7 @@ EVIDENCE = {
         figures={
             "dose": FigureRow(
                 "scores of pairs under fixed masks by the heads that both have", "dose:by_overlap",
-                tables=("", "-scores"), room=_FIGURES,
+                tables=("", "-scores"), uses=("tasks", "split"), room=_FIGURES,
             ),
         },
     ),
@@ -56,7 +56,7 @@ EVIDENCE = {
             ),
             "forest": FigureRow(
                 "estimates of that contest, with the band of refutation", "contest:all_estimates",
-                room=_FIGURES,
+                uses=(), room=_FIGURES,
             ),
         },
     ),
@@ -68,7 +68,7 @@ EVIDENCE = {
         figures={
             "conflict": FigureRow(
                 "cosines of two tasks' gradients by who claims the head: masked single-task runs, and pairs",
-                "contest:conflict", room=_FIGURES,
+                "contest:conflict", uses=(), room=_FIGURES,
             ),
         },
     ),
@@ -81,7 +81,7 @@ EVIDENCE = {
         figures={
             "recovery": FigureRow(
                 "what copied heads bring back of what joint training loses", "remedies:recovered",
-                tables=("", "-contrasts", "-scores"), room=_FIGURES,
+                tables=("", "-contrasts", "-scores"), uses=("tasks", "split"), room=_FIGURES,
             ),
         },
     ),

@@ -90,6 +90,8 @@ def test_size_and_letters() -> None:
         (Publication(font="No Such Font"), "no font 'No Such Font' is installed; there are "),
         (Publication(size=(3.0, 0.0)), r"size \[3.0, 0.0\]: use a width"),
         (Publication(font_size=-1.0), "font_size -1: use points"),
+        (Publication(names={"STL": "alone", "SRL": "roles"}), "names: the figure has no 'SRL'"),
+        (Publication(names={"": "empty"}), "names: the figure has no ''"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: Publication, said: str) -> None:

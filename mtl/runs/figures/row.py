@@ -23,6 +23,8 @@ class FigureRow:
     their number and notes; `None`: the figure cannot move."""
     tables: tuple[str, ...] = ("",)
     """Its tables, by what is added to the figure's file name before the suffix."""
+    uses: tuple[str, ...] = ("tasks",)
+    """Which of the choices `tasks`, `split` and `measure` change it."""
     room: str = "mtl.runs.figures"
     """The package of its functions' modules."""
 

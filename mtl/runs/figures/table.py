@@ -26,24 +26,34 @@ FIGURES = {
     "animation": FigureRow("masks over the training of one run, moving", animate="masks:animate"),
     "labels": FigureRow("best head per label and regime, of probed runs of one task", "probed:labels"),
     "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
-    "heads-kept": FigureRow("score against open heads", "scores:against_open_heads"),
-    "heads": FigureRow("a measure per head and task", "worth:maps"),
+    "heads-kept": FigureRow(
+        "score against open heads", "scores:against_open_heads", uses=("tasks", "split")
+    ),
+    "heads": FigureRow("a measure per head and task", "worth:maps", uses=("tasks", "measure")),
     "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
-    "agreement": FigureRow("correlation of a measure between seeds, tasks and tables", "worth:agreements"),
+    "agreement": FigureRow(
+        "correlation of a measure between seeds, tasks and tables", "worth:agreements",
+        uses=("tasks", "measure"),
+    ),
     "importance-over-time": FigureRow(
         "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
         "importance:animate",
     ),
-    "curve": FigureRow("score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve"),
-    "curve-roles": FigureRow("roles that survive along pruning curves", "scores:roles"),
+    "curve": FigureRow(
+        "score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve",
+        uses=("tasks", "split"),
+    ),
+    "curve-roles": FigureRow(
+        "roles that survive along pruning curves", "scores:roles", uses=("tasks", "split")
+    ),
     "curve-kinds": FigureRow(
         "heads of each kind of attention that are kept along pruning curves: which kind goes first",
-        "scores:kinds",
+        "scores:kinds", uses=("tasks", "split"),
     ),
     "curve-time": FigureRow("time per sentence of cut models along pruning curves", "scores:times"),
     "energy": FigureRow(
         "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
-        "energy:captured",
+        "energy:captured", uses=(),
     ),
     **{name: row for piece in evidence().values() for name, row in piece.figures.items()},
 }  # fmt: skip

@@ -16,6 +16,7 @@ from PIL import Image
 from mtl.commands.arguments import arguments_of
 from mtl.commands.figure import figure
 from mtl.commands.help import help_of
+from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.heads.gate_table import gate_table
 from mtl.probes.tables import heads_table
@@ -464,3 +465,20 @@ def test_a_damaged_status_is_named(tmp_path, content, message) -> None:
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(InputError, match=rf"status\.json {message}"):
         Run(tmp_path).status()
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        ("energy", "--tasks=pos"),
+        ("forest", "--tasks=pos"),
+        ("rgb", "--measure=taylor"),
+        ("rgb", "--split=dev"),
+        ("curve-time", "--split=dev"),
+        ("heads-kept", "--measure=taylor"),
+    ],
+)
+def test_a_choice_that_a_figure_does_not_depend_on_is_refused(name, choice, tmp_path, capsys):
+    assert main(["figure", name, "runs", f"--out={tmp_path / 'x.pdf'}", choice]) == 2
+    refused = f"the figure {name} does not depend on {choice.partition('=')[0]}: leave it out"
+    assert refused in capsys.readouterr().err
