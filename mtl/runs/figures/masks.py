@@ -27,6 +27,7 @@ from mtl.probes.task_order import by_catalogue
 from mtl.runs.compare.alike import comparable, differences
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.tasks.in_words import counted
@@ -178,17 +179,17 @@ def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame
     """The gates of the runs, and notes.
 
     Runs that are put side by side may differ, and a note names in what. Where a figure is `averaged` over
-    runs, those that were made otherwise than most are left out.
+    runs, those that were made otherwise than most are left out, and those that repeat another one.
     """
     runs, left_out = request.runs()
-    settings = {
-        str(run.folder): settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()
-    }
+    masked = {run: settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()}
     if averaged:
         check_encoders({str(run.folder): encoder_of(run) for run in runs})
-        alike, unlike = comparable(settings)
-        runs = [run for run in runs if str(run.folder) not in settings or str(run.folder) in alike]
+        first, copies = without_repeats(list(masked))
+        alike, unlike = comparable({str(run.folder): masked[run] for run in first})
+        runs = [run for run in runs if run not in masked or str(run.folder) in alike]
+        unlike = [*copies, *unlike]
     else:
-        unlike = differences(settings)
+        unlike = differences({str(run.folder): settings for run, settings in masked.items()})
     gates, notes = gates_of(runs, request.tasks)
     return gates, (*left_out, *unlike, *notes)
