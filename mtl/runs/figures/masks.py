@@ -118,7 +118,7 @@ def _rows(
 
 def grey(request: FigureRequest) -> FigureWithTables:
     """The share of all masks that keep a head open."""
-    gates, notes = _gates(request, averaged=True)
+    gates, notes = _gates(request, averaged=True, once=True)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
     gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.kept_by_learning()[:, 0]
@@ -175,17 +175,20 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
         return animation(gates, path, kind, notes=notes), notes
 
 
-def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _gates(
+    request: FigureRequest, averaged: bool = False, once: bool = False
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The gates of the runs, and notes.
 
     Runs that are put side by side may differ, and a note names in what. Where a figure is `averaged` over
-    runs, those that were made otherwise than most are left out, and those that repeat another one.
+    runs, those that were made otherwise than most are left out, and with `once` those that repeat another
+    one; else `final_masks` refuses them.
     """
     runs, left_out = request.runs()
     masked = {run: settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()}
     if averaged:
         check_encoders({str(run.folder): encoder_of(run) for run in runs})
-        first, copies = without_repeats(list(masked))
+        first, copies = without_repeats(list(masked)) if once else (list(masked), [])
         alike, unlike = comparable({str(run.folder): masked[run] for run in first})
         runs = [run for run in runs if run not in masked or str(run.folder) in alike]
         unlike = [*copies, *unlike]
