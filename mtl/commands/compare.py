@@ -114,5 +114,7 @@ def _table(table: pl.DataFrame, split: str, level: float) -> Table:
 
 
 def _chance(p: float | None) -> str:
-    """A probability in four decimals, of which none is 0."""
-    return "" if p is None else f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+    """A probability with four decimals; a smaller one is `<0.0001`, not 0."""
+    if p is None:
+        return ""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"

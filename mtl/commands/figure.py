@@ -39,7 +39,7 @@ def figure(
             agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
         out: File: .pdf, .png or .svg; of a moving figure .gif or .webp.
         tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
-        split: Split of the scores in heads-kept and curve.
+        split: Split of the scores, for instance in heads-kept and curve.
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
         title: Title above the figure.
@@ -64,9 +64,10 @@ def figure(
     for run in runs:
         if [other.resolve() for other in runs].count(run.resolve()) > 1:
             raise InputError(f"{run} is given twice: name every run once")
-    chosen_values = {"tasks": tasks != (), "split": split != "test", "measure": measure != "ablation"}
-    for choice in (key for key, given in chosen_values.items() if given and key not in FIGURES[name].uses):
-        raise InputError(f"the figure {name} does not depend on --{choice}: leave it out")
+    given = {"tasks": tasks != (), "split": split != "test", "measure": measure != "ablation"}
+    unused = [f"--{key}" for key, chosen in given.items() if chosen and key not in FIGURES[name].uses]
+    if unused:
+        raise InputError(f"the figure {name} does not depend on {' and '.join(unused)}: leave it out")
     published = Publication(title, names or {}, size, font, font_size)
     chosen = Appearance(palette, colours or {}, order)
     with as_input_error():

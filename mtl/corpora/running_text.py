@@ -39,7 +39,7 @@ def splitter_for(language: str) -> Splitter:
 
 
 def split(text: str, language: str) -> list[Sentence]:
-    """The sentences of a text; a text of any length leaves other threads free to split theirs.
+    """The sentences of a text; up to four threads split at once, so that a long text keeps no other waiting.
 
     Raises `InputError` as `splitter_for` does, and `ValueError` for halves of surrogate pairs and where the
     rules give up.

@@ -74,7 +74,7 @@ def quiet_lightning() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
             # `TrainingData` skips the batches that are done; Lightning does not know that.
             warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
-            # Who trains on the CPU beside a GPU asked for it.
+            # A run that is on the CPU although there is a GPU was asked to be.
             warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
             # Lightning passes it on to torch, which has another name for it from 2.13 on.
             warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated.*")

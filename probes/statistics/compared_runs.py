@@ -102,7 +102,7 @@ def compare(
     freedom = np.array([len(values) - 1 for values in scores])
     over_sentences = float(of_difference.var())
     seeds, _ = _student(difference, over_runs, freedom, level)
-    # Runs vary at least by what they and sentences make together; few that agree by accident say less.
+    # Runs vary at least by what runs and sentences make together; a few that agree by chance hide that.
     both, p = _student(
         difference,
         np.array([*over_runs, max(over_sentences - together, 0.0), max(together - over_runs.sum(), 0.0)]),

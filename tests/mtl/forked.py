@@ -1,7 +1,7 @@
-"""Python processes that have imported everything at their start: forked from one that does nothing else.
+"""Python processes that have imported everything when they start: forked from one that does nothing else.
 
-They are as `python -m MODULE WORD...` in all the rest: own arguments, environment, folder, output and group,
-and an interpreter that ends as any other does.
+In all else they are as `python -m MODULE WORD...`: they have arguments, environment, folder, output and group
+of their own, and their interpreter ends as any other does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -36,7 +37,7 @@ def forked(
     What it prints is in the files `output`.out and `output`.err; see `printed`.
     """
     for name in _STREAMS:
-        Path(f"{output}.{name}").touch()
+        Path(f"{output}.{name}").write_bytes(b"")
     given = (module, list(words), output, dict(environment), folder or Path.cwd())
     process = _CONTEXT.Process(target=_carry_out, args=given)
     process.start()
@@ -78,4 +79,9 @@ def _carry_out(
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except Exception:
+        traceback.print_exc()
+        code = 1
     ctypes.pythonapi.Py_Exit(code)  # multiprocessing would leave out what an interpreter does at its end

@@ -1,4 +1,4 @@
-"""What a training imports, for the process that `forked.py` forks from: seconds of every new process."""
+"""What a training imports: the process that `forked.py` forks from has it, so that no other takes seconds."""
 
 from __future__ import annotations
 

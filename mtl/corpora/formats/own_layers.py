@@ -8,7 +8,7 @@ Everything counts words from 1, as the file does, and a span has its first and i
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
-    # label "my intent" = order (a name with white space, `=` or a quote is a string of JSON)
+    # label "my intent" = order (names with white space, `=` or a quote are strings of JSON)
 
 Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
 exclusive; the graph of the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and `SpaceAfter=No`.
@@ -34,7 +34,7 @@ from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_
 from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
-_NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="]+)\s*=[ \t]?(.*)')
+_NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="][^\s=]*)\s*=[ \t]?(.*)')
 _NO_PLAIN_NAME = re.compile(r'[\s="]')
 _TASKS = (*SENTENCE_TASKS, Translate.name)
 _WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)

@@ -31,21 +31,21 @@ def heads_kept_of(
 ) -> tuple[HeadsKept, tuple[str, ...]]:
     """The scores of runs beside their open heads, and notes.
 
-    Runs without masks have all heads open, but those whose model was cut (`mtl prune`) the heads that are
-    left. Runs that repeat another one are left out.
+    Runs without masks have all heads open; those whose model was cut (`mtl prune`) have the heads that are
+    left. Runs that repeat another one are left out, but not a run that was cut to another number of heads.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
-    runs, copies = without_repeats(runs)
+    left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
+    runs, copies = without_repeats(runs, left)
     bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     masked = [run for run in runs if run.folder not in bare]
     gates, notes = gates_of(masked or runs, tasks, shared_once=False)
-    left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
     whole = [folder for folder in bare if folder not in left]
     if whole:
-        without = counted(len(whole), "run")
-        notes += (f"{without} without masks (the first, {whole[0]}): drawn with all heads",)
+        number = counted(len(whole), "run")
+        notes += (f"{number} without masks (the first, {whole[0]}): drawn with all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))

@@ -44,8 +44,8 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
     check_encoders({str(run.folder): encoder_of(run) for run in runs.values()})
     settings = [settings_of_run(run) for run in runs.values()]
     setups = setups_of(settings)
-    of_paths = zip(runs, setups, settings, strict=True)
-    repeated, copies = repeats([of for of in of_paths if (of[0] / "heads.parquet").is_file()])
+    made = zip(runs, setups, settings, strict=True)
+    repeated, copies = repeats([run for run in made if (run[0] / "heads.parquet").is_file()])
     notes += copies
     otherwise, unlike = measured_otherwise(
         {

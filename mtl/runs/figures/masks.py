@@ -27,6 +27,7 @@ from mtl.probes.task_order import by_catalogue
 from mtl.runs.compare.alike import comparable, differences
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.gates import gates_of
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.tasks.in_words import counted
@@ -117,7 +118,7 @@ def _rows(
 
 def grey(request: FigureRequest) -> FigureWithTables:
     """The share of all masks that keep a head open."""
-    gates, notes = _gates(request, averaged=True)
+    gates, notes = _gates(request, averaged=True, once=True)
     by_run = gates.with_columns(task=pl.format("{} {}", "run", "task"), seed=pl.lit(0))
     masks, _ = final_masks(by_run)
     gate, opened, learned = masks.gate[:, 0], masks.opened[:, 0], masks.kept_by_learning()[:, 0]
@@ -174,21 +175,24 @@ def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> 
         return animation(gates, path, kind, notes=notes), notes
 
 
-def _gates(request: FigureRequest, averaged: bool = False) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _gates(
+    request: FigureRequest, averaged: bool = False, once: bool = False
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The gates of the runs, and notes.
 
     Runs that are put side by side may differ, and a note names in what. Where a figure is `averaged` over
-    runs, those that were made otherwise than most are left out.
+    runs, those that were made otherwise than most are left out, and with `once` those that repeat another
+    one; else `final_masks` refuses them.
     """
     runs, left_out = request.runs()
-    settings = {
-        str(run.folder): settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()
-    }
+    masked = {run: settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()}
     if averaged:
         check_encoders({str(run.folder): encoder_of(run) for run in runs})
-        alike, unlike = comparable(settings)
-        runs = [run for run in runs if str(run.folder) not in settings or str(run.folder) in alike]
+        first, copies = without_repeats(list(masked)) if once else (list(masked), [])
+        alike, unlike = comparable({str(run.folder): masked[run] for run in first})
+        runs = [run for run in runs if run not in masked or str(run.folder) in alike]
+        unlike = [*copies, *unlike]
     else:
-        unlike = differences(settings)
+        unlike = differences({str(run.folder): settings for run, settings in masked.items()})
     gates, notes = gates_of(runs, request.tasks)
     return gates, (*left_out, *unlike, *notes)

@@ -24,7 +24,7 @@ class FigureRow:
     tables: tuple[str, ...] = ("",)
     """Its tables, by what is added to the figure's file name before the suffix."""
     uses: tuple[str, ...] = ("tasks",)
-    """Which of the choices `tasks`, `split` and `measure` change it."""
+    """Those of the choices `tasks`, `split` and `measure` that it depends on."""
     room: str = "mtl.runs.figures"
     """The package of its functions' modules."""
 

@@ -60,6 +60,13 @@ def test_layers_with_odd_names(folder: Path, name: str) -> None:
         assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
 
 
+def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
+    sentence = Sentence(("a", "b"), {'a"b': "order"}, id="1")
+    (folder / "n.conllu").write_text(to_conllu(sentence).replace(r'"a\"b"', 'a"b'))
+    assert '# label a"b = order' in (folder / "n.conllu").read_text()
+    assert read_conllu(folder / "n.conllu") == [sentence]
+
+
 def test_a_tree_with_a_level_per_word(folder: Path) -> None:
     """As an undertrained decoder makes them."""
     words = tuple("w" for _ in range(300))

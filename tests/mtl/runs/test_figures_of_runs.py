@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import polars as pl
@@ -217,6 +218,14 @@ def test_a_run_without_masks_is_left_out_and_said(folders, seeds, tmp_path, caps
         figure("grey", [bare], tmp_path / "y.png")
 
 
+def test_a_copy_of_a_run_is_no_further_mask(folders, seeds, tmp_path, capsys):
+    pos = [folders.run(["pos"], seed) for seed in (1, 2, 3)]
+    copy = copytree(seeds[0], tmp_path / "z-copy")
+    figure("grey", [*seeds, *pos, copy], tmp_path / "g.pdf")
+    assert set(pl.read_parquet(tmp_path / "g.parquet")["masks"]) == {6}
+    assert f"note: {copy} repeats {seeds[0]}, seed and all: left out" in capsys.readouterr().out
+
+
 def test_missing_seeds_are_said_and_the_common_ones_drawn(folders, seeds, tmp_path, capsys):
     pos = [folders.run(["pos"], seed) for seed in (1, 2)]
     figure("correlation", [*seeds, *pos], tmp_path / "c.svg")
@@ -323,10 +332,14 @@ def test_somebodys_own_latex_beside_a_figure_is_not_replaced(seeds, tmp_path):
 def test_a_cut_model_is_drawn_with_the_heads_that_are_left(folders, seeds, tmp_path, capsys):
     cut = folders.run(["dep"], 4, gates=False)
     (cut / "status.json").write_text(json.dumps({"cut_from": str(seeds[0]), "heads_kept": 2}))
-    figure("heads-kept", [*seeds, cut], tmp_path / "k.png")
+    smaller, copy = (copytree(cut, tmp_path / name) for name in ("smaller", "z-copy"))
+    (smaller / "status.json").write_text(json.dumps({"cut_from": str(seeds[0]), "heads_kept": 1}))
+    figure("heads-kept", [*seeds, cut, smaller, copy], tmp_path / "k.png")
     kept = dict(pl.read_parquet(tmp_path / "k.parquet").select("run", "kept").iter_rows())
-    assert kept[str(cut)] == 2
-    assert "drawn with all heads" not in capsys.readouterr().out
+    assert (kept[str(cut)], kept[str(smaller)], kept.get(str(copy))) == (2, 1, None)
+    printed = capsys.readouterr().out
+    assert "drawn with all heads" not in printed
+    assert printed.count("seed and all: left out") == 1
 
 
 def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path, capsys):

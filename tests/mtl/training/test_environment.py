@@ -165,7 +165,7 @@ def started(words: list[str], environment: dict[str, str], folder: Path) -> subp
 def forked_in(
     folder: Path, words: list[str], environment: dict[str, str]
 ) -> contextlib.AbstractContextManager[ForkServerProcess]:
-    """`started`, for what depends on nothing that a process reads at its start."""
+    """As `started`, where nothing matters that a process reads at its start."""
     environment = clean_environment() | {"PYTHONPATH": str(Path(__file__).parents[3])} | environment
     given = [*words, "--trainer.threads=1"]
     return forked("mtl", given, folder, environment=environment, folder=folder)
@@ -176,6 +176,7 @@ def interrupted(folder: Path, process: ForkServerProcess, number: signal.Signals
     while "epoch   2" not in printed(folder, "out") and process.is_alive():
         time.sleep(0.05)
     assert process.pid is not None
+    assert process.is_alive(), printed(folder)
     os.kill(process.pid, number)
     assert ended(process, 250) == 130, printed(folder)
     assert Run.open(folder / "runs" / "run").status()["state"] == "interrupted"
