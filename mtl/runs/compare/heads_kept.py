@@ -44,8 +44,8 @@ def heads_kept_of(
     gates, notes = gates_of(masked or runs, tasks, shared_once=False)
     whole = [folder for folder in bare if folder not in left]
     if whole:
-        number = counted(len(whole), "run")
-        notes += (f"{number} without masks (the first, {whole[0]}): drawn with all heads",)
+        without = counted(len(whole), "run")
+        notes += (f"{without} without masks (the first, {whole[0]}): drawn with all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))
