@@ -53,7 +53,7 @@ def figure(
             --order=[dep,pos].
     """
     from mtl.probes.figures.palette import check_appearance
-    from mtl.probes.figures.publication import Publication, publish
+    from mtl.probes.figures.publication import Publication, names_not_in, publish
     from mtl.runs.figures.drawn import check_tables, save
 
     console = Console(markup=False, emoji=False)
@@ -87,8 +87,10 @@ def figure(
                 drawn = draw(name, runs, tasks, split, measure)
             for fault in shown.faults(f"the figure {name}"):
                 raise InputError(fault)
+            absent = names_not_in(drawn.figure, published.names)
             publish(drawn.figure, published)
-            notes, written = drawn.notes, [str(path) for path in save(drawn, out, tables, runs)]
+            notes = (*drawn.notes, *(f"the figure has no '{name}' to rename" for name in absent))
+            written = [str(path) for path in save(drawn, out, tables, runs)]
     for note in notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     for path in written:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -46,11 +46,9 @@ def publish(figure: Figure, publication: Publication) -> Figure:
 
     Names are replaced as whole words, longer ones first, each place once. What is then wider than the
     figure gets shorter lines, and the figure grows by as much, unless its size is given. Raises
-    `ValueError` for a font that is not installed, for sizes that are not above 0, and for names that are
-    nowhere in the figure.
+    `ValueError` for a font that is not installed, and for sizes that are not above 0.
     """
     _check(publication)
-    _require_names(figure, publication.names)
     renderer = _renderer(figure)
     before = {text: _length(text, renderer) for text, _ in _with_places(figure)}
     if publication.size is not None:
@@ -71,6 +69,13 @@ def publish(figure: Figure, publication: Publication) -> Figure:
     if publication.size is None:
         figure.set_figheight(figure.get_figheight() + grown)
     return figure
+
+
+def names_not_in(figure: Figure, names: Iterable[str]) -> list[str]:
+    """Those of the names that are nowhere in a figure before `publish` replaces them."""
+    ticks = [axis.get_ticklabels() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
+    texts = [text.get_text() for text in chain(figure.findobj(Text), *ticks)]
+    return [name for name in names if all(_renamed(text, {name: ""}) == text for text in texts)]
 
 
 def _fit(figure: Figure, before: Mapping[Text, float]) -> float:
@@ -168,14 +173,6 @@ def _check(publication: Publication) -> None:
         raise ValueError(f"size {list(publication.size)}: use a width and a height in inches above 0")
     if publication.font_size is not None and publication.font_size <= 0:
         raise ValueError(f"font_size {publication.font_size:g}: use points above 0")
-
-
-def _require_names(figure: Figure, names: Mapping[str, str]) -> None:
-    ticks = [axis.get_ticklabels() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    texts = [text.get_text() for text in chain(figure.findobj(Text), *ticks)]
-    for name in names:
-        if all(_renamed(text, {name: ""}) == text for text in texts):
-            raise ValueError(f"names: the figure has no '{name}'; write it as it is there, or leave it out")
 
 
 def _rename_ticks(axes: Axes, names: Mapping[str, str]) -> Iterator[Text]:
