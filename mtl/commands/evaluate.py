@@ -41,7 +41,7 @@ def evaluate(
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights: faster where bfloat16 is in hardware, and scores
+        precision: bf16-true rounds the weights: faster where bfloat16 is in hardware, and scores
             may differ in the last digits.
         revision: A branch, tag or commit of a model on the hub.
     """

@@ -53,7 +53,7 @@ def predict(
         language: Language of running text. The rules for English (en) are built in; others are spaCy's, by
             its code such as de or zh, and need pip install 'mtl-heads[languages]'.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights: faster if the hardware supports bfloat16, and some
+        precision: bf16-true rounds the weights: faster if the hardware supports bfloat16, and some
             annotations may differ.
         max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
             Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.

@@ -48,7 +48,7 @@ def serve(
         threads: CPU threads to compute with; default: as many as torch finds.
         batch_tokens: Subwords in a batch, with padding; default: 1,024 on a CPU, 16,384 on a GPU.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the encoder's weights: faster if the hardware supports bfloat16.
+        precision: bf16-true rounds the weights: faster if the hardware supports bfloat16.
         revision: A branch, tag or commit of a model on the hub.
     """
     if not 0 <= port <= _MOST_PORT:

@@ -39,12 +39,17 @@ def training_precision(on_gpu: bool) -> Literal["bf16-mixed", "32-true"]:
 
 
 def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
-    """Move a model that is not trained to its device; `bf16-true` rounds the transformer's weights.
+    """Move a model that is not trained to its device; `bf16-true` rounds its weights.
 
-    Word vectors, decoders and gates stay in float32.
+    It rounds those of the transformer and of the decoders that allow it (`Decoder.narrow`). Word vectors and
+    gates stay in float32.
     """
     model.to(device_of(accelerator))
     if precision == "bf16-true":
         encoder = model.encoder if isinstance(model, JointModel) else model
         nn.Module.to(encoder.transformer, torch.bfloat16)
+        if isinstance(model, JointModel):
+            for name in model.tasks:
+                if (decoder := model.decoder(name)).narrow:
+                    decoder.to(torch.bfloat16)
     return model

@@ -56,6 +56,8 @@ def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
 class LinearDecoder(Decoder):
     """Dropout and one linear layer; subclasses choose the vectors: of words, or of sentences."""
 
+    narrow = True
+
     def __init__(self, hidden: int, outputs: int, dropout: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)

@@ -78,6 +78,8 @@ class ConDecoder(Decoder):
     expected number of correct brackets: the sum of their marginals (Goodman 1996).
     """
 
+    narrow = True
+
     def __init__(
         self,
         hidden: int,

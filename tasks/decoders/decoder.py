@@ -33,6 +33,8 @@ class Decoder(nn.Module, ABC):
 
     reads_first: bool = False
     """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
+    narrow: bool = False
+    """Whether weights, and so scores, may be in bfloat16: what needs more digits casts them to float32."""
 
     def as_read(
         self, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]

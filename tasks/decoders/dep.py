@@ -72,6 +72,8 @@ class DepDecoder(Decoder):
     named `root` (up to a colon) and no other word does, as far as the labels allow it.
     """
 
+    narrow = True
+
     def __init__(
         self,
         hidden: int,

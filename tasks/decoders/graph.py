@@ -75,6 +75,8 @@ class GraphDecoder(Decoder):
     arc has.
     """
 
+    narrow = True
+
     def __init__(
         self,
         hidden: int,

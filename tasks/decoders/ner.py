@@ -70,6 +70,8 @@ class NerDecoder(Decoder):
     the span: what a single word says about its type is learnt sooner than what a pair says.
     """
 
+    narrow = True
+
     def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
         super().__init__()
         self.labels = labels

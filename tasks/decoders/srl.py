@@ -148,6 +148,8 @@ class SrlDecoder(Decoder):
     If the labels have senses, a linear classifier over the predicate's vector chooses among all of them.
     """
 
+    narrow = True
+
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.labels, self.senses = split_labels(labels)

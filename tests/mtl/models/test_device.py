@@ -8,14 +8,29 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from mtl.commands.main import main
+from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.models import device
+from mtl.models.batches import examples
 from mtl.models.device import device_of, prepare
+from mtl.models.evaluate import batches
 from mtl.models.joint import JointModel
 from mtl.probes.tables.heads_table import read
+from mtl.tasks.catalogue import TASKS
+from mtl.tasks.classify import Classify
+from mtl.tasks.decoders.srl import SrlDecoder
+from mtl.tasks.graph import Graphs
+from mtl.tasks.instance import instance
+from mtl.tasks.lemmas import Lemmas
+from mtl.tasks.regress import Regress
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 from tests.mtl import tiny
+from tests.mtl.analysis import worth
+from tests.mtl.training.test_graph_tasks import with_graph
 
 
 def test_the_accelerator_chooses_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +56,48 @@ def test_bfloat16_rounds_the_transformer_alone() -> None:
     torch.testing.assert_close(rounded, exact, rtol=0.1, atol=0.1)
     seen = encoder.observe(subwords)
     assert {tensor.dtype for tensor in (*seen.attentions, *seen.outputs)} == {torch.float32}
+
+
+def every_decoder(sentences: list[Sentence]) -> JointModel:
+    """A joint model with each kind of decoder that labels text; its weights do not depend on the call."""
+    torch.manual_seed(0)
+    kinds = {"deps": Graphs, "forms": Lemmas, "odd": Classify, "size": Regress}
+    more = {name: instance(name, kind, name)() for name, kind in kinds.items()}
+    tasks: dict[str, Task] = {**{name: TASKS[name]() for name in worth.STRUCTURED}, **more}
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    model = JointModel(tiny.encoder("bert", dtype=torch.float32), tasks, labels).eval()
+    tiny.shake(model.decoders)
+    return model
+
+
+def test_bfloat16_rounds_the_decoders_that_allow_it(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SrlDecoder, "narrow", False)
+    sentences = []
+    for number, sentence in enumerate(read_jsonl(toy / "dev.jsonl")[:24]):
+        more = {"forms": sentence.words, "odd": str(number % 2), "size": float(number)}
+        sentences.append(sentence.with_layers({**with_graph(sentence).layers, **more}))
+    exact, rounded = every_decoder(sentences), every_decoder(sentences)
+    prepare(rounded, "cpu", "bf16-true")
+    for name, decoder in rounded.decoders.items():
+        dtype = torch.float32 if name == "srl" else torch.bfloat16
+        assert {weight.dtype for weight in decoder.parameters()} == {dtype}
+    for batch in batches(examples(sentences, exact.tokenizer, exact.tasks, exact.labels), exact):
+        with torch.inference_mode():
+            both = [pytree.tree_leaves(model(batch)) for model in (exact, rounded)]
+        for one, other in zip(*both, strict=True):
+            if isinstance(one, torch.Tensor) and one.is_floating_point():
+                there = one.isfinite()
+                assert torch.equal(other.isfinite(), there)
+                assert torch.dist(other[there].float(), one[there]) < 0.05 * one[there].norm()
+    monkeypatch.undo()
+    all_rounded = prepare(every_decoder(sentences), "cpu", "bf16-true")
+    for sentence in all_rounded.annotate(sentences, probabilities=3):
+        assert all(sentence.items[name] for name in ("pos", "dep", "deps", "forms", "odd"))
+        for name, items in sentence.items.items():
+            for item in items:
+                probabilities = [value.probability for value in item.best]
+                assert all(0.0 <= probability <= 1.0 + 1e-6 for probability in probabilities)
+                assert sum(probabilities) <= 1.0 + 1e-5 or name == "deps"  # its values do not exclude others
 
 
 @pytest.fixture(scope="module")
