@@ -95,6 +95,7 @@ class _Scores(nn.Module):
         return tuple(outputs)
 
 
+@torch.random.fork_rng([])  # the exporter draws numbers
 def export_onnx(model: JointModel, out: str | Path, *, weights: Weights = "float32") -> None:
     """Write a model's encoder and scores as an ONNX graph, with everything that annotating needs.
 

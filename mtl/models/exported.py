@@ -172,6 +172,7 @@ class _Graph:
             return self._session
 
 
+@torch.random.fork_rng([])  # decoders draw weights before they are loaded
 def load_exported(folder: str | Path) -> ExportedModel:
     """Load a model that `export_onnx` or `mtl export` wrote; its `annotate` is that of `JointModel`.
 

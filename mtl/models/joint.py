@@ -274,6 +274,7 @@ class JointModel(Annotator):
         return self.routes if self.gates is None else self.gates.gate()
 
     @classmethod
+    @torch.random.fork_rng([])  # decoders draw weights before they are loaded
     def from_pretrained(
         cls,
         name: str | Path,

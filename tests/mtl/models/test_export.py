@@ -79,7 +79,10 @@ def case(request: pytest.FixtureRequest, toy: Path, tmp_path_factory: pytest.Tem
     model = made(toy, *CASES[request.param])
     before, heads = weights_checksum(model), model.encoder.tap.remaining
     folder = tmp_path_factory.mktemp("exported") / "model"
+    generator = torch.get_rng_state()
     export_onnx(model, folder)
+    load_exported(folder)
+    assert torch.equal(torch.get_rng_state(), generator)
     assert (weights_checksum(model), model.encoder.tap.remaining) == (before, heads)
     return Case(model, folder)
 

@@ -84,6 +84,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield found
 
 
+def test_loading_leaves_the_random_generator_as_it_is(tmp_path: Path):
+    folder = run_of(tmp_path / "run", model_of())
+    generator = torch.get_rng_state()
+    JointModel.from_pretrained(folder)
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
 def test_what_is_pushed_is_loaded_again(hub: Hub, tmp_path: Path):
     model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
     made = model.push_to_hub("someone/parser", token="good", commit_message="first")
