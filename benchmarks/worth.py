@@ -11,13 +11,14 @@ import argparse
 import logging
 import statistics
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.throughput import load, plan_config, processor_seconds
 from mtl.analysis.ablation.joint import Ablator, ablations
@@ -72,13 +73,17 @@ def main() -> None:
             f"plain evaluation, {title}": _timed(lambda m=model, c=corpus: evaluate(m, batches(c, m))),
             f"ablation of 72 heads, {title}": _timed(lambda a=ablate, b=decoded: [a(batch) for batch in b]),
         }
-    for job in jobs.values():
-        job()  # warm up
+    operations = {}
+    for name, job in jobs.items():
+        with FlopCounterMode(display=False) as counter:
+            job()  # warm up
+        operations[name] = counter.get_total_flops()
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(arguments.rounds):  # in turn, so that other work on the machine disturbs all alike
         for name, job in jobs.items():
             times[name].append(job())
-    _show(times, arguments.sentences)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    _show(medians, operations, arguments.sentences)
 
 
 def _timed(job: Callable[[], object]) -> Callable[[], float]:
@@ -93,20 +98,22 @@ def _steps(model: JointModel, loader: list[Batch]) -> None:
         model.zero_grad()
 
 
-def _show(times: dict[str, list[float]], sentences: int) -> None:
-    medians = {name: statistics.median(values) for name, values in times.items()}
+def _show(seconds: Mapping[str, float], operations: Mapping[str, float], sentences: int) -> None:
+    """Print medians, and ratios of times and of the operations of matrix products (without attention's)."""
     table = Table(title=f"{sentences} sentences, one thread, processor time, median of rounds")
-    for column in ("job", "seconds", "ratio"):
+    for column in ("job", "seconds", "ratio", "ratio of operations"):
         table.add_column(column, justify="left" if column == "job" else "right")
-    for name, value in medians.items():
-        ratio = ""
-        if name.startswith("importance"):
-            title = name.removeprefix("importance, ")
-            ratio = f"{value / medians[f'training steps without update, {title}']:.2f} of the steps"
-        elif name.startswith("ablation"):
-            title = name.removeprefix("ablation of 72 heads, ")
-            ratio = f"{100 * value / (72 * medians[f'plain evaluation, {title}']):.0f} % of 72 evaluations"
-        table.add_row(name, f"{value:.2f}", ratio)
+    for name, value in seconds.items():
+        job, _, title = name.partition(", ")
+        ratios = ["", ""]
+        if job == "importance":
+            steps = f"training steps without update, {title}"
+            ratios = [f"{of[name] / of[steps]:.2f} of the steps" for of in (seconds, operations)]
+        elif job == "ablation of 72 heads":
+            all_heads = f"plain evaluation, {title}"
+            shares = [100 * of[name] / (72 * of[all_heads]) for of in (seconds, operations)]
+            ratios = [f"{share:.0f} % of 72 evaluations" for share in shares]
+        table.add_row(name, f"{value:.2f}", *ratios)
     Console(width=120).print(table)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread")
 

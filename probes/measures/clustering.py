@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import no_type_check
 
+import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
+from numba import njit
 from torch import Tensor
 from torch.nn import functional
 
@@ -55,23 +58,24 @@ class ClusteringProbe(FittedProbe):
         self.task, self.items, self.fitted, self.choice = task, items, fitted, choice
         self.heads, self.draws, self.seed = heads, draws, seed
         labels = len(items.names)
-        self._absent = torch.from_numpy(fitted.per_label() == 0).repeat(2)
+        self._absent = torch.from_numpy(fitted.per_label() == 0)
         self._labels = [items.label, chance.shuffled(items.label, seed)]
         self._fitted = [fitted.label, chance.shuffled(fitted.label, seed)]
-        # Projections are scored as heads after the layer's own.
-        self._sums = torch.zeros(2, labels, layers, heads + draws, head_dim, dtype=torch.float64)
-        self._hit = torch.zeros(2, labels, layers, heads + draws, dtype=torch.int64)
+        # Projections are scored as heads after the layer's own, with the true labels alone.
+        columns = (heads + draws, heads)
+        self._sums = [torch.zeros(labels, layers, count, head_dim, dtype=torch.float64) for count in columns]
+        self._hit = [torch.zeros(labels, layers, count, dtype=torch.int64) for count in columns]
         self._count = torch.zeros(2, labels, dtype=torch.int64)
-        self._directions: Tensor | None = None
+        self._directions: list[Tensor] | None = None
 
     def fit(self, records: HeadRecords) -> None:
         """Add a batch to the centroids."""
         items = self.fitted.within(records)
         vectors = self._vectors(records, items)
-        for turn, labels in enumerate(self._fitted):
+        for labels, sums in zip(self._fitted, self._sums, strict=True):
             # Summed in the records' precision within a batch, in double over batches.
-            zeros = vectors.new_zeros(self._sums.shape[1:])
-            self._sums[turn] += zeros.index_add(0, _of(labels, items), vectors).double().cpu()
+            zeros = vectors.new_zeros(sums.shape)
+            sums += zeros.index_add(0, _of(labels, items), vectors[:, :, : sums.shape[2]]).double().cpu()
         self._directions = None
 
     def update(self, records: HeadRecords) -> None:
@@ -80,16 +84,17 @@ class ClusteringProbe(FittedProbe):
         if not len(items.number):
             return
         labels = len(self.items.names)
-        vectors = self._vectors(records, items)
-        nearness = torch.einsum("ilhd,lhdk->ilhk", vectors, self._centroids(vectors))
-        if self._absent.any():
-            # Without a centroid a label must not win, as a nearness of 0 might.
-            nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
-        for turn, labelling in enumerate(self._labels):
+        vectors = self._vectors(records, items).permute(1, 2, 0, 3)
+        for turn, (labelling, centroids) in enumerate(
+            zip(self._labels, self._centroids(vectors), strict=True)
+        ):
+            layers, columns = centroids.shape[:2]
+            nearness = torch.bmm(vectors[:, :columns].flatten(0, 1), centroids.flatten(0, 1))
+            if self._absent.any():
+                # Without a centroid a label must not win, as a nearness of 0 might.
+                nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
             label = _of(labelling, items)
-            nearest = nearness[..., turn * labels : (turn + 1) * labels].max(-1)
-            # All nearnesses are 0 where there is no vector.
-            hit = (nearest.indices == label[:, None, None]) & (nearest.values != 0)
+            hit = _nearest(nearness, label).T.unflatten(1, (layers, columns))
             self._hit[turn] += summed(hit, label, labels)
             self._count[turn] += torch.bincount(label, minlength=labels).cpu()
 
@@ -122,12 +127,14 @@ class ClusteringProbe(FittedProbe):
             return vectors
         return torch.cat([vectors, means(records.projected, items)], dim=2)
 
-    def _centroids(self, like: Tensor) -> Float[Tensor, "layer column head_dim labels"]:
-        """The centroids' directions, those of shuffled labels last; lengths do not matter."""
+    def _centroids(self, like: Tensor) -> list[Float[Tensor, "layer column head_dim label"]]:
+        """The centroids' directions, of the labels and of the shuffled ones; lengths do not matter."""
         if self._directions is None:
             # The direction of a sum is that of its mean.
-            directions = functional.normalize(self._sums, dim=-1)
-            self._directions = directions.flatten(0, 1).permute(1, 2, 3, 0).to(like).contiguous()
+            self._directions = [
+                functional.normalize(sums, dim=-1).permute(1, 2, 3, 0).to(like).contiguous()
+                for sums in self._sums
+            ]
         return self._directions
 
 
@@ -158,6 +165,35 @@ def means(
     item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
     summed = outputs.new_zeros(len(items.length), *outputs.shape[1:]).index_add(0, item, outputs[word])
     return summed / items.length[:, None, None, None]
+
+
+def _nearest(
+    nearness: Float[Tensor, "column item label"], label: Int[Tensor, " item"]
+) -> Bool[Tensor, "column item"]:
+    """Whether each item's label is the first of those with the greatest nearness, and this is not 0."""
+    if nearness.device.type == "cpu":
+        return torch.from_numpy(_is_first_greatest(nearness.numpy(), label.numpy()))
+    nearest = nearness.max(-1)
+    # All nearnesses are 0 where there is no vector.
+    return (nearest.indices == label) & (nearest.values != 0)
+
+
+@njit(cache=True, nogil=True)
+@no_type_check
+def _is_first_greatest(nearness, label):
+    """As `_nearest`; torch's own search for the place of a maximum takes several times as long."""
+    columns, items, labels = nearness.shape
+    found = np.zeros((columns, items), np.bool_)
+    for column in range(columns):
+        for item in range(items):
+            own = nearness[column, item, label[item]]
+            beaten = 0
+            for other in range(label[item]):
+                beaten |= nearness[column, item, other] >= own
+            for other in range(label[item] + 1, labels):
+                beaten |= nearness[column, item, other] > own
+            found[column, item] = beaten == 0 and own != 0
+    return found
 
 
 def _of(labels: Tensor, items: Placed) -> Tensor:

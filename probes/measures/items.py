@@ -14,7 +14,6 @@ from torch import Tensor
 from mtl.probes.measures.record import ROOT, HeadRecords, ragged
 from mtl.tasks.lemma_scripts import scripts_of
 from mtl.tasks.sentence import LEMMAS, Sentence
-from mtl.tasks.tree import Tree
 
 
 class Item(NamedTuple):
@@ -148,18 +147,16 @@ def arguments(sentence: Sentence) -> Iterator[Item]:
 
 def lowest_constituents(sentence: Sentence) -> Iterator[Item]:
     """Every constituent whose children are all preterminals (height 3)."""
-    return iter(()) if sentence.tree is None else _lowest(sentence.tree, 0)
-
-
-def _lowest(tree: Tree, start: int) -> Iterator[Item]:
-    if isinstance(tree.children, str):
-        return
-    if all(child.is_preterminal for child in tree.children):
-        yield Item(start, start + len(tree.children), tree.label)
-        return
-    for child in tree.children:
-        yield from _lowest(child, start)
-        start += sum(1 for _ in child.leaves())
+    waiting, start = [] if sentence.tree is None else [sentence.tree], 0
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node.children, str):
+            start += 1
+        elif all(child.is_preterminal for child in node.children):
+            yield Item(start, start + len(node.children), node.label)
+            start += len(node.children)
+        else:
+            waiting.extend(reversed(node.children))
 
 
 def classes(sentence: Sentence) -> Iterator[Item]:
