@@ -208,6 +208,8 @@ def probe_run(
 def target_of(task: Task) -> ProbeTarget:
     """What is probed in a task of a kind that is probed, by the layer that the task has."""
     target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
+    if field == task.layer:
+        return target
 
     def items_of(sentence: Sentence) -> Iterable[Item]:
         return target.items(sentence.with_layers({field: sentence.layer(task.layer)}))
