@@ -3,12 +3,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
 from torch import Tensor
 
-from mtl.probes.measures import items, passes
+from mtl.probes.measures import clustering, items, passes
 from mtl.probes.measures.clustering import ClusteringProbe
 from mtl.probes.measures.projection import DRAWS, random_projections
 from mtl.tasks.sentence import Sentence
@@ -221,3 +222,16 @@ def test_a_label_without_a_centroid_never_wins() -> None:
     toward = torch.ones(1, 1, 1, 2, dtype=torch.float64)
     scores = values(measured([-torch.cat([toward, toward])], "pos", test, (train, [toward])))
     assert scores == {("A", 0, 0): 0.0, ("B", 0, 0): 1.0}
+
+
+def test_of_equally_near_labels_the_first_counts_and_a_nearness_of_0_never() -> None:
+    generator = np.random.default_rng(0)
+    nearness = generator.integers(-1, 3, (7, 40, 4)).astype(np.float32)
+    nearness[nearness < 0] = -np.inf
+    nearness[..., 3] = np.maximum(nearness[..., 3], 0)
+    label = generator.integers(0, 4, 40)
+    expected = (nearness.argmax(-1) == label) & (nearness.max(-1) != 0)
+    greatest = np.take_along_axis(nearness, label[None, :, None], -1)[..., 0] == nearness.max(-1)
+    assert 0 < expected.sum() < greatest.sum()  # some are equal to an earlier label, or 0
+    found = clustering._nearest(torch.from_numpy(nearness), torch.from_numpy(label))
+    assert (found.numpy() == expected).all()
