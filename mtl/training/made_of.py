@@ -36,6 +36,7 @@ def made_of(config: TrainConfig, corpus: str, masks: str | None, encoder: str | 
         "corpus_fingerprints": corpus_fingerprints(config.corpus, config.chosen()),
         "origins": recorded_origins(plain(dataclasses.asdict(config))),
         **({} if (draw := _draw(config)) is None else {"draw": draw}),
+        **({} if (heads := _heads_kept(config)) is None else {"heads_kept": heads}),
         **({} if masks is None else {"masks_fingerprint": masks}),
         **({} if encoder is None else {"encoder_fingerprint": encoder}),
     }
@@ -43,7 +44,7 @@ def made_of(config: TrainConfig, corpus: str, masks: str | None, encoder: str | 
 
 def first_recorded(run: Run) -> dict[str, Any]:
     """What other runs had made when this one started first, which may be gone when it is resumed."""
-    return {key: value for key, value in run.status().items() if key in ("origins", "draw")}
+    return {key: value for key, value in run.status().items() if key in ("origins", "draw", "heads_kept")}
 
 
 def masks_of(config: TrainConfig, tasks: Sequence[str]) -> str | None:
@@ -67,3 +68,11 @@ def now() -> str:
 def _draw(config: TrainConfig) -> dict[str, Any] | None:
     """How the masks that the run is given were drawn; `None` if they were not."""
     return draw_of(Path(str(config.gates.masks))) if config.pruning == "fixed" else None
+
+
+def _heads_kept(config: TrainConfig) -> int | None:
+    """How many heads the run has that this one starts from, if that one was cut."""
+    folder = None if config.init_from is None else Path(config.init_from)
+    if folder is None or not (folder / "status.json").is_file():
+        return None
+    return Run.open(folder).status().get("heads_kept")

@@ -31,8 +31,9 @@ def heads_kept_of(
 ) -> tuple[HeadsKept, tuple[str, ...]]:
     """The scores of runs beside their open heads, and notes.
 
-    Runs without masks have all heads open; those whose model was cut (`mtl prune`) have the heads that are
-    left. Runs that repeat another one are left out, but not a run that was cut to another number of heads.
+    Runs without masks have all heads open; those whose model was cut (`mtl prune`), and those that start from
+    them, have the heads that are left. Runs that repeat another one are left out, but not a run that was cut
+    to another number of heads.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """

@@ -21,6 +21,7 @@ from mtl.heads.target import HeadTarget
 from mtl.models.apply_masks import gates_from_file
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
+from mtl.runs.folder.run import Run
 from mtl.training.gate_loss import GateLoss, choice_warnings, gate_loss, gate_rate, reach_warning
 
 
@@ -171,6 +172,11 @@ def test_a_cut_run_scores_predicts_and_trains_on_as_the_masked_one(runs, tmp_pat
     ]  # fmt: skip
     assert main(words) == 0
     assert main(["evaluate", str(tmp_path / "on"), "--split=dev"]) == 0
+    left = {name: Run.open(folder).status().get("heads_kept") for name, folder in (
+        ("cut", tmp_path / "cut"), ("on", tmp_path / "on"), ("whole", runs / "static"),
+    )}  # fmt: skip
+    assert left["on"] == left["cut"] == sum(len(heads) for heads in cut.encoder.tap.remaining)
+    assert left["whole"] is None
 
 
 @pytest.mark.slow
