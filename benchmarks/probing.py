@@ -62,9 +62,7 @@ def main() -> None:
     ratios = [after / before for before, after in zip(*times.values(), strict=True)]
     console = Console(highlight=False)
     words = sum(map(len, sentences))
-    console.print(
-        f"{arguments.encoder}, {len(sentences):,} sentences, {words:,} words, {', '.join(targets)}"
-    )
+    console.print(f"{arguments.encoder}, {len(sentences):,} sentences, {words:,} words, {', '.join(targets)}")
     for name, values in (times | {"ratio": ratios}).items():
         console.print(f"{name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
 
