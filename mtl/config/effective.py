@@ -1,6 +1,6 @@
-"""Which keys make two runs different: those a run uses, that change its result and are not neutral.
+"""Which keys make two runs different: those that a run uses, that change its result and are not neutral.
 
-A key that is added to the configuration must repeat no finished run and refuse no run folder, as long as its
+A new key must not cause a finished run to be repeated or its folder to be refused, as long as the key's
 default does what the program did before. Therefore only values that are not neutral count, in the
 fingerprints of a study's jobs as well as between a run's folder and the configuration that resumes it. The
 neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
@@ -97,11 +97,11 @@ def unused_keys(config: TrainConfig) -> tuple[str, ...]:
 
 
 def settings_in(config: Mapping[str, Any]) -> TrainConfig:
-    """A run's configuration for `unused_keys`; it may be of an older program, and lack keys or have others.
+    """A run's configuration for `unused_keys`; one of an older version may lack keys or have others.
 
     Keys that it lacks have their neutral values.
     """
-    of_run = {key: value for key, value in config.items() if key not in TASK_NAMES}  # tasks decide of nothing
+    of_run = {key: value for key, value in config.items() if key not in TASK_NAMES}  # these decide nothing
     return _laid_over(reference(), {**of_run, "tasks": tuple(config["tasks"])})
 
 
@@ -145,8 +145,8 @@ def _with(config: Any, key: str, value: Any) -> Any:
 def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configurations would compute different things.
 
-    A key that one of them lacks (it was made before there was such a key) has its neutral value there. What
-    gates cost is no difference between runs without masks.
+    A key that one of them lacks (it was made before there was such a key) has its neutral value there.
+    Settings of gates make no difference between runs without masks.
     """
     neutral = neutral_values(old, new)
     unmasked = all(config.get("pruning") == "none" for config in (old, new))
@@ -212,7 +212,7 @@ def plain(value: Any) -> Any:
 
 
 def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that count for nothing, by dotted key; with those of keys that exist no more.
+    """The values that count for nothing, by dotted key; also those of keys that no longer exist.
 
     Settings of tasks with names of their own are those of the tasks in `configs`.
     """

@@ -215,7 +215,7 @@ def _places(
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value at a path, on top of a mapping that is there; what the file says of a balancer stays."""
+    """Set the value at a path, over a mapping that is there; what the file says of the balancer stays."""
     *above, last = path
     for name in above:
         inner = values.get(name)

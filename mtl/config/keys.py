@@ -32,7 +32,7 @@ class Key(str):
     place = ""
 
     def placed(self, place: str) -> Key:
-        """The key, which has this place now."""
+        """Set the key's place; returns the key."""
         self.place = place
         return self
 

@@ -52,7 +52,7 @@ FilePath = Annotated[str, Place()]
 
 @dataclass(frozen=True)
 class Forbidden:
-    """Values of settings that cannot be together."""
+    """Values of settings that exclude each other."""
 
     when: Callable[[Any], Any]
     """Whether a configuration has them: anything true, which the message may name as `found`."""
@@ -61,7 +61,7 @@ class Forbidden:
     the `tasks` of a `TrainConfig`."""
 
     def fault(self, run: Any) -> str | None:
-        """The message on a configuration; `None` if it has not got these values."""
+        """The message on a configuration; `None` if it does not have these values."""
         found = self.when(run)
         tasks = ", ".join(run.chosen()) if found and "{tasks}" in self.message else ""
         return self.message.format(run=run, found=found, tasks=tasks) if found else None

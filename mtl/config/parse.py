@@ -34,8 +34,8 @@ PRINT = "--print_config"
 def configured(program: str, kind: type[T], words: Sequence[str], options: type | None = None) -> T:
     """A configuration object from YAML files and dotted keys; later ones win over earlier ones.
 
-    The names of the command's other `options` are known, too, when a misspelt key is looked up. With
-    `--print_config` the configuration is printed, and the program ends.
+    A misspelt key is compared with the names of the command's other `options`, too. `--print_config` prints
+    the configuration and ends the program.
     """
     return configured_as_given(program, kind, words, options)[0]
 
@@ -43,7 +43,7 @@ def configured(program: str, kind: type[T], words: Sequence[str], options: type 
 def configured_as_given(
     program: str, kind: type[T], words: Sequence[str], options: type | None = None
 ) -> tuple[T, dict[str, Any]]:
-    """As `configured`, with the values that files and keys give; defaults are not among these."""
+    """As `configured`, and the values that files and keys give, without defaults."""
     values = _read(program, kind, words, options)
     made = in_range(object_of(kind, values), values)
     if isinstance(made, TrainConfig):
@@ -56,7 +56,7 @@ def configured_as_given(
 
 
 def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
-    """Raise `InputError` for a key `--tasks.NAME.…` of a task of which nothing is trained."""
+    """Raise `InputError` for a key `--tasks.NAME.…` if neither the task nor a half of it is trained."""
     trained = {*config.tasks, *map(whole_of, config.tasks)}
     for word in words:
         first, *rest = word.lstrip("-").partition("=")[0].split(".")
@@ -66,7 +66,7 @@ def _require_trained(config: TrainConfig, words: Sequence[str]) -> None:
 
 
 def _read(program: str, kind: type, words: Sequence[str], options: type | None) -> dict[str, Any]:
-    """The values that are given; keys from files have their places (`Key`)."""
+    """The given values; keys from files have their places (`Key`)."""
     values: dict[str, Any] = {}
     for word in joined(words, switches_of(kind)):
         key, is_given, text = word.lstrip("-").partition("=")
@@ -86,7 +86,7 @@ def _read(program: str, kind: type, words: Sequence[str], options: type | None) 
 
 
 def placed(kind: type, key: str) -> str:
-    """The dotted key that one of the short form of tasks stands for, also in a section; others stay."""
+    """The dotted key that a key of the short form of tasks stands for; any other key as it is."""
     prefix = section_of(kind)
     if prefix is None or not key.startswith(prefix):
         return key
@@ -99,7 +99,7 @@ def _file(kind: type, path: Path, command: str | None = None) -> dict[str, Any]:
 
 
 def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with tasks as a list of names, in a training's configuration or one inside of another."""
+    """The values with tasks as a list of names, in a training's configuration or a section that is one."""
 
     def short(section: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -111,7 +111,7 @@ def _listed(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Path(dict[str, Any]):
-    """What lies at a dotted key, which takes no other key away."""
+    """A value at a dotted key; a mapping that it is laid over keeps its other keys."""
 
 
 def _at(path: Sequence[str], value: Any) -> Any:
@@ -164,7 +164,7 @@ def joined(
 ) -> Iterator[str]:
     """Every option and its value as one word; with `only`, options of other names stay as they are.
 
-    An option of `lists` takes all words up to the next option (`--against runs/*`), and comes once for each.
+    An option of `lists` takes all words up to the next option (`--against runs/*`), and is repeated for each.
     """
     rest = list(words)
     while rest:
@@ -200,6 +200,6 @@ def spelt(text: str, hint: Any) -> Any:
 def as_yaml(text: str) -> str:
     """A value that Python has spelt (`None`, `{'lr': None}`), as W&B's agent does, in YAML's spelling."""
     if "None" in text:
-        with suppress(ValueError, SyntaxError, TypeError):  # else it is a text with such a word in it
+        with suppress(ValueError, SyntaxError, TypeError):  # else it is a text that contains the word
             return json.dumps(ast.literal_eval(text))
     return text

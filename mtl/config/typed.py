@@ -1,7 +1,7 @@
 """Plain values, made into an object of a dataclass by pydantic.
 
-pydantic checks each value against the type of its key. Its messages are in its own terms, so that they are
-not shown: a refused value is described here by its key and type.
+pydantic checks each value against the type of its key. Its messages name classes and are not shown: a refused
+value is described here by its key and type.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def configuration_from(kind: type[T], values: Mapping[str, Any], where: str = ""
 
 
 def in_range(made: T, values: Mapping[str, Any], where: str = "") -> T:
-    """An object that was made of values; raises `InputError` for numbers out of their ranges."""
+    """Return the object made from the values; raise `InputError` for numbers out of their ranges."""
     faults = [KeyFault(line.partition("=")[0], line) for line in out_of_range(made)]
     if faults:
         raise refused(faults, values, where)
@@ -60,7 +60,7 @@ def range_of(kind: Any, name: str) -> Range | None:
 
 
 def out_of_range(settings: Any, prefix: str = "") -> Iterator[str]:
-    """What is wrong with the numbers in a dataclass's object, a line each; it begins with the dotted key."""
+    """A line for each number of a dataclass's object that is out of its range; the dotted key comes first."""
     for name in marks_of(type(settings)):
         value, allowed = getattr(settings, name), range_of(type(settings), name)
         inner: dict[str, Any] = {"": value}
@@ -123,13 +123,13 @@ def _place_of(key: str, values: Any) -> str:
 
 
 def section_of(kind: type) -> str | None:
-    """What keys of the training's configuration begin with in one of this type; `None`: it has none."""
+    """The prefix of a training's keys in a configuration of this type; `None`: it holds no training."""
     groups = (f"{name}." for name, hint in hints_of(kind).items() if hint is TrainConfig)
     return "" if kind is TrainConfig else next(groups, None)
 
 
 def by_section(kind: type, values: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    """The values with the training's configuration in them changed."""
+    """The values, with the training's configuration among them changed."""
     prefix = section_of(kind)
     section = values.get(prefix[:-1]) if prefix else values
     if prefix is None or not isinstance(section, Mapping):
@@ -140,8 +140,8 @@ def by_section(kind: type, values: Mapping[str, Any], change: Change) -> dict[st
 
 @remembered
 def _validator(kind: Any) -> Any:
-    """pydantic's validator of a dataclass: unknown keys are refused, and no value becomes one of another type
-    but a quoted number, and a whole number where any number is wanted."""
+    """pydantic's validator of a dataclass, which refuses unknown keys and converts no value to another type,
+    except quoted numbers, and whole numbers where any number is wanted."""
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
     from pydantic_core.core_schema import no_info_before_validator_function

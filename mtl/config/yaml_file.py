@@ -30,7 +30,7 @@ def shipped(path: Path, command: str) -> Path:
     """The file that comes with the package for a name (`joint`) or a path (`configs/joint.yaml`) of one.
 
     Names for a command are those of the folder that has its name (`study`, `sweep`), else of the top folder.
-    A file or folder of this path goes before. Without either, the path is returned as it is.
+    A file or folder at this path takes precedence. Without either, the path is returned as it is.
     """
     if path.exists() or path.is_absolute():
         return path
@@ -139,7 +139,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts texts into quotes that `_Loader` or YAML 1.1 would take for something else."""
+    """Quotes texts that `_Loader` or YAML 1.1 would take for something else."""
 
 
 _Loader.yaml_implicit_resolvers = {
