@@ -52,7 +52,8 @@ class Family:
     position_bias: Literal["", "given", "handed_on"] = ""
     """Layers share a bias by relative position, per head: `given` to each (MPNet) or `handed_on` (T5)."""
     bias_by_head: tuple[str, ...] = ()
-    """Parameters below the layer with a column for each of its heads (BEiT), where the model has them."""
+    """Parameters below the attention module or its layer with a column, or a number, for each head (BEiT's
+    biases, GPT-OSS's sinks), where the model has them."""
     reads_configuration: bool = False
     """The attention module reads its number of heads from the model's configuration in every pass (Phi-3)."""
     positions_after_padding: bool = False
@@ -106,6 +107,12 @@ LLAMA = replace(
 )
 NORMED_OVER_HEADS = replace(LLAMA, norms_over_heads=("q_norm", "k_norm"))
 ROTATED_ENCODER = replace(LLAMA, causal=False)
+DECODER = replace(
+    SEPARATE,
+    stacks=(Stack("self", "layers.{}.self_attn", "out_proj"),),
+    causal=True,
+    not_collaborative_because=_CACHED,
+)
 BART = replace(
     SEPARATE,
     stacks=(
@@ -179,6 +186,9 @@ FAMILIES = {
     ),
     "bert": BERT,
     "bert-generation": BERT,
+    "biogpt": DECODER,
+    "blenderbot": BART,
+    "blenderbot-small": BART,
     "camembert": ROBERTA,
     "clip": TWO_TOWERS,
     "clip_text_model": replace(TOWER, causal=True),
@@ -224,6 +234,8 @@ FAMILIES = {
     "electra": BERT,
     "ernie": BERT,
     "ernie4_5": LLAMA,
+    "ernie4_5_moe": LLAMA,
+    "esm": replace(ROBERTA, not_collaborative_because=_ROTATED),
     "eurobert": ROTATED_ENCODER,
     "exaone4": LLAMA,
     "gemma": LLAMA,
@@ -232,6 +244,7 @@ FAMILIES = {
     "gemma3_text": replace(LLAMA, two_sided_if="use_bidirectional_attention"),
     "glm": LLAMA,
     "glm4": LLAMA,
+    "glm4_moe": LLAMA,
     "gpt2": Family(
         (Stack("self", "h.{}.attn", "c_proj"),),
         query="c_attn",
@@ -246,11 +259,18 @@ FAMILIES = {
         causal=True,
         not_collaborative_because=_ROTATED,
     ),
+    "gpt_oss": replace(LLAMA, bias_by_head=("sinks",)),
+    "gptj": replace(
+        DECODER, stacks=(Stack("self", "h.{}.attn", "out_proj"),), not_collaborative_because=_ROTATED
+    ),
     "granite": LLAMA,
+    "granitemoe": LLAMA,
+    "granitemoeshared": LLAMA,
     "gte": ROTATED_ENCODER,
     "helium": LLAMA,
     "hubert": OF_SOUND,
     "hunyuan_v1_dense": LLAMA,
+    "hunyuan_v1_moe": LLAMA,
     "hyperclovax": LLAMA,
     "ijepa": OF_IMAGES,
     "internlm3": LLAMA,
@@ -263,6 +283,7 @@ FAMILIES = {
     "mbart": BART,
     "megatron-bert": BERT,
     "ministral": LLAMA,
+    "ministral3": LLAMA,
     "mistral": LLAMA,
     "mixtral": LLAMA,
     "modernbert": Family(
@@ -271,6 +292,7 @@ FAMILIES = {
         fused="blocks",
         not_collaborative_because=_ROTATED,
     ),
+    "modernbert-decoder": replace(LLAMA, stacks=(Stack("self", "layers.{}.attn", "Wo"),)),
     "mpnet": Family(
         (Stack("self", "encoder.layer.{}.attention.attn", "o"),),
         query="q",
@@ -280,21 +302,22 @@ FAMILIES = {
         positions_after_padding=True,
     ),
     "mt5": T5,
+    "nanochat": LLAMA,
     "nemotron": LLAMA,
     "nomic_bert": ROTATED_ENCODER,
     "olmo": LLAMA,
     "olmo2": NORMED_OVER_HEADS,
     "olmo3": NORMED_OVER_HEADS,
+    "olmoe": NORMED_OVER_HEADS,
     "opt": replace(
-        SEPARATE,
+        DECODER,
         stacks=(Stack("self", "decoder.layers.{}.self_attn", "out_proj"),),
-        causal=True,
-        not_collaborative_because=_CACHED,
         output_size="word_embed_proj_dim",  # of OPT-350m
     ),
     "pegasus": BART,
     "phi": replace(LLAMA, stacks=(Stack("self", "layers.{}.self_attn", "dense"),)),
     "phi3": replace(LLAMA, query="qkv_proj", fused="blocks", reads_configuration=True),
+    "plbart": BART,
     "qwen2": LLAMA,
     "qwen2_moe": LLAMA,
     "qwen3": LLAMA,
@@ -303,6 +326,7 @@ FAMILIES = {
     "roberta": ROBERTA,
     "roberta-prelayernorm": ROBERTA,
     "roc_bert": BERT,
+    "roformer": replace(BERT, not_collaborative_because=_ROTATED),
     "seed_oss": LLAMA,
     "sew": OF_SOUND,
     "siglip": TWO_TOWERS,
@@ -322,8 +346,10 @@ FAMILIES = {
     ),
     "starcoder2": LLAMA,
     "t5": T5,
+    "umt5": replace(T5, position_bias="", bias_by_head=("relative_attention_bias.weight",)),
     "unispeech": OF_SOUND,
     "unispeech-sat": OF_SOUND,
+    "vaultgemma": LLAMA,
     "videomae": BERT_OF_IMAGES,
     "vit": OF_IMAGES,
     "vit_mae": OF_IMAGES,

@@ -16,6 +16,7 @@ from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.projections import is_plain
 from mtl.heads.select import head_parts
+from mtl.heads.shared_keys import keys_of_heads
 from mtl.probes.head_names import head_name, layer_name
 from mtl.probes.sites import Site, several_kinds
 from mtl.tasks.in_words import counted
@@ -178,24 +179,33 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
 
 
 def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[Site], verb: str) -> None:
-    """Raise `InputError` if a parameter of the attention seems to have rows of heads, and the row a caller
-    gives does not name it, as gates, sinks or second projections of other families.
+    """Raise `InputError` if the attention seems to have more that counts its heads than the row a caller gives
+    names: parameters with rows of heads (gates, sinks, second projections), or numbers of heads.
 
     Looked at before any head is cut; a norm over all heads is known to be whole.
     """
     module, heads, size = attention.module, attention.heads, attention.size
     if heads == 1 or family.norms_over_heads or len(attention.remaining) != heads:
         return
+    counts = {heads, len(set(keys_of_heads(module, heads)))} - {1}
     parts = head_parts(family, attention, torch.arange(heads), heads)
     known = {id(part.parameter) for part in parts} | set(map(id, attention.output.parameters()))
-    of_heads = {heads * size} | ({heads} - {size})
+    of_heads = {count * size for count in counts} | (counts - {size})
+    where = f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family"
+    instead = "or only close heads (prune_heads with keep_shape=True, head_scale)"
     for name, parameter in module.named_parameters():
         if id(parameter) not in known and of_heads & set(parameter.shape):
             raise InputError(
-                f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family "
-                f"does not name {name}, of shape {tuple(parameter.shape)} with {counted(heads, 'head')} of "
-                f"size {size}: use a mtl.Family that does (other_head_rows, norms_by_head, bias_by_head), or "
-                "only close heads (prune_heads with keep_shape=True, head_scale)"
+                f"{where} does not name {name}, of shape {tuple(parameter.shape)} with "
+                f"{counted(heads, 'head')} of size {size}: use a mtl.Family that does (other_head_rows, "
+                f"norms_by_head, bias_by_head), {instead}"
+            )
+    for name, value in vars(module).items():
+        named = name in (*family.head_counts, *family.pair_counts) or "dim" in name or "size" in name
+        if "head" in name and not named and isinstance(value, int) and value in counts:
+            raise InputError(
+                f"{where} does not name {name}={value}, which counts heads: use a mtl.Family that does "
+                f"(head_counts, pair_counts), {instead}"
             )
 
 

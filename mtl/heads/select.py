@@ -87,9 +87,12 @@ def head_parts(
             yield HeadPart(module, name, part, 0, columns)
     for path in family.bias_by_head:
         owner, _, name = path.rpartition(".")
-        if has_module(attention.layer, owner):
-            holder = attention.layer.get_submodule(owner)
-            yield HeadPart(holder, name, holder.get_parameter(name), 1, positions)
+        for holder in (
+            above.get_submodule(owner) for above in (module, attention.layer) if has_module(above, owner)
+        ):
+            if isinstance(parameter := getattr(holder, name, None), nn.Parameter):
+                yield HeadPart(holder, name, parameter, parameter.dim() - 1, positions)
+                break
 
 
 def select_heads(

@@ -58,9 +58,9 @@ class Encoder(WordReader, SharedEncoder):
                 "an encoder or a decoder-only model"
             )
         config = transformer.config
-        if (pooler := getattr(transformer, "pooler", None)) is not None:
-            # LayoutLM cannot do without one; parameters that get no gradient make DDP fail.
-            pooler.requires_grad_(False)
+        for name in ("pooler", "contact_head"):  # LayoutLM and ESM cannot do without one
+            if (unused := getattr(transformer, name, None)) is not None:
+                unused.requires_grad_(False)  # parameters that get no gradient make DDP fail
         self.causal = looks_back_only(transformer)
         longest = pretrained.window(transformer, self.family, tokenizer)
         if max_length is not None and max_length > longest:

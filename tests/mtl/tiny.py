@@ -55,8 +55,9 @@ EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 8, "experts_implem
 GROUPED = {"num_key_value_heads": 2, "head_dim": HEAD_DIM}
 LIKE_LLAMA = (
     "apertus", "arcee", "cohere", "cohere2", "cwm", "ernie4_5", "exaone4", "gemma", "glm", "glm4",
-    "granite", "helium", "hunyuan_v1_dense", "hyperclovax", "internlm3", "jais2", "ministral",
-    "nemotron", "olmo", "olmo3", "phi", "seed_oss", "stablelm", "starcoder2",
+    "granite", "helium", "hunyuan_v1_dense", "hyperclovax", "internlm3", "jais2", "ministral", "ministral3",
+    "modernbert-decoder", "nanochat", "nemotron", "olmo", "olmo3", "phi", "seed_oss", "stablelm",
+    "starcoder2", "vaultgemma",
 )  # fmt: skip
 """Decoder-only families with Llama's row, or nearly so."""
 OWN: dict[str, dict[str, Any]] = {
@@ -72,6 +73,15 @@ OWN: dict[str, dict[str, Any]] = {
         "local_attention": 8,
         "global_attn_every_n_layers": 2,
     },
+    "gptj": {
+        "n_embd": HEADS * HEAD_DIM,
+        "n_layer": LAYERS,
+        "n_head": HEADS,
+        "n_inner": 24,
+        "n_positions": 64,
+        "rotary_dim": 4,
+    },
+    "esm": {"position_embedding_type": "rotary", "mask_token_id": 4},
     "gemma2": GROUPED | {"attn_logit_softcapping": None, "query_pre_attn_scalar": HEAD_DIM},
     "gemma3_text": GROUPED | {"query_pre_attn_scalar": HEAD_DIM},
     "gpt2": {"n_inner": 24},
@@ -89,6 +99,21 @@ OWN: dict[str, dict[str, Any]] = {
     "smollm3": GROUPED,
     "splinter": {"question_token_id": 5},
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "gpt_oss": GROUPED
+    | EXPERTS
+    | {"num_local_experts": EXPERTS_IN_ALL, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    **dict.fromkeys(
+        ("granitemoe", "granitemoeshared"), GROUPED | EXPERTS | {"num_local_experts": EXPERTS_IN_ALL}
+    ),
+    "olmoe": GROUPED | EXPERTS | {"num_experts": EXPERTS_IN_ALL},
+    "hunyuan_v1_moe": GROUPED
+    | {"num_experts": EXPERTS_IN_ALL, "moe_topk": 2, "experts_implementation": "eager"},
+    "ernie4_5_moe": GROUPED
+    | EXPERTS
+    | {"moe_num_experts": EXPERTS_IN_ALL, "moe_k": 2, "moe_num_shared_experts": 1},
+    "glm4_moe": GROUPED
+    | EXPERTS
+    | {"n_routed_experts": EXPERTS_IN_ALL, "n_shared_experts": 1, "n_group": 1, "topk_group": 1},
     "mixtral": GROUPED | EXPERTS | {"num_local_experts": EXPERTS_IN_ALL},
     "qwen2_moe": GROUPED | EXPERTS | {"num_experts": EXPERTS_IN_ALL, "shared_expert_intermediate_size": 8},
     "qwen3_moe": GROUPED | EXPERTS | {"num_experts": EXPERTS_IN_ALL},
@@ -111,6 +136,7 @@ PIECES = ("xlm-roberta", "xlm-roberta-xl", "xmod", "camembert", "albert", "deber
 PADDING_FIRST = (
     "camembert",
     "data2vec-text",
+    "esm",
     "roberta",
     "roberta-prelayernorm",
     "xlm-roberta",
@@ -122,22 +148,27 @@ NAMES = tuple(name for name, family in OF_WORDS.items() if len(family.stacks) ==
 """Encoders and decoder-only models."""
 TRANSLATORS = tuple(name for name, family in OF_WORDS.items() if len(family.stacks) > 1)
 """Encoder-decoder models."""
-MIXTURES = ("dots1", "mixtral", "qwen2_moe", "qwen3_moe")
+MIXTURES = (
+    "dots1", "ernie4_5_moe", "glm4_moe", "gpt_oss", "granitemoe", "granitemoeshared", "hunyuan_v1_moe",
+    "mixtral", "olmoe", "qwen2_moe", "qwen3_moe",
+)  # fmt: skip
 """Families whose layers choose experts for every position: a small change may choose others."""
 CAUSAL = tuple(name for name, family in OF_WORDS.items() if family.causal)
 SAME_ROW = (
-    "bert-generation", "dots1", "ernie", "gemma3_text", "gte", "jina_embeddings_v3", "layoutlm",
-    "megatron-bert", "mistral", "mixtral", "nomic_bert", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
-    "roc_bert", "smollm3", "splinter", "xmod", *LIKE_LLAMA,
+    "bert-generation", "biogpt", "ernie", "esm", "gemma3_text", "gptj", "gte",
+    "jina_embeddings_v3", "layoutlm", "megatron-bert", "mistral", "nomic_bert", "qwen2", "qwen3", "roc_bert",
+    "roformer", "smollm3", "splinter", "xmod", *LIKE_LLAMA,
+    *(name for name in MIXTURES if name != "gpt_oss"),
 )  # fmt: skip
-"""Families with the row of another one (BERT, Llama), whose tests are slow ones."""
+"""Families with the row of another one (BERT, Llama), or nearly so, whose tests are slow ones."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
 """`NAMES` for `pytest.mark.parametrize`."""
 CUTTABLE = tuple(
     param for param, name in zip(EVERY, NAMES, strict=True) if not FAMILIES[name].not_prunable_because
 )
+REST_OF_TRANSLATORS = ("blenderbot", "blenderbot-small", "mbart", "mt5", "pegasus", "plbart")
 EVERY_TRANSLATOR = tuple(
-    pytest.param(name, marks=pytest.mark.slow) if name in ("mbart", "mt5", "pegasus") else name
+    pytest.param(name, marks=pytest.mark.slow) if name in REST_OF_TRANSLATORS else name
     for name in TRANSLATORS
 )
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -186,7 +217,7 @@ def translator_config(name: str, **changes: Any) -> PretrainedConfig:
         "forced_eos_token_id": None,
     }  # fmt: skip
     common = {"vocab_size": 64, "pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
-    return CONFIG_MAPPING[name](**(common | (t5 if name in ("t5", "mt5") else bart) | changes))
+    return CONFIG_MAPPING[name](**(common | (t5 if name in ("t5", "mt5", "umt5") else bart) | changes))
 
 
 def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any) -> PreTrainedModel:

@@ -49,7 +49,7 @@ _SUMS = frozenset({
 })  # fmt: skip
 _SCALES = frozenset({"norm", "rdiv", "reciprocal", "rsqrt", "sqrt", "std", "var"})
 _ACTIVATIONS = frozenset({
-    "elu", "gelu", "hardswish", "leaky_relu", "mish", "relu", "relu6", "silu", "square", "tanh",
+    "elu", "erf", "gelu", "hardswish", "leaky_relu", "mish", "relu", "relu6", "silu", "square", "tanh",
 })  # fmt: skip
 _NUMBERS_ADDED = {
     "add": (1, "other"), "sub": (1, "other"), "rsub": (1, "other"), "masked_fill": (2, "value"),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from transformers import BertForTokenClassification, UMT5Config, UMT5EncoderModel
+from transformers import BertForTokenClassification, SwitchTransformersConfig, SwitchTransformersEncoderModel
 
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
@@ -56,11 +56,13 @@ def test_a_model_with_a_head_is_found_by_its_base() -> None:
 
 
 def test_an_unknown_layout_names_the_missing_row_and_likely_projections() -> None:
-    config = UMT5Config(d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=16, vocab_size=50)
+    config = SwitchTransformersConfig(
+        d_model=32, d_kv=8, num_heads=4, num_layers=2, d_ff=16, vocab_size=50, num_experts=2
+    )
     with pytest.raises(InputError) as raised:
-        family_of(UMT5EncoderModel(config))
+        family_of(SwitchTransformersEncoderModel(config))
     message = str(raised.value)
-    assert "'umt5'" in message
+    assert "'switch_transformers'" in message
     assert "mtl/heads/family_table.py" in message
     assert "encoder.block.{}.layer.{}.SelfAttention.o" in message
     assert "SelfAttention.q" not in message
@@ -77,9 +79,10 @@ def test_a_row_that_does_not_fit_is_an_input_error() -> None:
 
 @pytest.mark.parametrize("name", tiny.EVERY)
 def test_every_parameter_gets_a_gradient(name: str) -> None:
-    """Parameters without one would stop DDP; `Encoder` freezes the pooler that LayoutLM has in any case."""
+    """Parameters without one would stop DDP; `Encoder` freezes LayoutLM's pooler and ESM's contact head."""
     model = tiny.model(name)
     ids, mask = tiny.batch()
     model(input_ids=ids, attention_mask=mask).last_hidden_state.square().sum().backward()
-    lacking = [path for path, parameter in model.named_parameters() if parameter.grad is None]
-    assert [path for path in lacking if not path.startswith("pooler.")] == []
+    trained = [(path, each) for path, each in model.named_parameters() if each.requires_grad]
+    lacking = [path for path, parameter in trained if parameter.grad is None]
+    assert [path for path in lacking if not path.startswith(("pooler.", "contact_head."))] == []

@@ -190,6 +190,7 @@ OTHERS = {
     "gpt_oss": ("llama", "sinks"), "bitnet": ("llama", "attn_sub_norm.weight"),
     "olmoe": ("llama", "q_norm.weight"), "longformer": ("bert", "query_global.weight"),
     "nystromformer": ("bert", "conv.weight"), "luke": ("bert", "w2e_query.weight"),
+    "doge": ("llama", "A"), "openai-gpt": ("gpt2", "n_head=6"),
 }  # fmt: skip
 """Families with something more for each head, the row that they seem to fit, and what it does not name."""
 

@@ -17,9 +17,9 @@ from tests.mtl import tiny
 
 # Rotary positions and root mean square norms are computed in float32 whatever the weights are.
 FLOAT32_INSIDE = (
-    "modernbert", "eurobert", "gemma2", "gemma3_text", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3",
-    "smollm3", "gte", "jina_embeddings_v3", "layoutlm", "nomic_bert", "splinter", *tiny.LIKE_LLAMA,
-    *tiny.MIXTURES,
+    "modernbert", "esm", "eurobert", "gemma2", "gemma3_text", "gptj", "llama", "mistral", "olmo2", "phi3",
+    "qwen2", "qwen3", "smollm3", "gte", "jina_embeddings_v3", "layoutlm", "nomic_bert", "splinter",
+    *tiny.LIKE_LLAMA, *tiny.MIXTURES,
 )  # fmt: skip
 families = pytest.mark.parametrize("name", tiny.EVERY)
 

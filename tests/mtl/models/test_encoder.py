@@ -91,7 +91,11 @@ def test_observing_changes_nothing_and_probabilities_sum_to_one(name: str) -> No
         assert attention.shape == (rows, encoder.heads, width, width)
         assert output.shape == (rows, width, encoder.heads, encoder.head_dim)
         inside = attention.sum(-1).transpose(1, 2)[subwords.attention_mask.bool()]
-        torch.testing.assert_close(inside, torch.ones_like(inside))
+        if name == "gpt_oss":  # whose heads also attend to a sink, which is no word
+            assert inside.min() > 0
+            assert inside.max() < 1
+        else:
+            torch.testing.assert_close(inside, torch.ones_like(inside))
 
 
 def test_a_mix_of_layers_starts_as_their_mean_and_learns() -> None:
@@ -161,7 +165,9 @@ def test_saved_and_loaded_is_the_same(name: str, tmp_path: Path) -> None:
         0.1,
         20,
     )
-    assert torch.equal(loaded(collated(loaded, SENTENCES)), encoder(collated(encoder, SENTENCES)))
+    before, after = (each(collated(each, SENTENCES)) for each in (encoder, loaded))
+    # Loaded, experts are computed in groups, and no longer one by one.
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-6 if name == "gpt_oss" else 0)
     plain = Encoder.from_pretrained(str(tmp_path / "model"), reading=Reading(word_dropout=0.0))
     usual = "last" if name in tiny.CAUSAL else "mean"
     assert (plain.pooling, plain.mix, plain.tokenizer.max_length > 20) == (usual, None, True)

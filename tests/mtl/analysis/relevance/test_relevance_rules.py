@@ -27,10 +27,14 @@ FLOAT32_INSIDE = (
     *(name for name in tiny.CAUSAL if name != "gpt2"),
 )  # fmt: skip
 BOTH: tuple[Rules, Rules] = ("paper", "attnlrp")
-SIGMOID = "torch.Tensor.sigmoid"
+SIGMOID, TOP = "torch.Tensor.sigmoid", "torch.Tensor.topk"
+OTHERS = {
+    "apertus": "torch.min", "dots1": SIGMOID, "glm4_moe": SIGMOID, "gpt_oss": "torch.Tensor.max",
+    "granitemoe": TOP, "granitemoeshared": TOP,
+}  # fmt: skip
 REFUSED: dict[Rules, dict[str, str]] = {
-    "paper": {"apertus": "torch.min", "dots1": SIGMOID, "qwen2_moe": SIGMOID},
-    "attnlrp": {"apertus": "torch.min", "dots1": SIGMOID} | dict.fromkeys(tiny.MIXTURES[1:], "torch.topk"),
+    "paper": OTHERS | {"qwen2_moe": SIGMOID},
+    "attnlrp": dict.fromkeys(tiny.MIXTURES, "torch.topk") | OTHERS,
 }
 """Operations without a rule, by family: an activation that is not 0 at 0, gates of experts, their choice."""
 
