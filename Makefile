@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/.ready
 	$(BIN)/mtl demo
 
-# Each worker takes half of the tests in their order, so that what a file's tests share is made once.
+# Each worker takes half of the tests in order, so what the tests of a file share is made once.
 test: $(VENV)/.ready
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
@@ -37,7 +37,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.worth
 	$(BIN)/python -m benchmarks.translation
 
-# What to run first on a machine with a GPU: tests there, then speed, waits, curves and masks; writes gpu/gpu.md.
+# What to run first on a machine with a GPU: the GPU's tests, then speed, waits, curves and masks; writes gpu/gpu.md.
 gpu: $(VENV)/.ready
 	$(BIN)/pytest -n 0 tests/mtl/test_gpu.py
 	test -d data/small || $(BIN)/mtl data ewt5 --subset=small --out=data/small

@@ -275,6 +275,12 @@ def test_commands_of_the_pages_are_taken(page: str, tmp_path: Path) -> None:
             configured(f"mtl {name}", get_type_hints(function)["config"], known if ours else known[1:])
 
 
+def test_python_of_the_pages_is_valid() -> None:
+    for page in ("../README.md", *(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))):
+        for _, text in blocks(page, "python"):
+            ast.parse(text, page)
+
+
 @pytest.mark.slow
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
