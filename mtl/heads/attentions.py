@@ -28,14 +28,19 @@ class Attention(NamedTuple):
     module: nn.Module
     output: Any
     """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`require_plain`)."""
-    output_inside: bool
-    """Whether the projection is a submodule of `module`."""
+    output_path: str
+    """The projection's path below `module`; empty: it lies outside."""
     remaining: tuple[int, ...]
     """The numbers of the heads still in it, ascending."""
     heads: int
     """How many heads it has in the uncut model."""
     size: int
-    """The numbers in a head's output."""
+    """The width of a head's output."""
+
+    @property
+    def record(self) -> str:
+        """The output of the model that has the attention's probabilities."""
+        return "cross_attentions" if self.site.attention == "cross" else "attentions"
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
@@ -58,9 +63,9 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
         for layer, numbers in enumerate(layers):
             path = path_of.format(*numbers)
             parent = path.rpartition(".")[0]
-            inside = not stack.output.startswith("^")
+            inside = "" if stack.output.startswith("^") else stack.output
             of_layer = path_of[: path_of.rindex("{}") + 2].format(*numbers)
-            of_output = f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
+            of_output = f"{path}.{inside}" if inside else stack.output.replace("^", parent)
             try:
                 block, module, output = map(model.base_model.get_submodule, (of_layer, path, of_output))
             except AttributeError as error:
@@ -80,15 +85,14 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             if width != len(left) * size:
                 if width % size == 0:
                     raise InputError(
-                        f"{path} of {type(model).__name__} has {counted(width // size, 'head')}, "
-                        f"and its configuration "
-                        f"records {len(left)}: load what was cut or copied by mtl.load_pruned, and give "
-                        "every model a configuration of its own (copy.deepcopy)"
+                        f"{path} of {type(model).__name__} has {counted(width // size, 'head')}, and its "
+                        f"configuration records {len(left)}: load what was cut or copied by mtl.load_pruned, "
+                        "and give every model a configuration of its own (copy.deepcopy)"
                     )
                 raise InputError(
-                    f"{path}: its output projection is no linear layer over "
-                    f"{counted(len(left), 'head')}; correct its "
-                    f"row of the table of families ({config.model_type!r}, or the one given as family)"
+                    f"{path}: its output projection is no linear layer over {counted(len(left), 'head')}; "
+                    f"correct its row of the table of families ({config.model_type!r}, or the one given as "
+                    "family)"
                 )
             site = Site(stack.kind, layer)
             found.append(Attention(site, block, module, output, inside, left, heads, size))

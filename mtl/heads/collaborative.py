@@ -17,7 +17,7 @@ from mtl.heads.decomposition import Decomposition, Factors, decompose
 from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
 from mtl.heads.given_models import changeable, require_finite, require_plain, require_weights
-from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
+from mtl.heads.others_hooks import replace_module, require_replaceable
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
 from mtl.heads.records import recorded_components
@@ -225,24 +225,21 @@ def _put(
     model: PreTrainedModel, family: Family, attention: Attention, components: int
 ) -> CollaborativeAttention:
     module = attention.module
-    stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
     replacement = CollaborativeAttention(
         module,
         (family.query, family.key, family.value),
         components,
         len(attention.remaining),
         attention.size,
-        stack.output if attention.output_inside else "",
+        attention.output_path,
         family.normed_inside,
-        "cross_attentions" if attention.site.attention == "cross" else "attentions",
+        attention.record,
     )
-    hand_on_hooks(module, replacement)
+    replace_module(model, module, replacement)
     if hasattr(module, "bias_heads"):
         # The module has lost heads: from the bias of all heads it takes the rows of its own.
         replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)
         choose_given_bias(replacement)
-    [path] = [name for name, child in model.named_modules() if child is module]
-    model.set_submodule(path, replacement)
     return replacement
 
 

@@ -47,7 +47,7 @@ class CollaborativeAttention(nn.Module):
         size: int,
         output: str,
         normed: bool,
-        record: str = "attentions",
+        record: str,
     ) -> None:
         super().__init__()
         query, key, _ = names

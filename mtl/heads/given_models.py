@@ -137,14 +137,13 @@ def require_heads(
                 )
 
 
-def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attention], verb: str) -> None:
+def require_plain(model: PreTrainedModel, family: Family, found: Sequence[Attention], verb: str) -> None:
     """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
 
     `verb` says in the message what the heads cannot be: `cut out`, `copied`.
     """
-    places = list(found)
-    sites = [attention.site for attention in places]
-    for attention in places:
+    sites = [attention.site for attention in found]
+    for attention in found:
         if not attention.remaining:
             continue
         names = {family.query} if family.fused else {family.query, family.key, family.value}
@@ -186,7 +185,7 @@ def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[
     module, heads, size = attention.module, attention.heads, attention.size
     if heads == 1 or family.norms_over_heads or len(attention.remaining) != heads:
         return
-    parts = head_parts(family, attention, torch.arange(heads), heads)
+    parts = head_parts(family, attention, torch.arange(heads))
     known = {id(part.parameter) for part in parts} | set(map(id, attention.output.parameters()))
     of_heads = {heads * size} | ({heads} - {size})
     for name, parameter in module.named_parameters():
@@ -203,7 +202,7 @@ def _require_row(family: Family, attention: Attention, sites: Sequence[Site]) ->
     """Raise `InputError` unless the heads' rows are all rows that the row of the table finds."""
     module, heads, wrong = attention.module, len(attention.remaining), ""
     try:
-        for part in head_parts(family, attention, torch.arange(heads), heads):
+        for part in head_parts(family, attention, torch.arange(heads)):
             there = part.parameter.shape[part.dim]
             if not torch.equal(part.rows.sort().values, torch.arange(there)):
                 where = f"{part.module._get_name()}.{part.name}"
@@ -263,13 +262,12 @@ def require_weights(model: nn.Module, function: str) -> None:
             )
 
 
-def require_finite(found: Iterable[Attention], function: str) -> None:
+def require_finite(found: Sequence[Attention], function: str) -> None:
     """Raise `InputError` for weights of the attention that are not finite: no singular values are."""
-    places = list(found)
-    for attention in places:
+    for attention in found:
         for path, weight in attention.module.named_parameters():
             if not bool(weight.isfinite().all()):
-                name = layer_name(attention.site, [place.site for place in places])
+                name = layer_name(attention.site, [place.site for place in found])
                 raise InputError(f"{function}: {path} of {name} has values that are not finite")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +27,7 @@ from mtl.heads.families import family_of, row_given
 from mtl.heads.family_table import Family
 from mtl.heads.prune import cut_sites
 from mtl.heads.records import needs_rebuild, parts_of, records_of_heads
-from mtl.heads.select import select_heads
-from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+from mtl.heads.select import put_copies
 from mtl.tasks.in_words import first_line
 
 MASKS = "trained_with_head_masks"
@@ -273,22 +272,13 @@ def _uncut(config: PretrainedConfig) -> PretrainedConfig:
 def _put_heads(model: PreTrainedModel, family: Family, records: tuple[dict[int, Any], ...]) -> None:
     """Give an uncut model the recorded heads (`records_of_heads`); their weights are to be loaded."""
     cuts, copies, keys, components = records
-    _put_copies(model, family, copies)
-    put_components(model, family, components)
-    cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
-
-
-def _put_copies(model: PreTrainedModel, family: Family, copies: Mapping[int, Mapping[int, int]]) -> None:
-    """Give an uncut model the recorded copies; their weights are to be loaded."""
-    if not copies:
-        return
     found = attentions(model, family)
     for site, sources in copies.items():
-        heads = found[site].remaining
-        numbers = sorted({*heads, *sources})
-        shared = keys_with_copies(keys_of_heads(found[site].module, len(heads)), heads, numbers, sources)
-        select_heads(family, found[site], [sources.get(number, number) for number in numbers], shared)
-    model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
+        put_copies(family, found[site], sources)
+    if copies:
+        model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
+    put_components(model, family, components)
+    cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
 
 
 def _lacks_only_pooler(model: PreTrainedModel, missing: Collection[str]) -> bool:

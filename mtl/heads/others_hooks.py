@@ -20,8 +20,9 @@ _OURS = (
 """Whose hooks belong to the attention that is replaced: its replacement does their work itself."""
 
 
-def hand_on_hooks(module: nn.Module, replacement: nn.Module) -> None:
-    """Give a replacement the hooks of the module; their handles still remove them."""
+def replace_module(model: nn.Module, module: nn.Module, replacement: nn.Module) -> None:
+    """Put the replacement in the module's place, with the module's hooks; their handles still remove them."""
+    [path] = [name for name, child in model.named_modules() if child is module]
     for name in _KINDS:
         hooks = vars(module)[name]
         for key, hook in list(hooks.items() if isinstance(hooks, dict) else ()):
@@ -30,6 +31,7 @@ def hand_on_hooks(module: nn.Module, replacement: nn.Module) -> None:
             elif isinstance(hook, _WrappedHook) and hook.with_module:
                 hooks[key] = _WrappedHook(hook.hook, replacement)
         setattr(replacement, name, hooks)
+    model.set_submodule(path, replacement)
 
 
 def require_replaceable(

@@ -208,7 +208,7 @@ class LayerReplay:
             return None
         turn, rows = self._order.index(site), self.rows
         recorded, context = self._outputs[turn], self._heads[turn]
-        if not attention.output_inside:
+        if not attention.output_path:
             return lambda: _copied(recorded, copies, rows)
         first = recorded[0] if isinstance(recorded, tuple) else recorded
         if not torch.equal(without_hooks(attention.output, context), first):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,6 @@ def numbered(keys: Iterable[int]) -> tuple[int, ...]:
     """The same sharing with numbers from 0 without gaps, in the order in which they come first."""
     place: dict[int, int] = {}
     return tuple(place.setdefault(key, len(place)) for key in keys)
-
-
-def keys_with_copies(
-    keys: Sequence[int], heads: Sequence[int], numbers: Sequence[int], sources: Mapping[int, int]
-) -> tuple[int, ...]:
-    """The keys of the heads at `numbers`, some of which (`sources`) are to be copies.
-
-    A copy has a key and a value of its own; the other ones, of `heads` with these `keys`, share as they did.
-    """
-    before = dict(zip(heads, keys, strict=True))
-    return numbered(-1 - number if number in sources else before[number] for number in numbers)
 
 
 def share_keys(module: Any, keys: Sequence[int], device: torch.device) -> None:

@@ -135,10 +135,8 @@ class HeadTarget(nn.Module):
                 check_at_most(masks, wanted, at_most, total)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         entries = masks * len(self.budgets)
-        self.register_buffer("integral", torch.zeros(entries))
-        self.register_buffer("mean_loss", torch.zeros(entries))
-        self.register_buffer("expected", torch.zeros(entries))
-        self.register_buffer("slope", torch.zeros(entries))
+        for name in ("integral", "mean_loss", "expected", "slope"):
+            self.register_buffer(name, torch.zeros(entries))
         self.register_buffer("progress", torch.full((), -1.0))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("kept", torch.ones(masks, sites, heads, dtype=torch.bool))
