@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout, Share, Size
 from mtl.tasks.sentence import Arc, Graph, Sentence
-from mtl.tasks.task import Labels, Task
+from mtl.tasks.task import Labels, Task, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
@@ -61,10 +61,7 @@ class Graphs(Task):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.graph import graph_targets
 
-        graph = sentence.layer(self.layer)
-        if graph is None:
-            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
-        return graph_targets(representable(graph), labels)
+        return graph_targets(representable(annotated_layer(sentence, self.layer)), labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.graph import collate_graphs

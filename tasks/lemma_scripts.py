@@ -12,6 +12,7 @@ M. Straka: UDPipe 2.0 Prototype at CoNLL 2018 UD Shared Task. CoNLL 2018, pages 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -23,6 +24,8 @@ UNSPECIFIED = "_"
 """The lemma of a word that has none, unless the word is this character."""
 _WHOLE = "="
 _KEEP, _DROP, _ADD = ".", "-", "+"
+_EDIT = re.compile(r"\+.|[.-]", re.DOTALL)
+_SCRIPT = re.compile(r"([^;]*);((?:\+.|[.-])*)¦(.*)", re.DOTALL)
 
 
 class _Edits(NamedTuple):
@@ -84,39 +87,22 @@ def scripts_of(words: Sequence[str], lemmas: Sequence[str] | None) -> list[str |
 
 @lru_cache(maxsize=10_000)
 def _read(edits: str) -> _Edits:
-    casing, _, rest = edits.partition(";")
-    prefix, suffix = _split(rest)
+    match = _SCRIPT.fullmatch(edits)
+    assert match is not None
+    casing, prefix, suffix = match.groups()
     places = tuple((part[0] == "U", int(part[1:])) for part in casing.split(","))
     return _Edits(places, prefix, suffix, _taken(prefix), _taken(suffix))
 
 
-def _split(edits: str) -> tuple[str, str]:
-    """Prefix and suffix, at the first bar that is not a character to add."""
-    place = 0
-    while edits[place] != "¦":
-        place += 2 if edits[place] == _ADD else 1
-    return edits[:place], edits[place + 1 :]
-
-
-def _operations(edits: str) -> Sequence[str]:
-    """`.`, `-`, and `+c`, in order."""
-    found, place = [], 0
-    while place < len(edits):
-        width = 2 if edits[place] == _ADD else 1
-        found.append(edits[place : place + width])
-        place += width
-    return found
-
-
 def _taken(edits: str) -> int:
     """How many characters of the form the edits keep or drop."""
-    return sum(not operation.startswith(_ADD) for operation in _operations(edits))
+    return sum(not operation.startswith(_ADD) for operation in _EDIT.findall(edits))
 
 
 def _edited(edits: str, part: str) -> str:
     characters = iter(part)
     made = []
-    for operation in _operations(edits):
+    for operation in _EDIT.findall(edits):
         if operation.startswith(_ADD):
             made.append(operation[1])
         elif (character := next(characters)) and operation == _KEEP:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_task import SentenceTask
-from mtl.tasks.task import Labels
+from mtl.tasks.task import Labels, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
@@ -41,10 +41,7 @@ class Regress(SentenceTask):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.regressor import number_targets
 
-        value = sentence.layer(self.layer)
-        if value is None:
-            raise ValueError(f"sentence '{sentence.id}' has no number of {self.name}: ask annotated() first")
-        return number_targets(float(value))
+        return number_targets(float(annotated_layer(sentence, self.layer)))
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.regressor import collate_numbers

@@ -41,6 +41,14 @@ class Labels:
         return self._index.get(name, UNKNOWN)
 
 
+def annotated_layer(sentence: Sentence, layer: str) -> Any:
+    """The layer of an annotated sentence; raises `ValueError` if the sentence is not annotated."""
+    value = sentence.layer(layer)
+    if value is None:
+        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    return value
+
+
 @dataclass(frozen=True)
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""

@@ -48,19 +48,18 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
 
     Raises `InputError` for a model that does not fit its row.
     """
-    config = model.config
+    config, name = model.config, type(model).__name__
     gone, copies = recorded_cuts(config), recorded_copies(config)
-    group_size(config, type(model).__name__, family.stacks[0])  # only for its error
+    group_size(config, name, family.stacks[0])  # only for its error
     found, first = [], 0
     there = _paths_of_stacks(model, family)
     for stack in family.stacks:
         layers = _module_numbers(model, family, stack)
-        heads, size = _shape(model, stack)
-        if stack.kind not in there:
-            first += len(layers)
-            continue
-        path_of = there[stack.kind]
-        for layer, numbers in enumerate(layers):
+        heads = number_at(config, stack, "heads", name)
+        size = getattr(part_of(config, stack), "head_dim", None)
+        size = size or number_at(config, stack, "width", name) // heads
+        path_of = there.get(stack.kind, "")
+        for layer, numbers in enumerate(layers if path_of else ()):
             path = path_of.format(*numbers)
             parent = path.rpartition(".")[0]
             inside = "" if stack.output.startswith("^") else stack.output
@@ -71,7 +70,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             except AttributeError as error:
                 _refuse_wrapper(model, (of_layer, path, of_output))
                 raise InputError(
-                    f"{type(model).__name__} does not fit its row of the table of families "
+                    f"{name} does not fit its row of the table of families "
                     f"({config.model_type!r}, or the one given as family): {error}"
                 ) from None
             uncut = set(range(heads)) - set(gone.get(first + layer, ()))
@@ -79,13 +78,13 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             width = width_read_by(output)
             if width is None:
                 raise InputError(
-                    f"{of_output} of {type(model).__name__} is a {type(output).__name__}, which is no linear "
-                    "layer: unwrap the model, or merge its adapters, first"
+                    f"{of_output} of {name} is a {type(output).__name__}, which is no linear layer: unwrap "
+                    "the model, or merge its adapters, first"
                 )
             if width != len(left) * size:
                 if width % size == 0:
                     raise InputError(
-                        f"{path} of {type(model).__name__} has {counted(width // size, 'head')}, and its "
+                        f"{path} of {name} has {counted(width // size, 'head')}, and its "
                         f"configuration records {len(left)}: load what was cut or copied by mtl.load_pruned, "
                         "and give every model a configuration of its own (copy.deepcopy)"
                     )
@@ -189,11 +188,3 @@ def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> lis
         for turn in range(config.num_hidden_layers)
         for inner in range(config.inner_group_num)
     ]
-
-
-def _shape(model: PreTrainedModel, stack: Stack) -> tuple[int, int]:
-    """The number of heads in each layer of a stack of the uncut model, and the numbers in a head's output."""
-    config, name = model.config, type(model).__name__
-    heads = number_at(config, stack, "heads", name)
-    size = getattr(part_of(config, stack), "head_dim", None)
-    return heads, size or number_at(config, stack, "width", name) // heads

@@ -40,7 +40,8 @@ def gate_rows(
             "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
             "log_alpha": None if log_alpha is None or row in ungated else log_alpha[mask][row][head],
             "gate": value, "open": opened[mask][row][head],
-            "log_alpha_at_choice": None if row in ungated else _or_none(chosen_by[mask][row][head]),
+            "log_alpha_at_choice": None if row in ungated or isnan(chosen := chosen_by[mask][row][head])
+            else chosen,
             "unit": unit,
         }
         for task in tasks
@@ -48,10 +49,6 @@ def gate_rows(
         for row, site in enumerate(sites)
         for head, value in enumerate(gate[mask][row])
     ]  # fmt: skip
-
-
-def _or_none(number: float) -> float | None:
-    return None if isnan(number) else number
 
 
 def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

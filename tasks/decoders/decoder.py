@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.decoders.alternatives import Item
+from mtl.tasks.task import UNKNOWN
 
 
 class StructureScore(NamedTuple):
@@ -89,6 +90,22 @@ class Decoder(nn.Module, ABC):
         Empty for decoders whose scores are no probabilities.
         """
         return [()] * len(decoded)
+
+
+def scores_at(
+    scores: Float[Tensor, "*place label"], labels: Int[Tensor, "*place"]
+) -> Float[Tensor, "*place"]:
+    """The score of the label at each place; 0 where it is `UNKNOWN`."""
+    found = scores.gather(-1, labels.clamp_min(0)[..., None]).squeeze(-1)
+    return found.masked_fill(labels == UNKNOWN, 0.0)
+
+
+def score_of_labels(
+    scores: Float[Tensor, "batch place label"], labels: Int[Tensor, "batch place"], label: int | None
+) -> StructureScore:
+    """The structure score of one label for each place, or of the places with the given label."""
+    chosen = labels != UNKNOWN if label is None else labels == label
+    return StructureScore(scores_at(scores, labels).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
 
 def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.collate import padded
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, score_of_labels
 from mtl.tasks.decoders.smoothed import smoothed_cross_entropy
 from mtl.tasks.task import UNKNOWN
 
@@ -41,10 +41,8 @@ def no_pieces() -> PieceTargets:
 
 def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
     """The pieces of a batch, padded to its longest translation."""
-    padded = np.full((len(targets), max(len(target.pieces) for target in targets)), UNKNOWN, dtype=np.int64)
-    for row, target in zip(padded, targets, strict=True):
-        row[: len(target.pieces)] = target.pieces
-    return PieceBatch(torch.from_numpy(padded))
+    pieces = [target.pieces for target in targets]
+    return PieceBatch(padded(pieces, max(map(len, pieces))))
 
 
 class Translator(Decoder):
@@ -79,9 +77,7 @@ class Translator(Decoder):
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
     ) -> StructureScore:
-        chosen = targets.pieces != UNKNOWN if label is None else targets.pieces == label
-        pieces = scores.gather(2, targets.pieces.clamp_min(0)[:, :, None]).squeeze(2)
-        return StructureScore(pieces.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
+        return score_of_labels(scores, targets.pieces, label)
 
     def decode(
         self, scores: Float[Tensor, "batch piece vocabulary"], mask: Bool[Tensor, "batch word"]
