@@ -1,4 +1,4 @@
-"""Where a model keeps the parts of its attention, with what was cut out or copied."""
+"""Where a model keeps its attention modules and their output projections, and the heads still in them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def head_numbers(found: Iterable[Attention]) -> int:
 
 
 def key_groups(model: PreTrainedModel) -> int:
-    """The keys and values that a model has at all sites, one for each group of heads that share it."""
+    """The number of groups of heads that share keys and values, over all sites of a model."""
     found = attentions(model, family_of(model))
     keys = [keys_of_heads(attention.module, len(attention.remaining)) for attention in found]
     return sum(max(numbers, default=-1) + 1 for numbers in keys)
@@ -117,13 +117,13 @@ def require_read(ran: Iterable[Attention], read: Container[nn.Module]) -> None:
         if attention.output not in read:
             raise InputError(
                 f"{type(attention.module).__name__} of {layer_name(attention.site)} does not call the output "
-                "projection of its row: its row of the table of families (or the one given as family) names "
-                "another module, or a function reads the weights, which has the heads to itself"
+                "projection that its row of the table of families (or the one given as family) names: the "
+                "row is wrong, or a function reads the weights, where heads are out of reach"
             )
 
 
 def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
-    """Raise `InputError` if what ends one of the paths in a model is a module of another program."""
+    """Raise `InputError` if one of the paths ends at a module of another library, which hides the rest."""
     for path in paths:
         module, parts = model.base_model, path.split(".")
         for number, part in enumerate(parts):
@@ -139,10 +139,10 @@ def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
 
 
 def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
-    """By kind of attention the path of its module below the base model, for the stacks that the model has.
+    """By kind of attention, the path of its module below the base model, for the stacks that the model has.
 
-    Parts of encoder-decoder models have some of them (`T5EncoderModel`, `BartForCausalLM`); in a stack by
-    itself (`model.get_encoder()`) paths begin at the stack.
+    Parts of encoder-decoder models have only some stacks (`T5EncoderModel`, `BartForCausalLM`). In a stack by
+    itself (`model.get_encoder()`), paths begin at the stack.
     """
     paths = {stack.kind: stack.attention for stack in family.stacks}
     base = model.base_model
@@ -169,14 +169,14 @@ def has_module(base: nn.Module, path: str) -> bool:
 
 
 def is_whole(model: PreTrainedModel, family: Family) -> bool:
-    """Whether the model has all stacks of its family where the table has them, or its encoder's there."""
+    """Whether the model has the first stack of its family, and all its stacks at the paths in the table."""
     there = _paths_of_stacks(model, family)
     as_stated = all(there[stack.kind] == stack.attention for stack in family.stacks if stack.kind in there)
     return as_stated and family.stacks[0].kind in there
 
 
 def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> list[tuple[int, ...]]:
-    """What fills the `{}` of a path, per layer: its number, or its group and its place in it."""
+    """What fills the `{}` of a path, per layer: its number, or its group and its place in the group."""
     config = model.config
     if not family.layer_groups:
         return [(layer,) for layer in range(number_at(config, stack, "layers", type(model).__name__))]

@@ -20,9 +20,9 @@ from mtl.heads.select import head_parts, put_copies
 from mtl.probes.head_names import head_name
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
-"""Per layer and copied head the numbers of its copies."""
+"""Per layer and copied head, the numbers of its copies."""
 MOST_COPIES = 1000
-"""How often a head may be there."""
+"""How often a head may exist."""
 
 
 def clone_heads(
@@ -136,7 +136,7 @@ def transplant_heads(
 
 
 def _checked(model: PreTrainedModel, family: Family, heads: Mapping[int, Iterable[int]]) -> list[Attention]:
-    """The model's attentions; `InputError` unless all heads are there and can be copied."""
+    """The model's attentions; raises `InputError` unless all heads exist and can be copied."""
     require_prunable(model, family, "copied")
     found = attentions(model, family)
     sites = [attention.site for attention in found]

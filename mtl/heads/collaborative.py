@@ -25,7 +25,7 @@ from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 
 _BLOCKS = "blocks"
-"""What the configuration records of a model whose mixing matrices keep the blocks of their start."""
+"""What the configuration records where mixing matrices are not learned and keep their blocks."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def require_collaborative(model: PreTrainedModel, family: Family) -> None:
         )
     if recorded_components(model.config):
         raise InputError(
-            f"the heads of {name} share query and key components already: use the model that it was made of"
+            f"the heads of {name} share query and key components already: use the model that it was made from"
         )
 
 
@@ -187,13 +187,13 @@ def check_components(model: PreTrainedModel, family: Family, dim: int, name: str
     exact = max(len(attention.remaining) * attention.size for attention in attentions(model, family))
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which "
-            f"sharing is exact"
+            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which sharing is "
+            "exact"
         )
 
 
 def put_components(model: PreTrainedModel, family: Family, components: Mapping[int, int]) -> None:
-    """Make the recorded sites collaborative (site to components); their weights are to be loaded."""
+    """Make sites collaborative, each with its number of components; weights are to be loaded."""
     if not components:
         return
     require_collaborative(model, family)

@@ -57,7 +57,7 @@ def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
-    """Per mask the number of open heads, and for learned gates the expected L0 and the unweighted penalty.
+    """Per mask, the number of open heads and, for learned gates, the expected L0 and the unweighted penalty.
 
     With learned gates, heads without a gate are not counted as open.
     """
@@ -73,7 +73,7 @@ def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
 
 
 def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
-    """A line's part with the open heads per mask and, in brackets, the number expected under sampling.
+    """The open heads per mask and, in brackets, the number expected under sampling, as a part of a line.
 
     Empty for gates that are not learned.
     """

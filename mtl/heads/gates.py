@@ -76,7 +76,7 @@ class FixedGates(Gates):
         return {"kind": "fixed", "layers": layers, "heads": heads, "masks": list(self.masks)}
 
     def forward(self) -> Float[Tensor, "mask site head"]:
-        """The gates as they were given, in training, too."""
+        """The gates as they were given, also in training."""
         return self.value
 
     def gate(self) -> Float[Tensor, "mask site head"]:
@@ -89,7 +89,7 @@ class HeadGates(Gates):
 
     A gate z follows from its log alpha a and a uniform sample u: s = sigmoid((log u - log(1 - u) + a) /
     temperature), z = clip(s (r - l) + l, 0, 1), with (l, r) = `stretch`. In evaluation s = sigmoid(a).
-    Everything is computed in float32, under autocast, too.
+    Everything is computed in float32, also under autocast.
 
     Args:
         layers: rows of heads: the layers, or the sites where there are several kinds of attention.
@@ -190,7 +190,7 @@ class HeadGates(Gates):
         """The values with each head's replaced by the mean of its group.
 
         Log alphas pass through it, so heads of a group start equal, get equal gradients and stay equal. What
-        is computed from them does, too: vectorised functions give equal numbers different last digits.
+        is computed from them does, too: vectorised functions may give equal numbers different last digits.
         """
         if self.group == 1:
             return values

@@ -59,11 +59,11 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
 
 
 def changeable(model: Any, function: str, family: Family | str | None) -> tuple[PreTrainedModel, Family]:
-    """As `transformer_of`, for functions that change a model's heads; and its row, if not the given one.
+    """As `transformer_of`, for functions that change a model's heads; and the model's row, or the given one.
 
-    Raises `InputError` also for other modules around it, which may know the old heads, as prefix tuning
-    (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other numbers
-    than in the whole model.
+    Also raises `InputError` for other modules around the model, which may know the old heads, as prefix
+    tuning (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other
+    numbers than in the whole model.
     """
     transformer = transformer_of(model, function)
     compiled_or_adapted = hasattr(model, "_orig_mod") or hasattr(model, "get_base_model")
@@ -99,8 +99,8 @@ def _refuse_prefixes(model: Any, function: str) -> None:
         if config.peft_type in _PREFIXES:
             raise InputError(
                 f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes, "
-                "which are keys and values of the heads that it has: change the heads first, and tune "
-                "prefixes then (model.get_base_model() has none)"
+                "which are keys and values of the heads that it has: change the heads first and tune "
+                "prefixes afterwards (model.get_base_model() has none)"
             )
 
 
@@ -152,7 +152,7 @@ def require_plain(model: PreTrainedModel, family: Family, found: Sequence[Attent
             for name, module in attention.module.named_modules()
             if name in names | set(family.other_head_rows)
         ]
-        # What stands around an attention answers for it, and keeps a second one.
+        # A wrapper around an attention passes its attributes on, and may keep a second attention.
         whole = all(name in dict(inside) or not hasattr(attention.module, name) for name in names)
         around = [] if whole else [("the attention", attention.module)]
         for name, module in [*around, *inside, ("the output projection", attention.output)]:
@@ -177,10 +177,10 @@ def require_plain(model: PreTrainedModel, family: Family, found: Sequence[Attent
 
 
 def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[Site], verb: str) -> None:
-    """Raise `InputError` if a parameter of the attention seems to have rows of heads, and the row a caller
-    gives does not name it, as gates, sinks or second projections of other families.
+    """Raise `InputError` if a parameter seems to have rows of heads, and a caller's row does not name it.
 
-    Looked at before any head is cut; a norm over all heads is known to be whole.
+    Such parameters are gates, sinks or second projections of other families. They are looked for before any
+    head is cut; a norm over all heads is known to be whole.
     """
     module, heads, size = attention.module, attention.heads, attention.size
     if heads == 1 or family.norms_over_heads or len(attention.remaining) != heads:
@@ -193,7 +193,7 @@ def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[
             raise InputError(
                 f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family "
                 f"does not name {name}, of shape {tuple(parameter.shape)} with {counted(heads, 'head')} of "
-                f"size {size}: use a mtl.Family that does (other_head_rows, norms_by_head, bias_by_head), or "
+                f"size {size}: name it in the mtl.Family (other_head_rows, norms_by_head, bias_by_head), or "
                 "only close heads (prune_heads with keep_shape=True, head_scale)"
             )
 
@@ -236,7 +236,7 @@ def require_ordinary_tensors(model: nn.Module, function: str) -> None:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of the first parameter that has numbers; `meta` if none has, and nothing loads them."""
+    """The device of the first parameter that has numbers; `meta` if none has any and none is loaded later."""
     devices = [parameter.device for parameter in model.parameters() if not parameter.is_meta]
     return devices[0] if devices else torch.device("cpu" if _offloaded(model) else "meta")
 
@@ -263,7 +263,7 @@ def require_weights(model: nn.Module, function: str) -> None:
 
 
 def require_finite(found: Sequence[Attention], function: str) -> None:
-    """Raise `InputError` for weights of the attention that are not finite: no singular values are."""
+    """Raise `InputError` for weights of the attention that are not finite, and so have no singular values."""
     for attention in found:
         for path, weight in attention.module.named_parameters():
             if not bool(weight.isfinite().all()):

@@ -21,7 +21,7 @@ def in_features(projection: nn.Linear | Conv1D) -> int:
 
 
 def width_read_by(projection: nn.Module) -> int | None:
-    """The size of its input, also of one that has an adapter (PEFT) or is quantised; `None`: not linear."""
+    """The size of its input, also if it has an adapter (PEFT) or is quantised; `None` if it is not linear."""
     while (inside := getattr(projection, "get_base_layer", None)) is not None:
         projection = inside()
     if is_plain(projection):

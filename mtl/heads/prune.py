@@ -104,9 +104,9 @@ def cut_sites(
     scale: Float[Tensor, "site head"] | None = None,
     keys: Mapping[int, Sequence[int]] | None = None,
 ) -> None:
-    """As `prune_heads`, of arguments that fit the model.
+    """As `prune_heads`, with arguments that are known to fit the model.
 
-    `keys` gives for some sites which keys and values the heads that stay are to have (`select_heads`).
+    `keys` says for some sites which keys and values the remaining heads are to have (`select_heads`).
     """
     found, keys = attentions(model, family), keys or {}
     if scale is not None:
@@ -197,7 +197,7 @@ def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) ->
 def _require_replaceable(
     model: PreTrainedModel, found: Sequence[Attention], heads: Mapping[int, set[int]]
 ) -> None:
-    """Raise `InputError` if what the layers that lose all their heads do without is not theirs alone."""
+    """Raise `InputError` if modules that go with all heads of a layer have hooks or a `forward` of others."""
     emptied = [
         attention
         for layer, attention in enumerate(found)

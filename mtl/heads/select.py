@@ -106,7 +106,7 @@ def select_heads(
         attention: the attention, with at least one head.
         index: the heads, in their new order.
         keys: for each head of `index` the number of the key and value that it is to have, from 0 without
-            gaps; heads with the same number share it. Each is that of its first head now.
+            gaps; heads with the same number share it. Each is the one that its first head has now.
 
     Returns:
         For each head the number of its key and value.

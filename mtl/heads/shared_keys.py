@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def keys_of_heads(module: nn.Module, heads: int) -> tuple[int, ...]:
-    """For each of the attention's heads the number of the key and value that it attends with."""
+    """For each head of the attention, the number of the key and value that it attends with."""
     chosen: tuple[int, ...] | None = getattr(module, "keys_of_heads", None)
     if chosen is not None:
         return chosen
@@ -20,7 +20,7 @@ def keys_of_heads(module: nn.Module, heads: int) -> tuple[int, ...]:
 
 
 def numbered(keys: Iterable[int]) -> tuple[int, ...]:
-    """The same sharing with numbers from 0 without gaps, in the order in which they come first."""
+    """The same sharing with numbers from 0 without gaps, in the order of their first heads."""
     place: dict[int, int] = {}
     return tuple(place.setdefault(key, len(place)) for key in keys)
 
@@ -28,8 +28,8 @@ def numbered(keys: Iterable[int]) -> tuple[int, ...]:
 def share_keys(module: Any, keys: Sequence[int], device: torch.device) -> None:
     """Let each head of the attention use the key and value of this number.
 
-    Where as many neighbours share each of them, the module repeats keys and values itself. Otherwise they are
-    handed to its heads by index, after the cache, so that neither the model nor the cache holds one twice.
+    If equally many neighbours share each of them, the module repeats keys and values itself. Otherwise heads
+    get them by index, after the cache, so that neither the model nor the cache holds one twice.
     """
     if not hasattr(module, "num_key_value_groups"):
         return
