@@ -81,7 +81,7 @@ class BioCrf(nn.Module):
         """The probability of each tag at each word, in float32 at least; 0 beyond the lengths."""
         if not len(scores):
             return at_least_float32(scores)
-        # Gradients of log Z; inference mode forbids them, also for its tensors.
+        # Gradients of log Z; inference mode forbids them, also for tensors made under it.
         with torch.inference_mode(False), torch.enable_grad():
             emissions = at_least_float32(scores.detach()).clone().requires_grad_()
             transitions = Transitions(*(value.detach() for value in self.transitions()))
@@ -132,7 +132,7 @@ def _partition(
 def by_tensors(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    """The log partition function on any device, in few operations; NaN where its float64 does not suffice."""
+    """The log partition function on any device, in few operations; NaN where float64 does not suffice."""
     partition: Tensor = crf_tensors.LogPartition.apply(scores, lengths, *_tag_by_tag(transitions))
     return partition
 

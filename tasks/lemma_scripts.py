@@ -1,4 +1,4 @@
-"""Edit scripts that make a lemma of a form, as in UDPipe 2.0 (Straka 2018).
+"""Edit scripts that turn a form into its lemma, as in UDPipe 2.0 (Straka 2018).
 
 A script is `CASING;PREFIX¦SUFFIX`. The root is the longest substring that the form and the lemma, both in
 lower case, have in common; it is kept. PREFIX and SUFFIX are the shortest edits of what is before and after
@@ -21,7 +21,7 @@ from typing import NamedTuple
 SAME = "L0;¦"
 """The script of a lemma that is the form in lower case."""
 UNSPECIFIED = "_"
-"""The lemma of a word that has none, unless the word is this character."""
+"""Stands for "no lemma", unless the word itself is this character."""
 _WHOLE = "="
 _KEEP, _DROP, _ADD = ".", "-", "+"
 _EDIT = re.compile(r"\+.|[.-]", re.DOTALL)
@@ -29,7 +29,7 @@ _SCRIPT = re.compile(r"([^;]*);((?:\+.|[.-])*)¦(.*)", re.DOTALL)
 
 
 class _Edits(NamedTuple):
-    """A script, read."""
+    """A script after parsing."""
 
     casing: tuple[tuple[bool, int], ...]
     """From which character on the lemma is in upper case, or not."""
@@ -42,7 +42,7 @@ class _Edits(NamedTuple):
 
 @lru_cache(maxsize=100_000)
 def script(form: str, lemma: str) -> str:
-    """The script that makes the lemma of the form: `made(script(form, lemma), form) == lemma`."""
+    """The script that turns the form into the lemma: `made(script(form, lemma), form) == lemma`."""
     low, target = form.lower(), lemma.lower()
     match = SequenceMatcher(None, low, target, autojunk=False).find_longest_match()
     if match.size:
@@ -55,7 +55,7 @@ def script(form: str, lemma: str) -> str:
 
 
 def made(edits: str, form: str) -> str | None:
-    """The lemma that a script makes of a form; `None`: the form is too short for it."""
+    """The lemma that a script turns a form into; `None` if the form is too short for the script."""
     if edits.startswith(_WHOLE):
         return edits[1:]
     low = form.lower()
@@ -68,7 +68,7 @@ def made(edits: str, form: str) -> str | None:
 
 
 def shortest_form(edits: str) -> int:
-    """The number of characters, in lower case, from which on a script applies to a form."""
+    """How many characters, in lower case, a form must have for a script to apply."""
     if edits.startswith(_WHOLE):
         return 1
     read = _read(edits)
@@ -76,7 +76,7 @@ def shortest_form(edits: str) -> int:
 
 
 def scripts_of(words: Sequence[str], lemmas: Sequence[str] | None) -> list[str | None]:
-    """Per word the script that makes its lemma; `None`: it has none. Empty where there are no lemmas."""
+    """The script of each word's lemma; `None` for a word without one. Empty if `lemmas` is `None`."""
     if lemmas is None:
         return []
     return [
@@ -111,7 +111,7 @@ def _edited(edits: str, part: str) -> str:
 
 
 def _shortest(part: str, target: str) -> str:
-    """The shortest edits that make the target; of equally short ones, what is dropped comes first."""
+    """The shortest edits that make the target; among equally short ones, those that drop before they add."""
     costs = [[0] * (len(target) + 1) for _ in range(len(part) + 1)]
     for i in range(len(part), -1, -1):
         for j in range(len(target), -1, -1):

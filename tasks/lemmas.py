@@ -84,10 +84,10 @@ class Lemmas(Task):
     def offered(
         self, sentence: Sentence, items: tuple[Item, ...], k: int, labels: Labels
     ) -> tuple[Item, ...]:
-        """The lemmas that scripts make of the forms, with the share of these scripts' probability.
+        """The lemmas that scripts make of the forms, with their shares of the scripts' probability.
 
-        Scripts that do not apply to a form are left out, and for a form that training has those of other
-        lemmas; scripts that make the same lemma are added up.
+        Scripts that do not apply to a form are left out; for a form that occurs in training, so are scripts
+        that make other lemmas than there. The probabilities of scripts that make the same lemma are added.
         """
         from mtl.tasks.decoders.alternatives import Alternative
 

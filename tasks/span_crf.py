@@ -59,7 +59,7 @@ def log_partition(
 def span_marginals(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch boundary boundary"]:
-    """The probability of each span to be a bracket, without a gradient; 0 where no span is."""
+    """The probability that each span is a bracket, without a gradient; 0 where there is no span."""
     return _fastest(scores)(scores, lengths)[1]
 
 
@@ -145,7 +145,7 @@ def by_supar(
     # What supar needs:
     # - Float32: it computes in the type of the scores, and log Z in bf16 is off by whole nats. Autocast
     #   casts none of its operations.
-    # - Gradients: its marginals are autograd's gradient, which inference mode and its tensors forbid.
+    # - Gradients: its marginals are autograd's gradient, which inference mode forbids, as do its tensors.
     # - A copy: it asks for gradients of the very tensor that it is given.
     # - Zeros beyond a sentence's end: it also adds up the spans there. They do not reach the result, but a
     #   score that is not finite would make the gradient NaN.

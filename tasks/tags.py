@@ -50,7 +50,7 @@ class Tags(Task):
 
     @property
     def no_label(self) -> str | None:
-        """`_`; among features it is one."""
+        """`_`, which is a label only among features."""
         return None if bundles_of(self.layer) == FEATS else "_"
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:

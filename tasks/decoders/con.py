@@ -164,8 +164,8 @@ class ConDecoder(Decoder):
     ) -> list[tuple[Item, ...]]:
         """Chains of labels (`S VP`) of each predicted constituent.
 
-        Their probabilities are the marginal of the span as a bracket times the softmax over chains, one of
-        which is that of brackets that are no constituents.
+        The probability of a chain is the marginal of the span as a bracket times the softmax over chains, one
+        of which stands for brackets that are no constituents.
         """
         spans = [dict.fromkeys((start, end) for start, end, _ in of_tree) for of_tree in decoded]
         places = [(row, *span) for row, of_tree in enumerate(spans) for span in of_tree]

@@ -35,7 +35,7 @@ class Decoder(nn.Module, ABC):
     reads_first: bool = False
     """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
     narrow: bool = False
-    """Whether weights, and so scores, may be in bfloat16: what needs more digits casts them to float32."""
+    """Whether weights, and so scores, may be in bfloat16: code that needs more digits casts them itself."""
 
     def as_read(
         self, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
@@ -66,7 +66,7 @@ class Decoder(nn.Module, ABC):
         """The score of the targets' annotation of each sentence, or of its items with one label.
 
         It is a sum of scores as they leave the model, without a partition function. Labels that training
-        never saw have no score, and are left out.
+        never saw have no score and are left out.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Decoder(nn.Module, ABC):
     def decode_given(
         self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
-        """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting.
+        """Annotations when a part of the gold is given (SRL: predicates); `None` if there is no such setting.
 
         `gold` has the layer of each sentence, `decoded` what `decode` returned.
         """

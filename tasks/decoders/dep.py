@@ -85,7 +85,7 @@ class DepDecoder(PairDecoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> PairScores:
-        # Rows of padding keep finite scores, without which their gradients would be NaN.
+        # Rows of padding keep finite scores; without any, their gradients would be NaN.
         return self.pair_scores(words, functional.pad(mask, (1, 0), value=True)[:, None])
 
     def loss(

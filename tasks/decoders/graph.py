@@ -61,8 +61,8 @@ class GraphDecoder(PairDecoder):
     A learned root vector stands before the words. The loss is `1 - interpolation` of the cross-entropy of all
     pairs and `interpolation` of that of the arcs' labels. An arc is decoded where its probability is above a
     half. With `connected`, words that are not reached from the root get the likeliest arcs from those that
-    are, one by one; and arcs from the root have labels that begin with `root`, if there are any, and no other
-    arc has.
+    are, one by one. Then arcs from the root, and no others, have labels that begin with `root`, if there are
+    such labels.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GraphDecoder(PairDecoder):
     def alternatives(
         self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Graph], k: int
     ) -> list[tuple[Item, ...]]:
-        """Heads of each word, each pair alone, and the relations of each predicted arc."""
+        """Heads of each word, by each pair alone, and the relations of each predicted arc."""
         arcs = [(row, *arc[:2]) for row, graph in enumerate(decoded) for arc in graph.arcs]
         rows, dependents, heads = torch.tensor(arcs, dtype=torch.long, device=mask.device).view(-1, 3).T
         places = (rows, dependents - 1, heads)
@@ -156,7 +156,7 @@ class GraphDecoder(PairDecoder):
         dependents: Int[Tensor, " arc"],
         heads: Int[Tensor, " arc"],
     ) -> Float[Tensor, "arc label"]:
-        """The scores of the arcs' labels, -inf for those that these arcs cannot have."""
+        """The scores of the arcs' labels, -inf for labels that an arc cannot have."""
         labels = self._labels(scores, rows, dependents, heads)
         if self.connected:
             of_root = self.get_buffer("of_root")

@@ -64,8 +64,8 @@ def collate_entities(targets: Sequence[EntityTargets]) -> EntityBatch:
 class NerDecoder(Decoder):
     """Log odds of every type against no entity, for every span.
 
-    Biaffine in the first and the last word (Yu et al. 2020), plus the mean of a linear score of each word in
-    the span: what a single word says about its type is learnt sooner than what a pair says.
+    They are biaffine in the first and the last word (Yu et al. 2020), plus the mean of a linear score of each
+    word in the span: what a single word says about its type is learned sooner than what a pair says.
     """
 
     narrow = True
@@ -141,7 +141,7 @@ class NerDecoder(Decoder):
         decoded: Sequence[tuple[Span, ...]],
         k: int,
     ) -> list[tuple[Item, ...]]:
-        """Types of each predicted span, and `O` for no entity: a softmax for each span alone."""
+        """Types of each predicted span, with `O` for no entity, by a softmax for each span alone."""
         places = [(row, span.start, span.end - 1) for row, spans in enumerate(decoded) for span in spans]
         index = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3)
         of_spans = functional.pad(scores[index[:, 0], index[:, 1], index[:, 2]], (1, 0)).softmax(1)

@@ -95,8 +95,8 @@ class RoleScorer(nn.Module):
     """Scores of tags for all words of each predicate's sentence, from predicate, word and distance.
 
     One hidden layer over a projection of the predicate, one of the word and a vector for the distance
-    between them, clipped to `reach` words. No label has a bilinear form of its own, so that a pair costs
-    `dim` times the tags, and rare roles share parameters.
+    between them, clipped to `reach` words. No label has a bilinear form of its own, so a pair costs `dim`
+    times the tags, and rare roles share parameters.
     """
 
     def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
@@ -131,7 +131,7 @@ class RoleScorer(nn.Module):
 def _at(
     words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
-    """The vectors at some words; the gradient of `words[rows, places]` would sort them on a GPU."""
+    """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, rows * words.shape[1] + places)
 
 
@@ -241,7 +241,7 @@ class SrlDecoder(Decoder):
         decoded: Sequence[tuple[Frame, ...]],
         k: int,
     ) -> list[tuple[Item, ...]]:
-        """Each predicted predicate by a sigmoid, its sense by a softmax, its arguments as BIO tags by the
+        """Each predicted predicate by a sigmoid, its sense by a softmax, and its arguments as BIO tags by the
         CRF's marginals."""
         places = [(row, frame.predicate) for row, frames in enumerate(decoded) for frame in frames]
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)

@@ -48,7 +48,7 @@ def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
 class Translator(Decoder):
     """A decoder without parameters: the model below it computes the score of every piece at every position.
 
-    Its "word vectors" are these scores; the scores at a position depend on the reference's pieces before
+    Its "word vectors" are these scores. The scores at a position depend on the pieces of the reference before
     it.
     """
 
@@ -82,7 +82,7 @@ class Translator(Decoder):
     def decode(
         self, scores: Float[Tensor, "batch piece vocabulary"], mask: Bool[Tensor, "batch word"]
     ) -> list[str]:
-        """Not possible: a translation is searched for by the model (`JointModel.decoded`)."""
+        """Raises `ValueError`: the model itself searches for translations (`JointModel.decoded`)."""
         raise ValueError("scores under a reference give no translation: use JointModel.decoded")
 
     def preferred(self, scores: Float[Tensor, "batch piece vocabulary"], targets: PieceBatch) -> PieceBatch:
