@@ -69,7 +69,7 @@ class Biaffine(nn.Module):
         return scores
 
     def _times_weight(self, left: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch _"]:
-        # x W + v, for all labels in one product; its product with y is x W y + v y
+        # x W + v for all labels in one product; multiplied by y, it is x W y + v y
         weight = self.weight.transpose(1, 2).flatten(0, 1)
         return functional.linear(left, weight, None if self.of_right is None else self.of_right.flatten())
 
@@ -77,9 +77,9 @@ class Biaffine(nn.Module):
 class DiagonalBiaffine(nn.Module):
     """A bilinear form per label with a diagonal matrix D: x D y + v x + w y + b, at given pairs.
 
-    Dozat and Manning (2018) suggest it instead of full matrices. It has a vector of weights per label where
-    they have a matrix, so that it suits hundreds of labels. Weights start at zero, so that all labels are
-    equally probable at first.
+    Dozat and Manning (2018) suggest it instead of full matrices. Each label has vectors of weights instead of
+    a matrix, so it suits hundreds of labels. Weights start at zero, so that all labels start out equally
+    probable.
     """
 
     def __init__(self, inputs: int, labels: int) -> None:

@@ -9,7 +9,7 @@ from mtl.tasks.sentence import Span
 from mtl.tasks.tree import ROOTS, Tree
 
 NULL = ""
-"""The label of a bracket that is no constituent: an intermediate one, or a word without one of its own."""
+"""The label of a bracket that is no constituent: of an intermediate one, or of a word by itself."""
 CHAIN = " "
 """Joins a unary chain's labels, outer first; no label in bracket notation can hold a space."""
 

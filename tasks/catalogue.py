@@ -34,7 +34,7 @@ KINDS: Mapping[str, type[Task]] = {
     kind.kind: kind
     for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress, Translate)
 }
-"""What tasks with names of a user's own can be (`mtl.tasks.instance`)."""
+"""The kinds that tasks with names of a user's own can have (`mtl.tasks.instance`)."""
 _ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, Translate)
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 """Every task that comes with the program, by name."""
@@ -43,7 +43,7 @@ SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in 
 
 
 def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
-    """A task for each layer of the sentences that no task of the program learns, by the name of the layer."""
+    """A task for each layer of the sentences that no task of the program reads, by the name of the layer."""
     found: dict[str, Any] = {}
     for sentence in sentences:
         for name in sentence.layers:
@@ -53,7 +53,7 @@ def named_in(sentences: Iterable[Sentence]) -> dict[str, type[Task]]:
 
 
 def _kind_of(layer: str, value: Any) -> type[Task]:
-    """The kind of tasks that learn such a layer; of several the one that most formats have it for."""
+    """The kind of tasks that learn such a layer; of several, the one whose usual layer has this name."""
     alike = [kind for kind in KINDS.values() if misfit(value, kind) is None]
     return next((kind for kind in alike if kind.layers[0] == layer), alike[0])
 

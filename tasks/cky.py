@@ -35,7 +35,7 @@ def best_brackets(
 @no_type_check
 def _solve_batch(scores, lengths, starts, ends):
     width = scores.shape[1]
-    # `by_start[i, j]` and `by_end[j, i]` hold the same sum, so that the search for a split reads rows of both
+    # `by_start[i, j]` and `by_end[j, i]` hold the same sum: the search for a split reads a row of each
     by_start = np.empty((width, width))
     by_end = np.empty((width, width))
     splits = np.empty((width, width), dtype=np.int32)

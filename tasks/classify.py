@@ -60,11 +60,11 @@ class Classify(SentenceTask):
 
     @classmethod
     def fault(cls, value: Any) -> str | None:
-        """What is wrong with a value as a label of this task, or `None`."""
+        """Why a value cannot be a label of this task; `None` if it can."""
         if not isinstance(value, str):
             return f"{as_json(value)} is no name of a class; write it in quotes"
         if value.split() != [value]:
-            return f"the label {value!r} holds white space, or nothing; write it as one word"
+            return f"the label {value!r} holds white space or is empty; write it as one word"
         if cls.inventory and value not in cls.inventory:
             return f"{value!r} is none of {', '.join(cls.inventory)}"
         return None

@@ -38,7 +38,7 @@ class Con(Task):
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
     decoding: Literal["viterbi", "mbr"] = "viterbi"
-    """Predict the most probable bracketing, or the one with most expected correct brackets (minimum Bayes
+    """Predict the most probable bracketing, or the one with the most expected correct brackets (minimum Bayes
     risk)."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:

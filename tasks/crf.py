@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from mtl.tasks import crf_tensors
 from mtl.tasks.crf_recursions import best_paths, expectations, log_partitions
-from mtl.tasks.crf_tensors import has_float64
+from mtl.tasks.precision import at_least_float32, has_float64
 
 _NEVER = -1e30
 """Stands for log 0 where minus infinity would make gradients NaN."""
@@ -48,7 +48,7 @@ class BioCrf(nn.Module):
 
     def transitions(self) -> Transitions:
         """The parameters, in float32 at least."""
-        return Transitions(*map(_at_least_float32, (self.start, self.turn, self.stay, self.end)))
+        return Transitions(*map(at_least_float32, (self.start, self.turn, self.stay, self.end)))
 
     def loss(
         self,
@@ -58,7 +58,7 @@ class BioCrf(nn.Module):
     ) -> Float[Tensor, " row"]:
         """Negative log-likelihood of each tag sequence, in nats; lengths are at least 1."""
         with torch.autocast(scores.device.type, enabled=False):
-            transitions, scores = self.transitions(), _at_least_float32(scores)
+            transitions, scores = self.transitions(), at_least_float32(scores)
             partition = _partition(scores, lengths, transitions)
             return partition - path_score(scores, tags, lengths, transitions)
 
@@ -72,7 +72,7 @@ class BioCrf(nn.Module):
         start, turn, stay, end = (
             values.view(part.shape).numpy() for values, part in zip(split, potentials, strict=True)
         )
-        emissions = _at_least_float32(scores.detach()).cpu().contiguous().numpy()
+        emissions = at_least_float32(scores.detach()).cpu().contiguous().numpy()
         return best_paths(emissions, lengths.cpu().numpy(), start, turn, stay, end)
 
     def marginals(
@@ -80,17 +80,13 @@ class BioCrf(nn.Module):
     ) -> Float[Tensor, "row word tag"]:
         """The probability of each tag at each word, in float32 at least; 0 beyond the lengths."""
         if not len(scores):
-            return _at_least_float32(scores)
-        # Gradients of log Z; inference mode forbids them, also for its tensors.
+            return at_least_float32(scores)
+        # Gradients of log Z; inference mode forbids them, also for tensors made under it.
         with torch.inference_mode(False), torch.enable_grad():
-            emissions = _at_least_float32(scores.detach()).clone().requires_grad_()
+            emissions = at_least_float32(scores.detach()).clone().requires_grad_()
             transitions = Transitions(*(value.detach() for value in self.transitions()))
             partition = _partition(emissions, lengths.clone(), transitions)
             return torch.autograd.grad(partition.sum(), emissions)[0]
-
-
-def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def path_score(
@@ -136,7 +132,7 @@ def _partition(
 def by_tensors(
     scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    """The log partition function on any device, in few operations; NaN where its float64 does not suffice."""
+    """The log partition function on any device, in few operations; NaN where float64 does not suffice."""
     partition: Tensor = crf_tensors.LogPartition.apply(scores, lengths, *_tag_by_tag(transitions))
     return partition
 

@@ -1,4 +1,4 @@
-"""The recursions of `BioCrf` on the CPU: forward and backward for some sequences together, and Viterbi.
+"""The recursions of `BioCrf` on the CPU: forward and backward for several sequences together, and Viterbi.
 
 Tags are O, then B of every label, then I of every label; states are O and the labels. Public functions take
 `scores` [row word tag], `lengths` [row], at least 1 except for `best_paths`, and the fields of
@@ -13,11 +13,11 @@ import numba
 import numpy as np
 
 _TINY = 1e-290
-"""A tag that is less probable than this is left out, with all paths through it."""
+"""A tag less probable than this is left out, with all paths through it."""
 _SUM = 1e-300
-"""More than underflow takes from any sum over predecessors."""
+"""More than underflow can take from any sum over predecessors."""
 _NEGLIGIBLE = -37.0
-"""Log of a share of Z that float64 does not hold beside 1."""
+"""The log of a share of Z that is too small for float64 to add to 1."""
 _TOGETHER = 8
 """Sequences that read each row of a table together: tables of thousands of labels fit in no cache."""
 
@@ -40,8 +40,8 @@ def _forward(scores, lengths, start, weights, stays, alphas, factors):
     log Z is without the end potentials, and NaN where float64 holds no probability. `alphas` are forward
     probabilities that sum to 1 at every word; `factors` are what the sums over predecessors were multiplied
     by (exp of the emission over the scale). `start`, `weights` and `stays` are exponentiated potentials. A
-    tag that falls some 660 nats behind the others has probability 0. What is left out so is a bound: the log
-    of a mass to which each word adds its highest transition and all of its tags.
+    tag that falls some 660 nats behind the others has probability 0. What is left out in this way is bounded
+    by the log of a mass to which each word adds its highest transition and all of its tags.
     """
     rows, labels = len(lengths), stays.shape[1]
     highest = weights.max()
@@ -85,7 +85,7 @@ def _forward(scores, lengths, start, weights, stays, alphas, factors):
                 alpha[tag] = sums[tag] * factor[tag]
                 if not alpha[tag] > _TINY:
                     alpha[tag] = 0.0
-                    # The tag I of a label whose tags are left out before is in the bound already.
+                    # The bound has the tag I of a label already if its tags were left out before.
                     if tag <= labels or (word and (before[tag] > 0.0 or before[tag - labels] > 0.0)):
                         lost = max(lost, np.log(max(sums[tag], _SUM)) + emissions[tag] - top)
             left_out[row] += np.log(highest * every / scale)
@@ -138,7 +138,7 @@ def expectations(outer, scores, lengths, start, turn, stay, end):
         weighed, some = outer[block], np.where(outer[block] == 0.0, 0, lengths[block])
         count, longest = len(some), max(some.max(), 1)
         masses = _forward(scores[block], some, first, weights, stays, alphas, factors)[2]
-        # Of all rows at each word: probabilities of states, and what they are multiplied by to come there.
+        # For all rows at each word: probabilities of states, and weights of entering them.
         states, arriving = np.zeros((longest, count, labels + 1)), np.zeros((longest, count, labels + 1))
         closed, inside = np.empty((count, labels + 1)), np.empty((count, labels))
         for word in range(longest - 1, -1, -1):
@@ -162,7 +162,7 @@ def expectations(outer, scores, lengths, start, turn, stay, end):
                         beta[b_tag] += stays[0, label] * within
                 for tag in range(tags):
                     if alpha[tag] == 0.0:
-                        beta[tag] = 0.0  # which may be infinite where a tag is left out
+                        beta[tag] = 0.0  # it may be infinite where a tag is left out
                     of_scores[done + row, word, tag] = weight * alpha[tag] * beta[tag]
                     ahead[tag] = factors[row, word, tag] * beta[tag]
                 arriving[word, row], inside[row] = ahead[: labels + 1], ahead[labels + 1 :]

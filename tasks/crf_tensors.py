@@ -18,11 +18,6 @@ _AGREE = 1e-9
 """By how much, relatively, log Z may differ between the two recursions."""
 
 
-def has_float64(device: torch.device) -> bool:
-    """Whether a device computes in float64; Apple's does not."""
-    return device.type != "mps"
-
-
 class LogPartition(torch.autograd.Function):
     """log Z of every row, of a chain given tag by tag: `start` [tag], `steps` [tag tag] and `end` [tag].
 

@@ -1,4 +1,4 @@
-"""Drawn labels: every word type has a random label, so that there is nothing to learn but the labels."""
+"""Drawn labels: every word type has a random label, so there is nothing to learn but the labels."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def projective_trees(
 def _solve_batch(scores, lengths, heads):
     size = scores.shape[2]
     # The best sums of half trees over the words s to t: `right` is headed by s, `left` by t; `open_` ones
-    # have the arc between s and t and miss the outer dependents of the one that hangs. Each sum is where
-    # the search for a split reads a row: `X_from[s, t]`, `X_to[t, s]`.
+    # have the arc between s and t, but not the outer dependents of its dependent. Each sum lies where the
+    # search for a split reads a row: `X_from[s, t]`, `X_to[t, s]`.
     right_from, right_to = np.empty((size, size)), np.empty((size, size))
     left_from, left_to = np.empty((size, size)), np.empty((size, size))
     open_right_from, open_left_to = np.empty((size, size)), np.empty((size, size))

@@ -1,4 +1,4 @@
-"""Predicates and their arguments: what BIO tags can represent, and split arguments joined for scoring."""
+"""Predicates and their arguments: what BIO tags can represent, and how split arguments are joined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mtl.tasks.task import Labels
 _VERB = ("V", "C-V")
 """The predicate's own span and its continuation: neither is an argument."""
 _SENSE = "sense "
-"""What stands before a sense in an inventory of roles and senses; labels in files have no blanks."""
+"""What precedes a sense in an inventory of roles and senses; labels in files contain no spaces."""
 
 
 def without_verb(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -33,7 +33,7 @@ def senses(frames: Iterable[Frame]) -> list[str]:
 
 
 class FrameLabels(NamedTuple):
-    """The roles of arguments, and the senses of predicates, if they are learned."""
+    """The roles of arguments, and the senses of predicates if these are learned."""
 
     roles: Labels
     senses: Labels

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout, Share, Size
 from mtl.tasks.sentence import Arc, Graph, Sentence
-from mtl.tasks.task import Labels, Task
+from mtl.tasks.task import Labels, Task, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
@@ -38,9 +38,9 @@ class Graphs(Task):
     dropout: Dropout = 0.33
     """Dropout of these vectors."""
     interpolation: Share = 0.5
-    """The labels' share in the loss; the arcs have the rest."""
+    """The labels' share of the loss; the arcs have the rest."""
     connected: bool = False
-    """Whether all words are reached from the root, as in UD, where arcs from it are `root`."""
+    """Whether all words are reached from the root, as in UD, where arcs from the root are labelled `root`."""
 
     @property
     def layer(self) -> str:
@@ -61,10 +61,7 @@ class Graphs(Task):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.graph import graph_targets
 
-        graph = sentence.layer(self.layer)
-        if graph is None:
-            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
-        return graph_targets(representable(graph), labels)
+        return graph_targets(representable(annotated_layer(sentence, self.layer)), labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.graph import collate_graphs
@@ -89,9 +86,9 @@ class Graphs(Task):
 
 
 def representable(graph: Graph) -> list[Arc]:
-    """The arcs that the decoder can give: one between two words, and none from a word to itself.
+    """The arcs that the decoder can predict: at most one from a head to a word, and none to itself.
 
-    Of several it is the one over the fewest empty nodes (`>` in its label).
+    Of several, the one over the fewest empty nodes (`>` in its label) is kept.
     """
     found: dict[tuple[int, int], Arc] = {}
     for arc in sorted(graph.arcs, key=lambda arc: arc.label.count(">")):

@@ -1,4 +1,4 @@
-"""Halves of what a task learns from: of two tasks on one layer, each can have its own."""
+"""Halves of the training sentences: of two tasks on one layer, each can learn from its own."""
 
 from __future__ import annotations
 

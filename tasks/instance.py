@@ -1,4 +1,4 @@
-"""Tasks under names of a user's own: what a kind does, on a layer of any name.
+"""Tasks with names of a user's own: what a kind does, on a layer of any name.
 
 `instance("slots", Spans, "slots")` is a class like those of the tasks that come with the program.
 """
@@ -16,9 +16,9 @@ from mtl.tasks.task import Task
 
 
 def instance(name: str, kind: type[Task], layer: str, half: Half | None = None) -> type[Task]:
-    """The class of a kind's tasks under a name, on a layer of a name; the same for the same arguments.
+    """The class of a kind's tasks with this name and layer; the same class for the same arguments.
 
-    A kind that reads the words alone has no other layer.
+    A kind that reads only words keeps its own layer.
     """
     return _class_of(name, kind, layer, half)
 
@@ -38,7 +38,7 @@ def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> typ
 
 
 def misfit(value: Any, kind: type[Task]) -> str | None:
-    """What is wrong with a layer as that of a task of a kind; `None`: it is what such a task learns."""
+    """Why a task of this kind cannot learn a layer with this value; `None` if it can."""
     found = annotation_of(value)
     if found == kind.annotation or (value == () and kind.finds):
         return None if (wrong := kind.fault(value)) is None else f"has a fault: {wrong}"

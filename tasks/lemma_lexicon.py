@@ -1,6 +1,6 @@
-"""The lemmas that training has for each form. A form that is in it gets one of them.
+"""The lemmas that each form has in training; a form that occurs there gets one of them.
 
-A word's vector hardly says how the word is spelt: by its script alone, `killed` becomes `kille`, as `agreed`
+A word's vector hardly says how the word is spelt: by scripts alone, `killed` becomes `kille`, as `agreed`
 becomes `agree`.
 """
 
@@ -14,7 +14,7 @@ from mtl.tasks.lemma_scripts import made
 from mtl.tasks.task import Labels
 
 RANKED = 8
-"""Scripts of a word, the best by their scores, that may make a lemma which its form has in training."""
+"""How many of a word's best scripts are tried for a lemma that its form has in training."""
 _BETWEEN = "\t"
 
 
@@ -23,10 +23,10 @@ class LemmaLabels(NamedTuple):
 
     scripts: Labels
     lexicon: Mapping[str, Collection[str]]
-    """By form its lemmas."""
+    """The lemmas of each form."""
 
     def joined(self) -> Labels:
-        """One inventory for both: the scripts, then forms with their lemmas, which have a mark in between."""
+        """One inventory for both: the scripts, then pairs of form and lemma with a mark in between."""
         pairs = [
             f"{form}{_BETWEEN}{lemma}"
             for form, lemmas in sorted(self.lexicon.items())
@@ -46,10 +46,10 @@ def split_labels(labels: Labels) -> LemmaLabels:
 
 
 class RankedScripts(NamedTuple):
-    """What a decoder says of the words of a sentence."""
+    """What a decoder predicts for the words of a sentence."""
 
     scripts: tuple[tuple[str, ...], ...]
-    """Per word its best scripts, the best first."""
+    """The best scripts of each word, the best first."""
     lexicon: Mapping[str, Collection[str]]
 
     def lemmas(self, words: Sequence[str]) -> tuple[str, ...]:
@@ -61,9 +61,9 @@ class RankedScripts(NamedTuple):
 
 
 def lemma_of(form: str, scripts: Sequence[str], known: Collection[str] = ()) -> str:
-    """The first of the form's known lemmas that scripts make, else what the first that applies makes.
+    """The first lemma that a script makes and that is known; else what the first script that applies makes.
 
-    Without any script that applies it is the form.
+    If no script applies, it is the form.
     """
     lemmas = [lemma for edits in scripts if (lemma := made(edits, form)) is not None]
     return next((lemma for lemma in lemmas if lemma in known), lemmas[0] if lemmas else form)

@@ -1,4 +1,4 @@
-"""Edit scripts that make a lemma of a form, as in UDPipe 2.0 (Straka 2018).
+"""Edit scripts that turn a form into its lemma, as in UDPipe 2.0 (Straka 2018).
 
 A script is `CASING;PREFIX¦SUFFIX`. The root is the longest substring that the form and the lemma, both in
 lower case, have in common; it is kept. PREFIX and SUFFIX are the shortest edits of what is before and after
@@ -12,6 +12,7 @@ M. Straka: UDPipe 2.0 Prototype at CoNLL 2018 UD Shared Task. CoNLL 2018, pages 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -20,13 +21,15 @@ from typing import NamedTuple
 SAME = "L0;¦"
 """The script of a lemma that is the form in lower case."""
 UNSPECIFIED = "_"
-"""The lemma of a word that has none, unless the word is this character."""
+"""Stands for "no lemma", unless the word itself is this character."""
 _WHOLE = "="
 _KEEP, _DROP, _ADD = ".", "-", "+"
+_EDIT = re.compile(r"\+.|[.-]", re.DOTALL)
+_SCRIPT = re.compile(r"([^;]*);((?:\+.|[.-])*)¦(.*)", re.DOTALL)
 
 
 class _Edits(NamedTuple):
-    """A script, read."""
+    """A script after parsing."""
 
     casing: tuple[tuple[bool, int], ...]
     """From which character on the lemma is in upper case, or not."""
@@ -39,7 +42,7 @@ class _Edits(NamedTuple):
 
 @lru_cache(maxsize=100_000)
 def script(form: str, lemma: str) -> str:
-    """The script that makes the lemma of the form: `made(script(form, lemma), form) == lemma`."""
+    """The script that turns the form into the lemma: `made(script(form, lemma), form) == lemma`."""
     low, target = form.lower(), lemma.lower()
     match = SequenceMatcher(None, low, target, autojunk=False).find_longest_match()
     if match.size:
@@ -52,7 +55,7 @@ def script(form: str, lemma: str) -> str:
 
 
 def made(edits: str, form: str) -> str | None:
-    """The lemma that a script makes of a form; `None`: the form is too short for it."""
+    """The lemma that a script turns a form into; `None` if the form is too short for the script."""
     if edits.startswith(_WHOLE):
         return edits[1:]
     low = form.lower()
@@ -65,7 +68,7 @@ def made(edits: str, form: str) -> str | None:
 
 
 def shortest_form(edits: str) -> int:
-    """The number of characters, in lower case, from which on a script applies to a form."""
+    """How many characters, in lower case, a form must have for a script to apply."""
     if edits.startswith(_WHOLE):
         return 1
     read = _read(edits)
@@ -73,7 +76,7 @@ def shortest_form(edits: str) -> int:
 
 
 def scripts_of(words: Sequence[str], lemmas: Sequence[str] | None) -> list[str | None]:
-    """Per word the script that makes its lemma; `None`: it has none. Empty where there are no lemmas."""
+    """The script of each word's lemma; `None` for a word without one. Empty if `lemmas` is `None`."""
     if lemmas is None:
         return []
     return [
@@ -84,39 +87,22 @@ def scripts_of(words: Sequence[str], lemmas: Sequence[str] | None) -> list[str |
 
 @lru_cache(maxsize=10_000)
 def _read(edits: str) -> _Edits:
-    casing, _, rest = edits.partition(";")
-    prefix, suffix = _split(rest)
+    match = _SCRIPT.fullmatch(edits)
+    assert match is not None
+    casing, prefix, suffix = match.groups()
     places = tuple((part[0] == "U", int(part[1:])) for part in casing.split(","))
     return _Edits(places, prefix, suffix, _taken(prefix), _taken(suffix))
 
 
-def _split(edits: str) -> tuple[str, str]:
-    """Prefix and suffix, at the first bar that is not a character to add."""
-    place = 0
-    while edits[place] != "¦":
-        place += 2 if edits[place] == _ADD else 1
-    return edits[:place], edits[place + 1 :]
-
-
-def _operations(edits: str) -> Sequence[str]:
-    """`.`, `-`, and `+c`, in order."""
-    found, place = [], 0
-    while place < len(edits):
-        width = 2 if edits[place] == _ADD else 1
-        found.append(edits[place : place + width])
-        place += width
-    return found
-
-
 def _taken(edits: str) -> int:
     """How many characters of the form the edits keep or drop."""
-    return sum(not operation.startswith(_ADD) for operation in _operations(edits))
+    return sum(not operation.startswith(_ADD) for operation in _EDIT.findall(edits))
 
 
 def _edited(edits: str, part: str) -> str:
     characters = iter(part)
     made = []
-    for operation in _operations(edits):
+    for operation in _EDIT.findall(edits):
         if operation.startswith(_ADD):
             made.append(operation[1])
         elif (character := next(characters)) and operation == _KEEP:
@@ -125,7 +111,7 @@ def _edited(edits: str, part: str) -> str:
 
 
 def _shortest(part: str, target: str) -> str:
-    """The shortest edits that make the target; of equally short ones, what is dropped comes first."""
+    """The shortest edits that make the target; among equally short ones, those that drop before they add."""
     costs = [[0] * (len(target) + 1) for _ in range(len(part) + 1)]
     for i in range(len(part), -1, -1):
         for j in range(len(target), -1, -1):

@@ -11,7 +11,7 @@ from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, split_la
 from mtl.tasks.lemma_scripts import SAME, made, scripts_of
 from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import LEMMAS, Sentence
-from mtl.tasks.task import Labels, Task
+from mtl.tasks.task import Labels, Task, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.alternatives import Item
@@ -63,10 +63,8 @@ class Lemmas(Task):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.classifier import label_targets
 
-        lemmas = sentence.layer(self.layer)
-        if lemmas is None:
-            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
-        return label_targets([edits or "" for edits in scripts_of(sentence.words, lemmas)], labels)
+        scripts = scripts_of(sentence.words, annotated_layer(sentence, self.layer))
+        return label_targets([edits or "" for edits in scripts], labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.classifier import collate_words
@@ -86,10 +84,10 @@ class Lemmas(Task):
     def offered(
         self, sentence: Sentence, items: tuple[Item, ...], k: int, labels: Labels
     ) -> tuple[Item, ...]:
-        """The lemmas that scripts make of the forms, with the share of these scripts' probability.
+        """The lemmas that scripts make of the forms, with their shares of the scripts' probability.
 
-        Scripts that do not apply to a form are left out, and for a form that training has those of other
-        lemmas; scripts that make the same lemma are added up.
+        Scripts that do not apply to a form are left out; for a form that occurs in training, so are scripts
+        that make other lemmas than there. The probabilities of scripts that make the same lemma are added.
         """
         from mtl.tasks.decoders.alternatives import Alternative
 

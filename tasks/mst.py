@@ -15,8 +15,8 @@ def maximum_trees(
     """The best tree of each sentence in which exactly one word hangs from the root; padding gets 0.
 
     `scores[b, d, h]` scores head `h` (0 is the root, else 1-based) for word `d` (from 0). A score that is
-    not finite forbids its arc: such an arc is taken only if every such tree has one. Heads are returned with
-    the same numbers. Time is quadratic in the words.
+    not finite forbids its arc: it is taken only if every tree has such an arc. Heads are returned with the
+    same numbers. Time is quadratic in the words.
     """
     heads = np.zeros(scores.shape[:2], dtype=np.int64)
     _solve_batch(np.ascontiguousarray(scores), lengths, heads)

@@ -13,25 +13,25 @@ NAMES = (
 
 _DRAW = " draw "
 _OF_ALL = ("", "shared")
-"""What stands for all tasks, and comes before each."""
+"""Names that stand for all tasks, and come first."""
 
 
 def of_draw(task: str, draw: int) -> str:
-    """The name of a mask of a task with random labels where masks of several draws of them are together."""
+    """The name of a mask of a task with random labels where there are masks of several draws."""
     return f"{task}{_DRAW}{draw}"
 
 
 def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, in the order in which everything lists tasks: those of a user's own last.
+    """The names, each once, in the order in which everything lists tasks; names of a user's own come last.
 
-    A half of a task (`dep~a`) stands where its task does, a mask that tasks share (`pos+dep`) where the first
-    of them does, draws of random labels (`of_draw`) by their number.
+    A half of a task (`dep~a`) stands where the task does, a mask that tasks share (`pos+dep`) where the first
+    of them does. Draws of random labels (`of_draw`) are ordered by their number.
     """
     return tuple(sorted(set(names), key=place_of))
 
 
 def place_of(name: str) -> tuple[int, str, int, str]:
-    """What names are sorted by in that order."""
+    """The key by which names are sorted in that order."""
     base, _, draw = name.partition(_DRAW)
     whole = (task.partition("~")[0] for task in base.split("+"))
     known = [NAMES.index(task) for task in whole if task in NAMES]

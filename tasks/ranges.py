@@ -40,7 +40,7 @@ Dropout = Annotated[float, Range(0, 1, open_high=True)]
 Size = Annotated[int, Range(1, 65_536)]
 Count = Annotated[int, Range(1, 1_000_000)]
 Some = Annotated[int, Range(1, math.inf)]
-"""A count without a highest value."""
+"""A count without an upper bound."""
 CountOrNone = Annotated[int, Range(0, 1_000_000)]
 """A count, or 0 for none at all."""
 Seed = Annotated[int, Range(0, 2**32 - 1)]

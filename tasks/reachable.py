@@ -14,10 +14,11 @@ def with_all_reached(
     chosen: Bool[np.ndarray, "batch word candidate"],
     lengths: Int[np.ndarray, " batch"],
 ) -> Bool[np.ndarray, "batch word candidate"]:
-    """The chosen arcs and, as long as words are not reached from the root, the best arc to one of them.
+    """The chosen arcs and, as long as some words are not reached from the root, the best arc to one of them.
 
     `scores[b, d, h]` scores head `h` (0 is the root, else 1-based) for word `d` (from 0). An arc that is
-    added leads from what is reached to what is not; the first on ties. Time is quadratic in the words.
+    added leads from a word that is reached to one that is not; ties go to the first word. Time is quadratic
+    in the words.
     """
     arcs = np.array(chosen, order="C")
     _solve_batch(np.ascontiguousarray(scores), arcs, lengths)

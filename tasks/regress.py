@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.sentence_task import SentenceTask
-from mtl.tasks.task import Labels
+from mtl.tasks.task import Labels, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
@@ -33,7 +33,7 @@ class Regress(SentenceTask):
     score: ClassVar[str] = "pearson"
     scores: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
     scale: ClassVar[tuple[float, float] | None] = (-LARGEST, LARGEST)
-    """The lowest and the highest number that gold has; a model's own may lie outside."""
+    """The lowest and the highest gold number; predictions may lie outside."""
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
         return Labels(())
@@ -41,10 +41,7 @@ class Regress(SentenceTask):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.regressor import number_targets
 
-        value = sentence.layer(self.layer)
-        if value is None:
-            raise ValueError(f"sentence '{sentence.id}' has no number of {self.name}: ask annotated() first")
-        return number_targets(float(value))
+        return number_targets(float(annotated_layer(sentence, self.layer)))
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.regressor import collate_numbers
@@ -63,19 +60,19 @@ class Regress(SentenceTask):
 
     @classmethod
     def value_of(cls, text: str) -> str | float:
-        """The number that a text is; a text that is none as it is."""
+        """The number that a text spells; the text itself if it spells none."""
         number = number_of(text)
         return text if number is None else number
 
     @classmethod
     def fault(cls, value: Any) -> str | None:
-        """What is wrong with a value as a label of this task, or `None`."""
+        """Why a value cannot be a label of this task; `None` if it can."""
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) <= LARGEST:  # NaN is not, either
+        if not number or not abs(value) <= LARGEST:  # this is also true of NaN
             return f"{as_json(value)} is no number from {-LARGEST:g} to {LARGEST:g}"
         return None
 
 
 def number_of(text: str) -> float | None:
-    """The number that a text is, in ASCII digits; `None` also for what only Python reads (`1_0`, `nan`)."""
+    """The number that a text spells in ASCII digits; `None` also for `1_0` and `nan`, which Python reads."""
     return float(text) if _NUMBER.fullmatch(text) else None

@@ -52,7 +52,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A predicate (word index from 0), its sense (`None`: not predicted) and its arguments, V left out."""
+    """A predicate (word index from 0), its sense (`None`: without one) and its arguments, without V."""
 
     predicate: int
     sense: str | None
@@ -72,7 +72,7 @@ class Sentence:
 
     words: tuple[str, ...]
     layers: Mapping[str, Any]
-    """What is annotated, by name; it cannot be changed."""
+    """The annotated layers, by name; the mapping cannot be changed."""
     second: int | None
     """The word at which the second sentence of a pair begins; `None`: one sentence."""
     id: str
@@ -81,7 +81,7 @@ class Sentence:
     place: str = field(compare=False)
     """Where it was read (`FILE:LINE`), for messages; not part of its value."""
     notes: tuple[str, ...] = field(compare=False)
-    """What its reader changed or found odd, one text per case, for counts; not part of its value."""
+    """What its reader changed or found odd, one text per case, to be counted; not part of its value."""
 
     def __init__(
         self,
@@ -175,13 +175,13 @@ class Sentence:
 
 
 def bundles_of(layer: str) -> str:
-    """The layer whose bundles a layer of one feature (`feats.Case`) is taken from; else the layer itself."""
+    """The layer whose bundles a layer of one feature (`feats.Case`) comes from; else the layer itself."""
     return layer.partition(".")[0]
 
 
 @lru_cache(maxsize=100_000)
 def feature_of(bundle: str, name: str) -> str:
-    """The value of one feature of a bundle such as `Case=Nom|Number=Sing`; `_`: it has none."""
+    """The value of one feature in a bundle such as `Case=Nom|Number=Sing`; `_` if it is not there."""
     features = dict(part.partition("=")[::2] for part in bundle.split("|"))
     return features.get(name) or NO_FEATURES
 
@@ -192,7 +192,7 @@ def in_order(bundle: str) -> str:
 
 
 def annotation_of(value: Any) -> str:
-    """What a layer of this value holds, in words."""
+    """What a layer with this value holds, in words."""
     if isinstance(value, str):
         return "a text"
     if isinstance(value, int | float):

@@ -1,6 +1,6 @@
 """An annotated sentence as HTML for notebooks: words, tags, entities and arcs as SVG, all other layers below.
 
-Nothing is loaded from elsewhere, and colours are those of the page, so that dark notebooks can be read.
+Nothing is loaded from elsewhere. Text and lines have the colour of the page, to be legible in dark notebooks.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _places(words: Sequence[str], *below: Sequence[str] | None) -> tuple[list[fl
 
 
 def _words(sentence: Sentence, arcs: Sequence[_Arc]) -> str:
-    """Words with arcs above, tags and entities below; the sentences of a pair have a bar between them."""
+    """Words with arcs above, and tags and entities below; a bar separates the sentences of a pair."""
     words, labels = sentence.words, [""] * len(sentence.words)
     for _, dependent, label in arcs:
         labels[dependent] = max(labels[dependent], label, key=len)
@@ -149,7 +149,7 @@ def _levels(arcs: Sequence[_Arc]) -> list[int]:
 
 
 def _drawn(arc: _Arc, places: Sequence[float], level: int, top: float) -> str:
-    """An arc with its label and the arrow at its dependent; that of the root comes from above."""
+    """An arc with its label and an arrow at its dependent; the arc from the root comes from above."""
     end, base = places[arc.dependent], top - 14
     arrow = f'<path d="M{end - 3:.1f} {base - 5:.1f}L{end + 3:.1f} {base - 5:.1f}L{end:.1f} {base:.1f}Z"/>'
     if level == 0:
@@ -190,7 +190,7 @@ class _Node(NamedTuple):
 
 
 def _tree(tree: Tree) -> str:
-    """Constituents as a tree, the words in a line at its foot."""
+    """Constituents as a tree, with the words in a line at its foot."""
     leaves = list(tree.leaves())
     places, width = _places([str(leaf.children) for leaf in leaves], [leaf.label for leaf in leaves])
     foot = _STEP * tree.height()

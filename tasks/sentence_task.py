@@ -13,7 +13,7 @@ from mtl.tasks.task import Task
 
 @dataclass(frozen=True)
 class SentenceTask(Task):
-    """One label for a sentence or for a pair; its layer is the label in the task of its name."""
+    """One label for a sentence or for a pair; its layer has the task's name."""
 
     loss_unit: ClassVar[Literal["word", "sentence"]] = "sentence"
     sentences: ClassVar[tuple[int, ...]] = (1, 2)
@@ -26,16 +26,16 @@ class SentenceTask(Task):
 
     @property
     def layer(self) -> str:
-        """The label in the task of this name."""
+        """The label, under the task's name."""
         return self.name
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"labels": 1}
 
     scale: ClassVar[tuple[float, float] | None] = None
-    """The numbers that its labels are in files of GLUE; `None`: they are no numbers."""
+    """The range of its labels in files of GLUE; `None` if they are not numbers."""
 
     @classmethod
     def value_of(cls, text: str) -> str | float:
-        """The value that a label in a file of text stands for, which `fault` looks at."""
+        """The value that a label in a text file stands for; `fault` checks it."""
         return text

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from mtl.tasks.crf_tensors import has_float64
+from mtl.tasks.precision import at_least_float32, has_float64
 
 InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From scores and lengths to log partitions and marginals."""
@@ -34,7 +34,7 @@ def span_crf_loss(
 
     `rows`, `starts` and `ends` are the gold spans of all sentences; see `log_partition` for the others.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = at_least_float32(scores)
     width = scores.shape[1]
     gold = scores.flatten().index_select(0, (rows * width + starts) * width + ends)
     return log_partition(scores, lengths).index_add(0, rows, gold, alpha=-1)
@@ -52,14 +52,14 @@ def log_partition(
     default `inside_outside` is `by_numba` for scores on the CPU, where it is fastest, `by_supar` on devices
     without float64, and `by_tensors` on others.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = at_least_float32(scores)
     return _LogPartition.apply(scores, lengths, inside_outside or _fastest(scores))
 
 
 def span_marginals(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch boundary boundary"]:
-    """The probability of each span to be a bracket, without a gradient; 0 where no span is."""
+    """The probability that each span is a bracket, without a gradient; 0 where there is no span."""
     return _fastest(scores)(scores, lengths)[1]
 
 
@@ -145,13 +145,13 @@ def by_supar(
     # What supar needs:
     # - Float32: it computes in the type of the scores, and log Z in bf16 is off by whole nats. Autocast
     #   casts none of its operations.
-    # - Gradients: its marginals are autograd's gradient, which inference mode and its tensors forbid.
+    # - Gradients: its marginals are autograd's gradient, which inference mode forbids, as do its tensors.
     # - A copy: it asks for gradients of the very tensor that it is given.
     # - Zeros beyond a sentence's end: it also adds up the spans there. They do not reach the result, but a
     #   score that is not finite would make the gradient NaN.
     # - No axis of labels, which it would take for separate charts: labels are scored apart from brackets.
     with torch.inference_mode(False):
-        chart = scores.detach().to(torch.promote_types(scores.dtype, torch.float32))
+        chart = at_least_float32(scores.detach())
         crf = ConstituencyCRF(chart.masked_fill(~inside, 0.0), lengths.clone())
         partition, marginals = crf.log_partition.detach(), crf.marginals.detach()
     return partition, marginals

@@ -37,12 +37,13 @@ class Srl(Task):
     dim: Size = 256
     """Size of the hidden layer over a predicate and a word."""
     reach: Annotated[int, Range(0, 65_536)] = 24
-    """Largest distance, in words, between predicate and word that is distinguished."""
+    """Largest distance between predicate and word, in words, that is distinguished from larger ones."""
     dropout: Dropout = 0.33
-    """Share of features dropped in training, alike at all words of a sentence (input) or frame (hidden)."""
+    """Share of features dropped in training, the same at all words of a sentence (input) or frame (hidden
+    layer)."""
 
     senses: bool = False
-    """Whether the senses of predicates are learned, too: each sense of the training data is a label."""
+    """Whether the senses of predicates are learned, too: each sense in the training data is a label."""
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         frames = sentence.layer(self.layer) or ()

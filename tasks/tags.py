@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.tasks.ranges import Dropout
 from mtl.tasks.sentence import FEATS, Sentence, bundles_of
-from mtl.tasks.task import Labels, Task
+from mtl.tasks.task import Labels, Task, annotated_layer
 
 if TYPE_CHECKING:
     from mtl.tasks.decoders.decoder import Decoder
@@ -50,7 +50,7 @@ class Tags(Task):
 
     @property
     def no_label(self) -> str | None:
-        """`_`; among features it is one."""
+        """`_`, which is a label only among features."""
         return None if bundles_of(self.layer) == FEATS else "_"
 
     def labels(self, sentences: Iterable[Sentence]) -> Labels:
@@ -59,10 +59,7 @@ class Tags(Task):
     def targets(self, sentence: Sentence, labels: Labels) -> Any:
         from mtl.tasks.decoders.classifier import label_targets
 
-        tags = sentence.layer(self.layer)
-        if tags is None:
-            raise ValueError(f"sentence '{sentence.id}' has no {self.layer}: ask annotated() first")
-        return label_targets(tags, labels)
+        return label_targets(annotated_layer(sentence, self.layer), labels)
 
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.classifier import collate_words

@@ -1,7 +1,7 @@
 """What every task offers: what it reads, labels, targets, a decoder and a metric.
 
-This module and the settings of the tasks are read by every command, so they import no torch: what needs it
-is imported where a decoder, a metric or targets are made.
+Every command reads this module and the settings of the tasks, so they import no torch. What needs it is
+imported where a decoder, a metric or targets are made.
 """
 
 from __future__ import annotations
@@ -41,21 +41,29 @@ class Labels:
         return self._index.get(name, UNKNOWN)
 
 
+def annotated_layer(sentence: Sentence, layer: str) -> Any:
+    """The layer of an annotated sentence; raises `ValueError` if the sentence is not annotated."""
+    value = sentence.layer(layer)
+    if value is None:
+        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    return value
+
+
 @dataclass(frozen=True)
 class Task(ABC):
     """Hyperparameters of one task (subclasses are frozen dataclasses of plain values)."""
 
     kind: ClassVar[str] = ""
-    """What a configuration calls tasks of this sort; all of them have its decoder, loss and metric. Empty: a
-    sort of its own."""
+    """What a configuration calls tasks of this sort, which share decoder, loss and metric; empty: a sort of
+    its own."""
     annotation: ClassVar[str] = ""
     """What it predicts of a sentence, as `annotation_of` calls it."""
     standard: ClassVar[str | None] = None
-    """Of tasks with names of a user's own: the layer in which files of most formats have what they learn."""
+    """Of tasks with names of a user's own: the layer that holds what they learn in most formats."""
     item: ClassVar[str] = ""
     """What one of its annotations on words is called; empty for tasks on sentences."""
     finds: ClassVar[bool] = False
-    """Whether its items are found, too, so that one label is enough to learn, and none may be right."""
+    """Whether it also finds where its items are: one label is then enough, and no item may be right."""
     label_column: ClassVar[str] = "label"
     """What CoNLL-2003 calls the column with its labels."""
     of_features: ClassVar[bool] = False
@@ -65,7 +73,7 @@ class Task(ABC):
     drawn: ClassVar[bool] = False
     """Whether its labels are a random draw, whose seed is its setting `draw`: no head is probed for them."""
     alone: ClassVar[bool] = False
-    """Whether it needs a model of its own, an encoder-decoder, and so no other task is trained beside it."""
+    """Whether it needs a model of its own, an encoder-decoder, so that no other task is trained beside it."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -78,7 +86,7 @@ class Task(ABC):
     score: ClassVar[str]
     """Which of the metric's scores stands for the task in model selection."""
     scores: ClassVar[tuple[str, ...]]
-    """The names of the metric's scores; one that ends in `/` stands for those whose names go on after it,
+    """The names of the metric's scores; one that ends in `/` stands for all scores whose names begin with it,
     such as one per label, of which there may be none."""
     scored_by: ClassVar[tuple[str, ...]] = ()
     """The settings that say what the main score counts; runs that differ in them have different scores."""
@@ -91,11 +99,11 @@ class Task(ABC):
         """The layer of `Sentence` that the task annotates."""
 
     def annotated(self, sentence: Sentence) -> bool:
-        """Whether the sentence carries this task's layer; a task that reads the words alone takes any."""
+        """Whether the sentence has this task's layer; a task that reads only words takes any that fits."""
         return sentence.layer(self.layer) is not None if self.layers else self.fits(sentence)
 
     def learns_from(self, sentence: Sentence, number: int) -> bool:
-        """Whether it learns from an annotated training sentence, given with its number in the corpus."""
+        """Whether it learns from an annotated training sentence; `number` is its place in the corpus."""
         return self.half in (None, half_of(sentence, number))
 
     def fits(self, sentence: Sentence) -> bool:
@@ -108,24 +116,24 @@ class Task(ABC):
 
     @abstractmethod
     def items(self, sentence: Sentence) -> Mapping[str, int]:
-        """The numbers of annotations in an annotated sentence, by their name (for `mtl data stats`)."""
+        """The number of annotations of each name in an annotated sentence (for `mtl data stats`)."""
 
     def labels_of(self, value: Any) -> Iterable[str]:
-        """The labels in a layer of what it predicts, one for each item that has one."""
+        """The labels in a layer with this value, one for each item that has a label."""
         return ()
 
     def labels_in(self, sentence: Sentence) -> Iterable[str]:
-        """The labels in its layer of a sentence."""
+        """The labels in a sentence's layer of this task."""
         value = sentence.layer(self.layer) if self.layers else None
         return () if value is None else self.labels_of(value)
 
     def is_labelled(self, sentence: Sentence) -> bool:
-        """Whether there is anything in its layer of an annotated sentence."""
+        """Whether an annotated sentence has anything in this task's layer."""
         return any(self.items(sentence).values())
 
     @property
     def no_label(self) -> str | None:
-        """The label that says in most formats that there is none, where it is not one of its labels."""
+        """The label that stands for "no label" in most formats, if the task does not learn it."""
         return None
 
     @abstractmethod
@@ -164,7 +172,7 @@ class Task(ABC):
 
     @classmethod
     def fault(cls, value: Any) -> str | None:
-        """What is wrong with a value of the right type as this task's layer, or `None`."""
+        """Why a value of the right type cannot be this task's layer; `None` if it can."""
         return None
 
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:

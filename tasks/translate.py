@@ -23,8 +23,8 @@ LengthPenalty = Annotated[float, Range(-100, 100)]
 class Translate(Task):
     """The text in another language; trained alone, on an encoder-decoder model.
 
-    The translation is the label of the sentence in this task. The model learns its pieces (subwords), which
-    the model's tokenizer makes, so that the task has no inventory of labels.
+    The translation is the sentence's label in this task. The model learns its pieces (subwords), which come
+    from the model's tokenizer, so the task has no inventory of labels.
     """
 
     kind: ClassVar[str] = "translation"
@@ -37,7 +37,7 @@ class Translate(Task):
     scores: ClassVar[tuple[str, ...]] = ("bleu", "chrf", "cross_entropy")
 
     source: str = ""
-    """Language of the source, as the checkpoint names it if it is for several (`en`, `en_XX`)."""
+    """Language of the source, as named by a checkpoint for several languages (`en`, `en_XX`)."""
     target: str = ""
     """Language of the translation."""
     label_smoothing: Dropout = 0.1
@@ -53,11 +53,11 @@ class Translate(Task):
 
     @property
     def layer(self) -> str:
-        """The label in the task of this name."""
+        """The label, under the task's name."""
         return self.name
 
     def loss_units(self, sentence: Sentence, targets: Any = None) -> int:
-        """The pieces of the translation, which `targets` hold, with the one that ends it."""
+        """The number of pieces of the translation in `targets`, with the one that ends it."""
         return len(targets.pieces)
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
@@ -95,5 +95,5 @@ class Translate(Task):
 
 
 def translation_in(tasks: Mapping[str, Task]) -> Translate | None:
-    """The task that translates, beside which there is no other; `None`: none does."""
+    """The task that translates, which is then the only one; `None` if there is none."""
     return next((task for task in tasks.values() if isinstance(task, Translate)), None)

@@ -1,7 +1,7 @@
 """Phrase-structure trees and their bracket notation.
 
-Nothing here recurses, so trees may be as deep as a decoder makes them (a level per word). Comparing trees
-with `==` does recurse: Python raises `RecursionError` at a few hundred levels.
+Nothing here recurses, so trees may be as deep as a decoder makes them (one level per word). Only comparison
+with `==` recurses: Python raises `RecursionError` at a few hundred levels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mtl.tasks.in_words import counted
 T = TypeVar("T")
 
 ROOTS = frozenset({"TOP", "ROOT", "S1", "VROOT", ""})
-"""Labels of a topmost node that is no constituent but holds them (NEGRA and TIGER: VROOT)."""
+"""Labels of a topmost node that is not a constituent itself (NEGRA and TIGER: VROOT)."""
 
 _TOKEN = re.compile(r"[()]|[^ \t\n()]+")  # other white space, such as U+00A0, may be part of a word
 _ESCAPES = {"(": "-LRB-", ")": "-RRB-"}
@@ -132,7 +132,7 @@ def _close(label: str, children: list[Tree | str]) -> Tree:
         )
     if len(words) > 1:
         raise ValueError(
-            f"the tag '{label}' has {counted(len(words), 'word')}, '{words[0]}' and '{words[1]}': "
-            f"write (TAG WORD) each"
+            f"the tag '{label}' has {counted(len(words), 'word')}, '{words[0]}' and '{words[1]}': write "
+            "(TAG WORD) for each"
         )
     return Tree(label, words[0] if words else tuple(trees))

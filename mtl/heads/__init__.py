@@ -1,1 +1,1 @@
-"""Where a transformer keeps its attention heads, and what is done to one: observe, scale, gate, cut."""
+"""Where a transformer keeps its attention heads, and how they are observed, scaled, gated and cut."""

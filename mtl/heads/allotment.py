@@ -1,4 +1,4 @@
-"""Heads allotted to masks so that no head is in more than a given number of them."""
+"""Choose heads for several masks so that no head is in more than a given number of masks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def choose_heads(
 ) -> Bool[Tensor, "mask head"]:
     """The masks with the largest sum of log alphas: `wanted` heads each, no head in more than `at_most`.
 
-    A transport problem: each mask supplies `wanted`, each head takes up to `at_most`, and at most 1 goes from
-    a mask to a head. Its linear programme has integral vertices, and the simplex method ends at one. If
-    `at_most` is the number of masks, each mask gets its own `wanted` best heads. Raises `InputError` if no
-    such choice exists.
+    This is a transport problem: each mask supplies `wanted`, each head takes up to `at_most`, and at most 1
+    goes from a mask to a head. Its linear programme has integral vertices, and the simplex method ends at
+    one. If `at_most` is the number of masks, each mask gets its own `wanted` best heads. Raises `InputError`
+    if no such choice exists.
     """
     masks, heads = log_alpha.shape
     check_at_most(masks, wanted, at_most, heads)
@@ -41,12 +41,12 @@ def choose_heads(
 def check_at_most(masks: int, wanted: int, at_most: int, heads: int) -> None:
     """Raise `InputError` unless every mask can have `wanted` heads, no head in more than `at_most` masks."""
     if at_most < 1:
-        raise InputError(f"gates.at_most={at_most}: use 1 or more, the most masks that keep one head")
+        raise InputError(f"gates.at_most={at_most}: use 1 or more; it is how many masks may keep one head")
     needed, room = masks * wanted, min(at_most, masks) * heads
     if needed > room:
         fewer, more = room // masks, -(-needed // heads)
         raise InputError(
-            f"gates.at_most={at_most}: for {counted(masks, 'mask')} of {counted(wanted, 'head')} "
-            f"there must be {counted(needed, 'place')}, and {counted(heads, 'head')} can give "
-            f"{room}: use gates.target_open={fewer} or less, or gates.at_most={more}"
+            f"gates.at_most={at_most}: {counted(masks, 'mask')} of {counted(wanted, 'head')} need "
+            f"{counted(needed, 'place')}, and {counted(heads, 'head')} can give {room}: use "
+            f"gates.target_open={fewer} or less, or gates.at_most={more}"
         )

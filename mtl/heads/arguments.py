@@ -18,14 +18,15 @@ from mtl.errors import InputError
 MOST_SEED = 2**48
 """The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
 MOST_NUMBER = 2**31 - 1
-"""The largest of all other whole numbers."""
+"""The largest value of any other whole number."""
 
 
 def heads_by_layer(heads: Any, what: str = "heads") -> dict[int, list[int]]:
-    """Layers and heads as plain integers, ascending in each layer.
+    """Layers and their heads as plain integers, the heads in ascending order.
 
-    Layers may be integers of Python, numpy or torch, or strings as JSON has them; heads any iterable of
-    integers, such as lists, sets, arrays and tensors. Raises `InputError` for everything else.
+    Layers may be integers of Python, numpy or torch, or decimal strings, as in JSON. A layer's heads may be
+    any iterable of integers, such as a list, a set, an array or a tensor. Raises `InputError` for anything
+    else.
     """
     by_layer: dict[int, list[int]] = {}
     for layer, numbers in _layers(heads, what, "{0: [1, 2]}"):
@@ -36,7 +37,7 @@ def heads_by_layer(heads: Any, what: str = "heads") -> dict[int, list[int]]:
 
 
 def heads_to_heads(heads: Any, what: str = "heads") -> dict[int, dict[int, int]]:
-    """As `heads_by_layer`, for a mapping of heads to heads in each layer."""
+    """As `heads_by_layer`, where each layer has a mapping from heads to heads."""
     by_layer: dict[int, dict[int, int]] = {}
     for layer, places in _layers(heads, what, "{0: {1: 2}}"):
         if not isinstance(places, Mapping):
@@ -65,12 +66,12 @@ def _number_of_key(key: Any, what: str) -> int:
 
 
 def seed_of(value: Any) -> int:
-    """A seed from 0 to `MOST_SEED`; raises `InputError` for others."""
+    """A seed from 0 to `MOST_SEED`; raises `InputError` for anything else."""
     return whole_number(value, "seed", 0, MOST_SEED)
 
 
 def whole_number(value: Any, what: str, least: int | None = None, most: int = MOST_NUMBER) -> int:
-    """An integer of Python, numpy or torch; raises `InputError` for others, also for booleans and 1.0."""
+    """An integer of Python, numpy or torch; raises `InputError` for anything else, such as True and 1.0."""
     number = value
     if isinstance(number, Tensor | np.ndarray) and number.ndim == 0 and not is_masked(number):
         number = number.item()
@@ -84,7 +85,7 @@ def whole_number(value: Any, what: str, least: int | None = None, most: int = MO
 
 
 def share_of(value: Any, what: str) -> float:
-    """A number from 0 to 1; raises `InputError` for others."""
+    """A number from 0 to 1; raises `InputError` for anything else."""
     number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
     if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
         raise InputError(f"{what}={shown(value)}: use a number")
@@ -94,14 +95,14 @@ def share_of(value: Any, what: str) -> float:
 
 
 def yes_or_no(value: Any, what: str) -> bool:
-    """A boolean; raises `InputError` for others."""
+    """A boolean; raises `InputError` for anything else."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{what}={shown(value)}: use True or False")
     return bool(value)
 
 
 def one_of(value: Any, what: str, choices: Iterable[str]) -> Any:
-    """The value, if it is among the choices; raises `InputError` if not."""
+    """The value, if it is one of the choices; raises `InputError` otherwise."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         raise InputError(f"{what}={shown(value)}: use one of {', '.join(known)}")
@@ -109,26 +110,26 @@ def one_of(value: Any, what: str, choices: Iterable[str]) -> Any:
 
 
 def function_of(value: Any, what: str) -> Any:
-    """The value, if it can be called; raises `InputError` if not."""
+    """The value, if it can be called; raises `InputError` otherwise."""
     if not callable(value):
         raise InputError(f"{what}={shown(value)}: use a function")
     return value
 
 
 def tensor_of(value: Any) -> Tensor | None:
-    """A tensor, or an array, a series or lists of numbers or tensors as one; `None` for anything else."""
+    """A tensor, array, series, or lists of numbers or tensors, as one tensor; `None` for anything else."""
     try:
         if isinstance(value, list | tuple) and _has_tensors(value):
             parts: Any = [tensor_of(part) for part in value]
             return torch.stack(parts)
-        # A copy: what others' data are read from may not be written to, or run backwards.
+        # A copy, since the array may be read-only or have negative strides.
         return value if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
     except Exception:
         return None
 
 
 def is_dense(value: Tensor) -> bool:
-    """Whether a tensor is a plain one of real numbers."""
+    """Whether a tensor is an ordinary one of real numbers: not sparse, nested, quantised or on `meta`."""
     odd = value.is_complex() or value.is_quantized or value.is_meta or value.is_nested
     return value.layout == torch.strided and not odd
 
@@ -141,7 +142,7 @@ def _has_tensors(values: Sequence[Any]) -> bool:
 def is_masked(value: Any) -> bool:
     """Whether an array, a tensor or an entry of nested lists has values that are masked out.
 
-    A plain copy would have them as if they were not.
+    A plain copy would take these values as valid.
     """
     if isinstance(value, list | tuple):
         return any(is_masked(part) for part in value)
@@ -151,18 +152,18 @@ def is_masked(value: Any) -> bool:
 
 
 def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
-    """A head scale as a tensor of numbers that are finite in the model's type, too.
+    """A head scale as a tensor; raises `InputError` for others.
 
-    Raises `InputError` for what is none.
+    Its values must also be finite in `dtype`, the model's type.
     """
     if is_masked(scale):
-        raise InputError(f"{what} has values that are masked out: say what they are, as filled(1) does")
+        raise InputError(f"{what} has values that are masked out: fill them in first, as with .filled(1)")
     made = tensor_of(scale)
     if made is None:
         raise InputError(f"{what}={shown(scale)}: use a table of numbers")
     if not is_dense(made):
         raise InputError(
-            f"{what} is sparse, nested, quantised, complex or without numbers: use a plain tensor"
+            f"{what} is sparse, nested, quantised, complex or on the device meta: use a plain tensor"
         )
     if not bool(torch.isfinite(made.detach().to(dtype)).all()):
         raise InputError(f"{what} has values that are not finite numbers in {dtype}")
@@ -170,21 +171,21 @@ def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
 
 
 def folder_of(folder: Any, what: str = "folder") -> Path:
-    """A path, or a name on the hub; raises `InputError` for what is neither text nor a path."""
+    """A path, or a name on the hub; raises `InputError` for anything but text and paths."""
     if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
         raise InputError(f"{what}={shown(folder)}: use a folder's name or path")
     return Path(folder)
 
 
 def revision_of(revision: Any) -> str | None:
-    """A revision of a repository on the hub; raises `InputError` for what is none."""
+    """A revision of a repository on the hub; raises `InputError` for anything but text and `None`."""
     if revision is not None and not isinstance(revision, str):
         raise InputError(f"revision={shown(revision)}: use the name of a branch or tag, or a commit")
     return revision
 
 
 def refuse_revision(folder: Path, revision: str | None) -> None:
-    """Raise `InputError` for what is no revision, or one of a folder in place of a repository on the hub."""
+    """Raise `InputError` for a revision that is not text, and for one of a local folder."""
     if revision_of(revision) is not None and folder.is_dir():
         raise InputError(
             f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
@@ -192,7 +193,7 @@ def refuse_revision(folder: Path, revision: str | None) -> None:
 
 
 def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
-    """A type of numbers with a point, also by its name, or `auto`; raises `InputError` for others."""
+    """A floating-point type of torch, also by its name, or `auto`; raises `InputError` for anything else."""
     if isinstance(dtype, str) and dtype == "auto":
         return "auto"
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -202,7 +203,7 @@ def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
 
 
 def batches_of(batches: Any) -> Iterable[Any]:
-    """The batches, if one can go through them; raises `InputError` for one batch in place of several."""
+    """The batches, if they can be iterated over; raises `InputError` otherwise, and for a single batch."""
     one = isinstance(batches, str | bytes | bytearray | Mapping) or hasattr(batches, "__array__")
     if one or not is_iterable(batches):
         raise InputError(
@@ -214,7 +215,7 @@ def batches_of(batches: Any) -> Iterable[Any]:
 
 
 def is_iterable(value: Any) -> bool:
-    """Whether one can go through the value."""
+    """Whether the value can be iterated over."""
     try:
         iter(value)
     except TypeError:
@@ -223,9 +224,9 @@ def is_iterable(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """The value in a message: on one line, and short; its type where it cannot be written.
+    """The value for a message, on one line and shortened; its type if `repr` fails.
 
-    Python refuses to write numbers of more than 4,300 digits, and others' objects may fail at it.
+    Python refuses to write integers of more than 4,300 digits, and objects of other libraries may fail, too.
     """
     try:
         text = " ".join(repr(value).split())

@@ -1,4 +1,4 @@
-"""Where a model keeps the parts of its attention, with what was cut out or copied."""
+"""Where a model keeps its attention modules and their output projections, and the heads still in them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ class Attention(NamedTuple):
     module: nn.Module
     output: Any
     """An `nn.Linear` or `Conv1D`, maybe with an adapter around it or quantised (`require_plain`)."""
-    output_inside: bool
-    """Whether the projection is a submodule of `module`."""
+    output_path: str
+    """The projection's path below `module`; empty: it lies outside."""
     remaining: tuple[int, ...]
     """The numbers of the heads still in it, ascending."""
     heads: int
     """How many heads it has in the uncut model."""
     size: int
-    """The numbers in a head's output."""
+    """The width of a head's output."""
+
+    @property
+    def record(self) -> str:
+        """The output of the model that has the attention's probabilities."""
+        return "cross_attentions" if self.site.attention == "cross" else "attentions"
 
 
 def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
@@ -43,30 +48,29 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
 
     Raises `InputError` for a model that does not fit its row.
     """
-    config = model.config
+    config, name = model.config, type(model).__name__
     gone, copies = recorded_cuts(config), recorded_copies(config)
-    group_size(config, type(model).__name__, family.stacks[0])  # only for its error
+    group_size(config, name, family.stacks[0])  # only for its error
     found, first = [], 0
     there = _paths_of_stacks(model, family)
     for stack in family.stacks:
         layers = _module_numbers(model, family, stack)
-        heads, size = _shape(model, stack)
-        if stack.kind not in there:
-            first += len(layers)
-            continue
-        path_of = there[stack.kind]
-        for layer, numbers in enumerate(layers):
+        heads = number_at(config, stack, "heads", name)
+        size = getattr(part_of(config, stack), "head_dim", None)
+        size = size or number_at(config, stack, "width", name) // heads
+        path_of = there.get(stack.kind, "")
+        for layer, numbers in enumerate(layers if path_of else ()):
             path = path_of.format(*numbers)
             parent = path.rpartition(".")[0]
-            inside = not stack.output.startswith("^")
+            inside = "" if stack.output.startswith("^") else stack.output
             of_layer = path_of[: path_of.rindex("{}") + 2].format(*numbers)
-            of_output = f"{path}.{stack.output}" if inside else stack.output.replace("^", parent)
+            of_output = f"{path}.{inside}" if inside else stack.output.replace("^", parent)
             try:
                 block, module, output = map(model.base_model.get_submodule, (of_layer, path, of_output))
             except AttributeError as error:
                 _refuse_wrapper(model, (of_layer, path, of_output))
                 raise InputError(
-                    f"{type(model).__name__} does not fit its row of the table of families "
+                    f"{name} does not fit its row of the table of families "
                     f"({config.model_type!r}, or the one given as family): {error}"
                 ) from None
             uncut = set(range(heads)) - set(gone.get(first + layer, ()))
@@ -74,21 +78,20 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
             width = width_read_by(output)
             if width is None:
                 raise InputError(
-                    f"{of_output} of {type(model).__name__} is a {type(output).__name__}, which is no linear "
-                    "layer: unwrap the model, or merge its adapters, first"
+                    f"{of_output} of {name} is a {type(output).__name__}, which is no linear layer: unwrap "
+                    "the model, or merge its adapters, first"
                 )
             if width != len(left) * size:
                 if width % size == 0:
                     raise InputError(
-                        f"{path} of {type(model).__name__} has {counted(width // size, 'head')}, "
-                        f"and its configuration "
-                        f"records {len(left)}: load what was cut or copied by mtl.load_pruned, and give "
-                        "every model a configuration of its own (copy.deepcopy)"
+                        f"{path} of {name} has {counted(width // size, 'head')}, and its "
+                        f"configuration records {len(left)}: load what was cut or copied by mtl.load_pruned, "
+                        "and give every model a configuration of its own (copy.deepcopy)"
                     )
                 raise InputError(
-                    f"{path}: its output projection is no linear layer over "
-                    f"{counted(len(left), 'head')}; correct its "
-                    f"row of the table of families ({config.model_type!r}, or the one given as family)"
+                    f"{path}: its output projection is no linear layer over {counted(len(left), 'head')}; "
+                    f"correct its row of the table of families ({config.model_type!r}, or the one given as "
+                    "family)"
                 )
             site = Site(stack.kind, layer)
             found.append(Attention(site, block, module, output, inside, left, heads, size))
@@ -102,7 +105,7 @@ def head_numbers(found: Iterable[Attention]) -> int:
 
 
 def key_groups(model: PreTrainedModel) -> int:
-    """The keys and values that a model has at all sites, one for each group of heads that share it."""
+    """The number of groups of heads that share keys and values, over all sites of a model."""
     found = attentions(model, family_of(model))
     keys = [keys_of_heads(attention.module, len(attention.remaining)) for attention in found]
     return sum(max(numbers, default=-1) + 1 for numbers in keys)
@@ -114,13 +117,13 @@ def require_read(ran: Iterable[Attention], read: Container[nn.Module]) -> None:
         if attention.output not in read:
             raise InputError(
                 f"{type(attention.module).__name__} of {layer_name(attention.site)} does not call the output "
-                "projection of its row: its row of the table of families (or the one given as family) names "
-                "another module, or a function reads the weights, which has the heads to itself"
+                "projection that its row of the table of families (or the one given as family) names: the "
+                "row is wrong, or a function reads the weights, where heads are out of reach"
             )
 
 
 def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
-    """Raise `InputError` if what ends one of the paths in a model is a module of another program."""
+    """Raise `InputError` if one of the paths ends at a module of another library, which hides the rest."""
     for path in paths:
         module, parts = model.base_model, path.split(".")
         for number, part in enumerate(parts):
@@ -136,10 +139,10 @@ def _refuse_wrapper(model: PreTrainedModel, paths: Iterable[str]) -> None:
 
 
 def _paths_of_stacks(model: PreTrainedModel, family: Family) -> dict[str, str]:
-    """By kind of attention the path of its module below the base model, for the stacks that the model has.
+    """By kind of attention, the path of its module below the base model, for the stacks that the model has.
 
-    Parts of encoder-decoder models have some of them (`T5EncoderModel`, `BartForCausalLM`); in a stack by
-    itself (`model.get_encoder()`) paths begin at the stack.
+    Parts of encoder-decoder models have only some stacks (`T5EncoderModel`, `BartForCausalLM`). In a stack by
+    itself (`model.get_encoder()`), paths begin at the stack.
     """
     paths = {stack.kind: stack.attention for stack in family.stacks}
     base = model.base_model
@@ -166,14 +169,14 @@ def has_module(base: nn.Module, path: str) -> bool:
 
 
 def is_whole(model: PreTrainedModel, family: Family) -> bool:
-    """Whether the model has all stacks of its family where the table has them, or its encoder's there."""
+    """Whether the model has the first stack of its family, and all its stacks at the paths in the table."""
     there = _paths_of_stacks(model, family)
     as_stated = all(there[stack.kind] == stack.attention for stack in family.stacks if stack.kind in there)
     return as_stated and family.stacks[0].kind in there
 
 
 def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> list[tuple[int, ...]]:
-    """What fills the `{}` of a path, per layer: its number, or its group and its place in it."""
+    """What fills the `{}` of a path, per layer: its number, or its group and its place in the group."""
     config = model.config
     if not family.layer_groups:
         return [(layer,) for layer in range(number_at(config, stack, "layers", type(model).__name__))]
@@ -185,11 +188,3 @@ def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> lis
         for turn in range(config.num_hidden_layers)
         for inner in range(config.inner_group_num)
     ]
-
-
-def _shape(model: PreTrainedModel, stack: Stack) -> tuple[int, int]:
-    """The number of heads in each layer of a stack of the uncut model, and the numbers in a head's output."""
-    config, name = model.config, type(model).__name__
-    heads = number_at(config, stack, "heads", name)
-    size = getattr(part_of(config, stack), "head_dim", None)
-    return heads, size or number_at(config, stack, "width", name) // heads

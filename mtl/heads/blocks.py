@@ -37,9 +37,9 @@ class OnModule:
     """What a block sets on one module."""
 
     module: nn.Module
-    """What the functions are called with; of a copy, the module that was copied."""
+    """The module that the functions are called with; for a copy, the module that was copied."""
     before: Act | None = None
-    """Called as (module, inputs, named inputs); may return both anew."""
+    """Called as (module, inputs, named inputs); may return others in place of both."""
     around: Act | None = None
     """Called as (compute, *inputs, **named) instead of `compute`, the module's `forward`."""
     after: Act | None = None
@@ -59,7 +59,7 @@ class Block:
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.seen: set[bool] = set()
-        """Whether passes were the block's own, of those through modules on which it acts."""
+        """True if a pass through its modules was its own, false if one was another thread's; or both."""
         self.on: WeakKeyDictionary[nn.Module, OnModule] = WeakKeyDictionary()
         self._detached = WeakIdKeyDictionary()
 
@@ -71,11 +71,11 @@ class Block:
             _hold(module, self)
         _ENTERED.set((*_ENTERED.get(), self))
         try:
-            # What was compiled before would leave out the block without a word.
+            # What was compiled before would silently ignore the block.
             with _uncompiled():
                 yield
         finally:
-            # Not reset by a token, which another context (of an asynchronous generator) would refuse.
+            # Not by a token, which is refused in another context (of an asynchronous generator).
             _ENTERED.set(tuple(block for block in _ENTERED.get() if block is not self))
             for module in list(self.on):
                 _release(module, self)
@@ -87,10 +87,10 @@ class Block:
         after: Mapping[nn.Module, Act] | None = None,
         around: Mapping[nn.Module, Act] | None = None,
     ) -> Iterator[None]:
-        """Inside, enter the block with functions by module, as in `OnModule`.
+        """Enter the block with functions by module, as in `OnModule`.
 
-        Other people's hooks are outside of them. `after` has an output of `None` if the module failed. Warns
-        at the end if all passes meanwhile were other threads'.
+        Hooks that others put on a module run outside of these functions. `after` gets the output `None` if
+        the module raised an error. Warns at the end if all passes meanwhile were those of other threads.
         """
         before, after, around = before or {}, after or {}, around or {}
         modules = dict.fromkeys((*before, *after, *around))
@@ -105,7 +105,7 @@ class Block:
             )
 
     def here(self, module: nn.Module) -> bool:
-        """Whether the code that runs belongs to the block, which the module is held by."""
+        """Whether the running code belongs to the block, which holds the module."""
         entered = _ENTERED.get()
         if self in entered:
             return True
@@ -120,7 +120,7 @@ class Block:
         return False
 
     def detached(self, module: nn.Module) -> dict[str, nn.Parameter | None]:
-        """The module's own parameters, with parameters that share their numbers for those with gradients."""
+        """The module's own parameters; for those with gradients, parameters without that share their data."""
         return {name: self._without_gradient(part) for name, part in own_parameters(module).items()}
 
     def _without_gradient(self, parameter: nn.Parameter | None) -> nn.Parameter | None:
@@ -208,14 +208,14 @@ def own_forward(module: nn.Module) -> Act:
 
 
 class _Held:
-    """Stands before the class of a module while blocks hold it. Other threads see no more than its own class.
+    """Stands before the class of a module while blocks hold it. To other threads, only its own class shows.
 
-    Attributes are properties, since those come before what the module itself holds.
+    Attributes are properties, since these take precedence over what the module itself holds.
     """
 
     def __call__(self: Any, *inputs: Any, **named: Any) -> Any:
         call = MethodType(_own_class(self).__call__, self)
-        # One that somebody set on the module hides that of the class (`_held`).
+        # A `forward` that somebody set on the module hides that of the class (`_held`).
         return _run(self, call, inputs, named) if "forward" in vars(self) else call(*inputs, **named)
 
     @property

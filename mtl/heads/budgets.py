@@ -21,7 +21,7 @@ class Budget(NamedTuple):
     sites: tuple[int, ...] | None = None
     """Numbers of the sites; `None`: all."""
     name: str = ""
-    """Its name beside other budgets, such as a kind of attention."""
+    """What it is called where there are several budgets, such as a kind of attention."""
 
 
 class Penalty(NamedTuple):

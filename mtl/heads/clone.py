@@ -16,14 +16,13 @@ from mtl.heads.given_models import changeable, require_heads, require_plain, req
 from mtl.heads.projections import input_dim
 from mtl.heads.prune import require_prunable
 from mtl.heads.records import record_keys, recorded_copies
-from mtl.heads.select import head_parts, select_heads
-from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+from mtl.heads.select import head_parts, put_copies
 from mtl.probes.head_names import head_name
 
 Copies = dict[int, dict[int, tuple[int, ...]]]
-"""Per layer and copied head the numbers of its copies."""
+"""Per layer and copied head, the numbers of its copies."""
 MOST_COPIES = 1000
-"""How often a head may be there."""
+"""How often a head may exist."""
 
 
 def clone_heads(
@@ -137,7 +136,7 @@ def transplant_heads(
 
 
 def _checked(model: PreTrainedModel, family: Family, heads: Mapping[int, Iterable[int]]) -> list[Attention]:
-    """The model's attentions; `InputError` unless all heads are there and can be copied."""
+    """The model's attentions; raises `InputError` unless all heads exist and can be copied."""
     require_prunable(model, family, "copied")
     found = attentions(model, family)
     sites = [attention.site for attention in found]
@@ -160,11 +159,7 @@ def _put(
     if not sources:
         return
     size = attention.size
-    numbers = sorted({*attention.remaining, *sources})
-    place = {number: position for position, number in enumerate(attention.remaining)}
-    shared = keys_of_heads(attention.module, len(place))
-    keys = keys_with_copies(shared, attention.remaining, numbers, sources)
-    select_heads(family, attention, [place[sources.get(number, number)] for number in numbers], keys)
+    numbers, keys = put_copies(family, attention, sources)
     record_keys(model, family, {layer: keys})
     after = {number: position for position, number in enumerate(numbers)}
     weight, columns = attention.output.weight, input_dim(attention.output)
@@ -178,7 +173,7 @@ def _put(
         generator = torch.Generator().manual_seed(seed * 1000 + layer)
         for number in sorted(sources):
             position = torch.tensor([after[number]], device=weight.device)
-            for part in head_parts(family, attention, position, len(numbers)):
+            for part in head_parts(family, attention, position):
                 _shake(part.parameter, part.dim, part.rows, noise, generator)
     records = recorded_copies(model.config)
     before = records.get(layer, {})

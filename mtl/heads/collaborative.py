@@ -17,7 +17,7 @@ from mtl.heads.decomposition import Decomposition, Factors, decompose
 from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
 from mtl.heads.given_models import changeable, require_finite, require_plain, require_weights
-from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
+from mtl.heads.others_hooks import replace_module, require_replaceable
 from mtl.heads.position_bias import choose_given_bias
 from mtl.heads.query_key import query_bias, query_key
 from mtl.heads.records import recorded_components
@@ -25,7 +25,7 @@ from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 
 _BLOCKS = "blocks"
-"""What the configuration records of a model whose mixing matrices keep the blocks of their start."""
+"""What the configuration records where mixing matrices are not learned and keep their blocks."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def require_collaborative(model: PreTrainedModel, family: Family) -> None:
         )
     if recorded_components(model.config):
         raise InputError(
-            f"the heads of {name} share query and key components already: use the model that it was made of"
+            f"the heads of {name} share query and key components already: use the model that it was made from"
         )
 
 
@@ -187,13 +187,13 @@ def check_components(model: PreTrainedModel, family: Family, dim: int, name: str
     exact = max(len(attention.remaining) * attention.size for attention in attentions(model, family))
     if not 1 <= dim <= exact:
         raise InputError(
-            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which "
-            f"sharing is exact"
+            f"{name}={dim}: use 1 to {counted(exact, 'component')}, heads x head size, at which sharing is "
+            "exact"
         )
 
 
 def put_components(model: PreTrainedModel, family: Family, components: Mapping[int, int]) -> None:
-    """Make the recorded sites collaborative (site to components); their weights are to be loaded."""
+    """Make sites collaborative, each with its number of components; weights are to be loaded."""
     if not components:
         return
     require_collaborative(model, family)
@@ -225,24 +225,21 @@ def _put(
     model: PreTrainedModel, family: Family, attention: Attention, components: int
 ) -> CollaborativeAttention:
     module = attention.module
-    stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
     replacement = CollaborativeAttention(
         module,
         (family.query, family.key, family.value),
         components,
         len(attention.remaining),
         attention.size,
-        stack.output if attention.output_inside else "",
+        attention.output_path,
         family.normed_inside,
-        "cross_attentions" if attention.site.attention == "cross" else "attentions",
+        attention.record,
     )
-    hand_on_hooks(module, replacement)
+    replace_module(model, module, replacement)
     if hasattr(module, "bias_heads"):
         # The module has lost heads: from the bias of all heads it takes the rows of its own.
         replacement.register_buffer("bias_heads", module.get_buffer("bias_heads"), persistent=False)
         choose_given_bias(replacement)
-    [path] = [name for name, child in model.named_modules() if child is module]
-    model.set_submodule(path, replacement)
     return replacement
 
 

@@ -29,9 +29,9 @@ class CollaborativeAttention(nn.Module):
         names: the attributes of queries, keys and values in that module.
         components: columns of W_Q and W_K.
         heads: the number of heads.
-        size: dimensions of a head's values.
+        size: the width of a head's values.
         output: the attribute of the output projection in that module; empty: it lies outside.
-        normed: whether the module also adds its input and norms the sum (ALBERT).
+        normed: whether the module also adds its input and normalises the sum (ALBERT).
         record: the model output in which its probabilities are returned.
     """
 
@@ -47,7 +47,7 @@ class CollaborativeAttention(nn.Module):
         size: int,
         output: str,
         normed: bool,
-        record: str = "attentions",
+        record: str,
     ) -> None:
         super().__init__()
         query, key, _ = names
@@ -60,7 +60,7 @@ class CollaborativeAttention(nn.Module):
         place: dict[str, Any] = {"dtype": weight.dtype, "device": weight.device}
         inputs = weight.shape[1]
         for name in (query, key):
-            # Not drawn, which would change what torch's generator gives next: they are filled or loaded.
+            # Not drawn, which would advance torch's generator: they are filled or loaded later.
             shared = nn.utils.skip_init(nn.Linear, inputs, components, bias=False, **place)
             self.add_module(name, shared.requires_grad_(learns))
         self.mixing = nn.Parameter(torch.ones(heads, components, **place), requires_grad=learns)

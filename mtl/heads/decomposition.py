@@ -111,18 +111,14 @@ class _Problem:
         """The largest singular values of the heads' products, each a component of its head alone."""
         (left, narrow_left), (right, narrow_right) = map(torch.linalg.qr, self.per_head)
         u, values, vh = torch.linalg.svd(narrow_left @ narrow_right.transpose(1, 2))
-        head, place = self._largest(values, components)
+        largest = values.flatten().topk(components).indices.sort().values
+        head, place = largest // values.shape[1], largest % values.shape[1]
         root = values[head, place].sqrt()
         mixing = values.new_zeros(self.heads, components)
         mixing[head, torch.arange(components, device=head.device)] = 1
         return Factors(
             (left @ u)[head, :, place].T * root, (right @ vh.transpose(1, 2))[head, :, place].T * root, mixing
         )
-
-    @staticmethod
-    def _largest(values: Tensor, components: int) -> tuple[Tensor, Tensor]:
-        chosen = values.flatten().topk(components).indices.sort().values
-        return chosen // values.shape[1], chosen % values.shape[1]
 
     def step(self, factors: Factors, penalty: float) -> tuple[Factors, float]:
         """One round of least squares in queries, keys and mixing; returns the factors and their error.

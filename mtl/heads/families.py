@@ -17,7 +17,7 @@ from mtl.tasks.in_words import counted
 
 
 def row_given(given: Any) -> Family | None:
-    """The row that a caller gives, itself or by its name in the table, or none; `InputError` for others."""
+    """The row that a caller gives, itself or by its name, or `None`; raises `InputError` for others."""
     if given is None or (isinstance(given, str) and given in FAMILIES):
         return None if given is None else FAMILIES[given]
     if not isinstance(given, Family):
@@ -31,18 +31,20 @@ def row_given(given: Any) -> Family | None:
         value = getattr(given, field.name)
         wrong = value not in choices if kind is str and choices else not isinstance(value, kind)
         if field.name != "stacks" and wrong:
-            raise InputError(f"family: {field.name} is {str(value)[:60]!r}: mtl.Family says what it can be")
+            raise InputError(
+                f"family: {field.name} is {str(value)[:60]!r}: see mtl.Family for what it can be"
+            )
     return _checked(given)
 
 
 def _checked(family: Family) -> Family:
-    """The row, if its stacks can be read; raises `InputError` for others."""
+    """The row, if its stacks can be read; raises `InputError` otherwise."""
     stacks, places = family.stacks, 2 if family.layer_groups else 1
     if not isinstance(stacks, tuple) or not stacks or not all(isinstance(stack, Stack) for stack in stacks):
         raise InputError("family: its stacks are a tuple of at least one mtl.Stack, as in (mtl.Stack(…),)")
     for stack in stacks:
         if not all(isinstance(part, str) for part in stack) or not stack.kind.isalpha():
-            raise InputError("family: a mtl.Stack has text in all of its columns, and letters in its kind")
+            raise InputError("family: all columns of an mtl.Stack are text, and its kind is of letters")
         if stack.attention.count("{}") != places:
             raise InputError(
                 f"family: {stack.attention[:60]!r} is no path of attention modules: use one with {{}} for "
@@ -54,10 +56,10 @@ def _checked(family: Family) -> Family:
 
 
 def family_of(model: PreTrainedModel, given: Family | str | None = None) -> Family:
-    """The model's row of the table, or the one that is `given` in its place, itself or by its name there.
+    """The model's row of the table, or the one that is `given` in its place, itself or by its name.
 
-    Raises `InputError` without one; it names the parts of the model that have a row, or else the missing row
-    and the likely output projections.
+    Raises `InputError` if there is none. The message names the parts of the model that have a row, or else
+    the missing row and the modules that are probably output projections.
     """
     kind = model.config.model_type
     if (row := row_given(given)) is not None:

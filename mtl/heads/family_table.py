@@ -95,9 +95,7 @@ _POSITIONS_COMPARED = (
     "the same query and key matrices of a head also compare contents with relative positions, which "
     "components shared for contents do not give"
 )
-_CACHED = (
-    "a decoder-only model caches the keys of every head, and shared components are as wide for each head"
-)
+_CACHED = "the cache of a decoder-only model has keys of a head's size, and shared components are wider"
 _BIAS_HANDED_ON = "the first layer hands on a bias per head by relative position, which later layers add"
 LLAMA = replace(
     SEPARATE,
@@ -180,7 +178,7 @@ FAMILIES = {
         not_prunable_if=(
             (
                 "use_shared_relative_position_bias",
-                "one bias by relative position has the heads of all layers, which share it",
+                "all layers share one bias by relative position, which has a part for each head",
             ),
         ),
     ),
@@ -204,7 +202,10 @@ FAMILIES = {
         fused="heads",
         other_head_rows=("q_bias", "v_bias", "pos_proj", "pos_q_proj"),
         not_prunable_if=(
-            ("talking_head", "its talking heads mix the attention of all heads, so that none can go alone"),
+            (
+                "talking_head",
+                "its talking heads mix the attention of all heads, so that none can be cut alone",
+            ),
         ),
         not_collaborative_because=_POSITIONS_COMPARED,
     ),
@@ -362,7 +363,7 @@ FAMILIES = {
     "xmod": ROBERTA,
     "yolos": BERT_OF_IMAGES,
 }
-"""By `model_type`, the rows."""
+"""The rows, by `model_type`."""
 
 UNFIT = {
     "convnext": "it has no attention",
@@ -373,9 +374,9 @@ UNFIT = {
     "segformer": "its stages have different numbers of heads",
     "swin": "its stages have different numbers of heads, over windows",
     "swinv2": "its stages have different numbers of heads, over windows",
-    "wavlm": "it hands the weights of its projections to a function of torch, which has the heads to itself",
+    "wavlm": "it hands the weights of its projections to a function of torch, where heads are out of reach",
 }
-"""By `model_type`, why no row can describe a family that people ask for."""
+"""Why no row can describe some families that people ask for, by `model_type`."""
 
 
 def no_cut_because(family: Family, config: Mapping[str, object]) -> str:

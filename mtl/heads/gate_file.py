@@ -43,7 +43,7 @@ CLOSING_POINT = math.log((0.001 + 0.1) / (1.1 - 0.001))
 LEARNED = pl.coalesce(pl.col("log_alpha_at_choice") > CLOSING_POINT, "open")
 """Whether training had a head open: when its target made the final choice, or at the last step without one.
 
-A head whose `open` differs was forced open or shut by the target.
+A head whose `open` differs was forced open or closed by the target.
 """
 _HEAD = ("attention", "layer", "head")
 _DEFAULTS = {
@@ -57,7 +57,7 @@ _DEFAULTS = {
 def read_gates(path: Path) -> pl.DataFrame:
     """The table in a gates.parquet; raises a polars or OS error if it cannot be read or lacks a column.
 
-    Raises `InputError` if a value is no number, at whichever update.
+    Raises `InputError` if a value of any update is not a finite number.
     """
     table = table_files.read_parquet(path)
     absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
@@ -110,9 +110,10 @@ def last_log_alphas(path: Path) -> pl.DataFrame:
 def read_masks(path: Path) -> pl.DataFrame:
     """The last gates of a mask file: task, attention, layer, head, gate; one row per task and head.
 
-    A file by hand needs no other columns, no `attention` for models with one kind, and `step` only to say
-    which rows of a task are the last. Raises `InputError` for a file that is not there, is no table or lacks
-    columns, for a gate that is not a number from 0 to 1, and for a head that a task has twice.
+    A file written by hand needs only task, layer, head and gate; `attention` for models with several kinds
+    of attention; and `step` to say which rows of a task are the last. Raises `InputError` for a file that
+    does not exist, is no table or lacks columns, for a gate that is not a number from 0 to 1, and for a head
+    that a task has twice.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such mask file; use the gates.parquet of a run")

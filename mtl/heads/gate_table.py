@@ -40,7 +40,8 @@ def gate_rows(
             "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
             "log_alpha": None if log_alpha is None or row in ungated else log_alpha[mask][row][head],
             "gate": value, "open": opened[mask][row][head],
-            "log_alpha_at_choice": None if row in ungated else _or_none(chosen_by[mask][row][head]),
+            "log_alpha_at_choice": None if row in ungated or isnan(chosen := chosen_by[mask][row][head])
+            else chosen,
             "unit": unit,
         }
         for task in tasks
@@ -50,17 +51,13 @@ def gate_rows(
     ]  # fmt: skip
 
 
-def _or_none(number: float) -> float | None:
-    return None if isnan(number) else number
-
-
 def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """Rows of `gate_rows` as a table."""
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
-    """Per mask the number of open heads, and for learned gates the expected L0 and the unweighted penalty.
+    """Per mask, the number of open heads and, for learned gates, the expected L0 and the unweighted penalty.
 
     With learned gates, heads without a gate are not counted as open.
     """
@@ -76,7 +73,7 @@ def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
 
 
 def open_heads(gates: Mapping[str, Mapping[str, float]]) -> str:
-    """A line's part with the open heads per mask and, in brackets, the number expected under sampling.
+    """The open heads per mask and, in brackets, the number expected under sampling, as a part of a line.
 
     Empty for gates that are not learned.
     """

@@ -76,7 +76,7 @@ class FixedGates(Gates):
         return {"kind": "fixed", "layers": layers, "heads": heads, "masks": list(self.masks)}
 
     def forward(self) -> Float[Tensor, "mask site head"]:
-        """The gates as they were given, in training, too."""
+        """The gates as they were given, also in training."""
         return self.value
 
     def gate(self) -> Float[Tensor, "mask site head"]:
@@ -89,7 +89,7 @@ class HeadGates(Gates):
 
     A gate z follows from its log alpha a and a uniform sample u: s = sigmoid((log u - log(1 - u) + a) /
     temperature), z = clip(s (r - l) + l, 0, 1), with (l, r) = `stretch`. In evaluation s = sigmoid(a).
-    Everything is computed in float32, under autocast, too.
+    Everything is computed in float32, also under autocast.
 
     Args:
         layers: rows of heads: the layers, or the sites where there are several kinds of attention.
@@ -156,14 +156,13 @@ class HeadGates(Gates):
         self.log_alpha = nn.Parameter(torch.empty(len(self.masks), layers, heads))
         nn.init.normal_(self.log_alpha, init_mean, init_std)
         self.group = group
-        with torch.no_grad():
-            self.log_alpha.copy_(self.together(self.log_alpha))
         self.absent = tuple((row, head) for row, head in absent)
         self.ungated = tuple(ungated)
         learned = torch.ones(layers, heads, dtype=torch.bool)
         learned[list(self.ungated)] = False
         self.register_buffer("learned", learned, persistent=False)
         with torch.no_grad():
+            self.log_alpha.copy_(self.together(self.log_alpha))
             for row, head in self.absent:
                 self.log_alpha[:, row, head] = CLOSED
             self.log_alpha[:, list(self.ungated)] = CLOSED
@@ -191,7 +190,7 @@ class HeadGates(Gates):
         """The values with each head's replaced by the mean of its group.
 
         Log alphas pass through it, so heads of a group start equal, get equal gradients and stay equal. What
-        is computed from them does, too: vectorised functions give equal numbers different last digits.
+        is computed from them does, too: vectorised functions may give equal numbers different last digits.
         """
         if self.group == 1:
             return values
@@ -232,11 +231,11 @@ class HeadGates(Gates):
         u = torch.empty_like(log_alpha[..., :: self.group], requires_grad=False)
         u = u.uniform_(self.eps, 1 - self.eps).repeat_interleave(self.group, -1)
         share = torch.sigmoid((torch.logit(u) + log_alpha) / self.temperature)
-        return self._with_ungated(self.together(share))
+        return self._stretched(self.together(share))
 
     def gate(self) -> Float[Tensor, "mask site head"]:
         """The evaluation gates, neither sampled nor rounded, without the temperature (eq. 13)."""
-        return self._with_ungated(self.together(torch.sigmoid(self.together(self.log_alpha.float()))))
+        return self._stretched(self.together(torch.sigmoid(self.together(self.log_alpha.float()))))
 
     def probability_open(self) -> Float[Tensor, "mask site head"]:
         """P(z > 0) of a sampled gate (eq. 12); at the closing point it is still 0.17 (default settings)."""
@@ -261,13 +260,10 @@ class HeadGates(Gates):
         gate = self.gate()
         return (gate.sum(0).square() - gate.square().sum(0)).sum() / 2
 
-    def _with_ungated(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
-        gates = self._clip(share)
-        return torch.where(self.learned, gates, 1.0) if self.ungated else gates
-
-    def _clip(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
+    def _stretched(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
         low, high = self.stretch
-        return torch.clamp(share * (high - low) + low, 0, 1)
+        gates = torch.clamp(share * (high - low) + low, 0, 1)
+        return torch.where(self.learned, gates, 1.0) if self.ungated else gates
 
 
 def gates_from(configuration: Mapping[str, Any]) -> Gates:

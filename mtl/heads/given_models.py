@@ -60,11 +60,11 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
 
 
 def changeable(model: Any, function: str, family: Family | str | None) -> tuple[PreTrainedModel, Family]:
-    """As `transformer_of`, for functions that change a model's heads; and its row, if not the given one.
+    """As `transformer_of`, for functions that change a model's heads; and the model's row, or the given one.
 
-    Raises `InputError` also for other modules around it, which may know the old heads, as prefix tuning
-    (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other numbers
-    than in the whole model.
+    Also raises `InputError` for other modules around the model, which may know the old heads, as prefix
+    tuning (PEFT) does, and for parts of encoder-decoder models without the encoder, whose sites have other
+    numbers than in the whole model.
     """
     transformer = transformer_of(model, function)
     compiled_or_adapted = hasattr(model, "_orig_mod") or hasattr(model, "get_base_model")
@@ -100,8 +100,8 @@ def _refuse_prefixes(model: Any, function: str) -> None:
         if config.peft_type in _PREFIXES:
             raise InputError(
                 f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes, "
-                "which are keys and values of the heads that it has: change the heads first, and tune "
-                "prefixes then (model.get_base_model() has none)"
+                "which are keys and values of the heads that it has: change the heads first and tune "
+                "prefixes afterwards (model.get_base_model() has none)"
             )
 
 
@@ -138,14 +138,13 @@ def require_heads(
                 )
 
 
-def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attention], verb: str) -> None:
+def require_plain(model: PreTrainedModel, family: Family, found: Sequence[Attention], verb: str) -> None:
     """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
 
     `verb` says in the message what the heads cannot be: `cut out`, `copied`.
     """
-    places = list(found)
-    sites = [attention.site for attention in places]
-    for attention in places:
+    sites = [attention.site for attention in found]
+    for attention in found:
         if not attention.remaining:
             continue
         names = {family.query} if family.fused else {family.query, family.key, family.value}
@@ -154,7 +153,7 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
             for name, module in attention.module.named_modules()
             if name in names | set(family.other_head_rows)
         ]
-        # What stands around an attention answers for it, and keeps a second one.
+        # A wrapper around an attention passes its attributes on, and may keep a second attention.
         whole = all(name in dict(inside) or not hasattr(attention.module, name) for name in names)
         around = [] if whole else [("the attention", attention.module)]
         for name, module in [*around, *inside, ("the output projection", attention.output)]:
@@ -179,16 +178,16 @@ def require_plain(model: PreTrainedModel, family: Family, found: Iterable[Attent
 
 
 def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[Site], verb: str) -> None:
-    """Raise `InputError` if the attention seems to have more that counts its heads than the row a caller gives
-    names: parameters with rows of heads (gates, sinks, second projections), or numbers of heads.
+    """Raise `InputError` if the attention counts its heads where a caller's row does not say so.
 
-    Looked at before any head is cut; a norm over all heads is known to be whole.
+    Such are parameters with rows of heads (gates, sinks or second projections of other families) and numbers
+    of heads. They are looked for before any head is cut; a norm over all heads is known to be whole.
     """
     module, heads, size = attention.module, attention.heads, attention.size
     if heads == 1 or family.norms_over_heads or len(attention.remaining) != heads:
         return
     counts = {heads, len(set(keys_of_heads(module, heads)))} - {1}
-    parts = head_parts(family, attention, torch.arange(heads), heads)
+    parts = head_parts(family, attention, torch.arange(heads))
     known = {id(part.parameter) for part in parts} | set(map(id, attention.output.parameters()))
     of_heads = {count * size for count in counts} | (counts - {size})
     where = f"no heads of {layer_name(attention.site, sites)} can be {verb}: the row given as family"
@@ -197,14 +196,14 @@ def _require_nothing_else(family: Family, attention: Attention, sites: Sequence[
         if id(parameter) not in known and of_heads & set(parameter.shape):
             raise InputError(
                 f"{where} does not name {name}, of shape {tuple(parameter.shape)} with "
-                f"{counted(heads, 'head')} of size {size}: use a mtl.Family that does (other_head_rows, "
+                f"{counted(heads, 'head')} of size {size}: name it in the mtl.Family (other_head_rows, "
                 f"norms_by_head, bias_by_head), {instead}"
             )
     for name, value in vars(module).items():
         named = name in (*family.head_counts, *family.pair_counts) or "dim" in name or "size" in name
         if "head" in name and not named and isinstance(value, int) and value in counts:
             raise InputError(
-                f"{where} does not name {name}={value}, which counts heads: use a mtl.Family that does "
+                f"{where} does not name {name}={value}, a number of heads: name it in the mtl.Family "
                 f"(head_counts, pair_counts), {instead}"
             )
 
@@ -213,7 +212,7 @@ def _require_row(family: Family, attention: Attention, sites: Sequence[Site]) ->
     """Raise `InputError` unless the heads' rows are all rows that the row of the table finds."""
     module, heads, wrong = attention.module, len(attention.remaining), ""
     try:
-        for part in head_parts(family, attention, torch.arange(heads), heads):
+        for part in head_parts(family, attention, torch.arange(heads)):
             there = part.parameter.shape[part.dim]
             if not torch.equal(part.rows.sort().values, torch.arange(there)):
                 where = f"{part.module._get_name()}.{part.name}"
@@ -247,7 +246,7 @@ def require_ordinary_tensors(model: nn.Module, function: str) -> None:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of the first parameter that has numbers; `meta` if none has, and nothing loads them."""
+    """The device of the first parameter that has numbers; `meta` if none has any and none is loaded later."""
     devices = [parameter.device for parameter in model.parameters() if not parameter.is_meta]
     return devices[0] if devices else torch.device("cpu" if _offloaded(model) else "meta")
 
@@ -273,13 +272,12 @@ def require_weights(model: nn.Module, function: str) -> None:
             )
 
 
-def require_finite(found: Iterable[Attention], function: str) -> None:
-    """Raise `InputError` for weights of the attention that are not finite: no singular values are."""
-    places = list(found)
-    for attention in places:
+def require_finite(found: Sequence[Attention], function: str) -> None:
+    """Raise `InputError` for weights of the attention that are not finite, and so have no singular values."""
+    for attention in found:
         for path, weight in attention.module.named_parameters():
             if not bool(weight.isfinite().all()):
-                name = layer_name(attention.site, [place.site for place in places])
+                name = layer_name(attention.site, [place.site for place in found])
                 raise InputError(f"{function}: {path} of {name} has values that are not finite")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,14 +27,13 @@ from mtl.heads.families import family_of, row_given
 from mtl.heads.family_table import Family
 from mtl.heads.prune import cut_sites
 from mtl.heads.records import needs_rebuild, parts_of, records_of_heads
-from mtl.heads.select import select_heads
-from mtl.heads.shared_keys import keys_of_heads, keys_with_copies
+from mtl.heads.select import put_copies
 from mtl.tasks.in_words import first_line
 
 MASKS = "trained_with_head_masks"
 """A key of config.json, and the name of a tensor beside the weights: the masks that a model was trained with.
 
-No model has a parameter of that name, so that plain transformers reports it when it loads the weights.
+No model has a parameter of that name, so plain transformers reports it when it loads the weights.
 """
 _NOTE = (
     "The model was trained with masks over its attention heads, which are not in its weights: without them "
@@ -67,7 +66,7 @@ def load_errors(what: str, advice: str = "") -> Iterator[None]:
 
 
 def _on_one_line(text: str, most: int = 200) -> str:
-    """The text without characters that break a line, and its beginning only where it is longer."""
+    """The text with unprintable characters escaped; only its beginning if it is longer than `most`."""
     line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
     return line if len(line) <= most else f"{line[:most]}…"
 
@@ -155,8 +154,8 @@ def load_model(
     """A model of a class by `from_pretrained`, with the heads that its configuration records.
 
     `config.cloned_heads` records which heads are copies, `config.pruned_heads` which are cut out,
-    `config.keys_of_heads` who shares keys and values, and `config.collaborative_components` how many
-    components heads share. Names of weights, shards, ties, types and downloads are transformers' business:
+    `config.keys_of_heads` which share keys and values, and `config.collaborative_components` how many
+    components heads share. transformers itself handles names of weights, shards, ties, types and downloads:
     it is given a class whose models have these heads from the start, without memory for any other.
 
     Args:
@@ -214,7 +213,7 @@ def save_model(
 def class_for(config: PretrainedConfig, classes: Any) -> type[PreTrainedModel]:
     """The class of an auto class's mapping for a configuration; raises `ValueError` if it has none.
 
-    A look at any item of the mapping, as a check of its type takes, imports every configuration there is.
+    The mapping has no narrower type: checking it would read an item, which imports all configurations.
     """
     found = classes.get(type(config), None)
     if found is None:
@@ -253,7 +252,7 @@ def _with_heads_of(
                 models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
                 part = next(part for part in models if part.config is parts[key])
                 _put_heads(part, family_of(part, None if key else family), heads)
-        # Of a model without memory only these have numbers.
+        # Of a model on `meta`, only these buffers have numbers.
         indices.update((path, index) for path, index in model.named_buffers() if not index.is_meta)
 
     names = {"__init__": begin, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
@@ -273,35 +272,26 @@ def _uncut(config: PretrainedConfig) -> PretrainedConfig:
 def _put_heads(model: PreTrainedModel, family: Family, records: tuple[dict[int, Any], ...]) -> None:
     """Give an uncut model the recorded heads (`records_of_heads`); their weights are to be loaded."""
     cuts, copies, keys, components = records
-    _put_copies(model, family, copies)
+    found = attentions(model, family)
+    for site, sources in copies.items():
+        put_copies(family, found[site], sources)
+    if copies:
+        model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
     put_components(model, family, components)
     cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
 
 
-def _put_copies(model: PreTrainedModel, family: Family, copies: Mapping[int, Mapping[int, int]]) -> None:
-    """Give an uncut model the recorded copies; their weights are to be loaded."""
-    if not copies:
-        return
-    found = attentions(model, family)
-    for site, sources in copies.items():
-        heads = found[site].remaining
-        numbers = sorted({*heads, *sources})
-        shared = keys_with_copies(keys_of_heads(found[site].module, len(heads)), heads, numbers, sources)
-        select_heads(family, found[site], [sources.get(number, number) for number in numbers], shared)
-    model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
-
-
 def _lacks_only_pooler(model: PreTrainedModel, missing: Collection[str]) -> bool:
-    """Whether the model was saved without the pooler that its class may have or not."""
+    """Whether the weights lack nothing but a pooler, which is optional in the model's class."""
     choosable = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
     return choosable and bool(missing) and all(name.startswith("pooler.") for name in missing)
 
 
 def _prefixes(kind: type[PreTrainedModel], config: PretrainedConfig) -> dict[str, str] | None:
-    """What turns the names of the class that was saved into those of `kind`.
+    """What turns the names of weights of the class that was saved into those of `kind`; `None`: nothing.
 
-    transformers knows one name for the model below a head, and in some families (Llama's models for
-    questions) heads call it otherwise.
+    transformers knows one name for the model inside, and in some families a class for one purpose has another
+    (Llama's for question answering).
     """
     saved = getattr(transformers, (config.architectures or ["none stated"])[0], kind)
     before, after = saved.base_model_prefix, kind.base_model_prefix

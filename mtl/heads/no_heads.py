@@ -16,8 +16,8 @@ class NoHeads(nn.Module):
 
     Args:
         attention: the module that it replaces.
-        output: the output projection without inputs; `None`: it is outside that module.
-        output_name: its name below that module.
+        output: the output projection without inputs.
+        output_name: its name in that module; empty: it lies outside.
         hands_on_bias: whether layers hand on a bias by relative position (T5).
         record: the model output in which its probabilities are returned, for 0 heads.
     """
@@ -25,18 +25,18 @@ class NoHeads(nn.Module):
     def __init__(
         self,
         attention: nn.Module,
-        output: nn.Module | None,
+        output: nn.Module,
         output_name: str,
         hands_on_bias: bool,
         record: str,
     ) -> None:
         super().__init__()
         self.record = record
-        self.output_name = output_name if output is not None else ""
+        self.output_name = output_name
         self.hands_on_bias = hands_on_bias
         number = getattr(attention, "layer_id", None)  # what GPT-Neo calls it
         self.layer_idx: int | None = getattr(attention, "layer_idx", number)
-        if output is not None:
+        if output_name:
             # Under its old name, so that paths of parameters stay what they were.
             self.add_module(output_name, output)
         if hands_on_bias:

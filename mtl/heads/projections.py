@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mtl.heads.blocks import own_forward
-from mtl.heads.others_hooks import hand_on_hooks
 
 
 def input_dim(projection: nn.Linear | Conv1D) -> int:
@@ -22,7 +21,7 @@ def in_features(projection: nn.Linear | Conv1D) -> int:
 
 
 def width_read_by(projection: nn.Module) -> int | None:
-    """The size of its input, also of one that has an adapter (PEFT) or is quantised; `None`: not linear."""
+    """The size of its input, also if it has an adapter (PEFT) or is quantised; `None` if it is not linear."""
     while (inside := getattr(projection, "get_base_layer", None)) is not None:
         projection = inside()
     if is_plain(projection):
@@ -71,7 +70,7 @@ def note_shape(projection: nn.Module) -> None:
 
 
 def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
-    """The projection with no inputs, whose output is the bias alone, under the same hooks.
+    """The projection with no inputs, whose output is the bias alone.
 
     It is an `nn.Linear` for both classes, since a `Conv1D` fails without inputs.
     """
@@ -84,5 +83,4 @@ def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
     empty.in_features = 0
     empty.bias = projection.bias
     empty.train(projection.training)
-    hand_on_hooks(projection, empty)
     return empty

@@ -20,7 +20,7 @@ from mtl.heads.attentions import Attention, attentions, head_numbers
 from mtl.heads.family_table import Family, no_copies_because, no_cut_because
 from mtl.heads.given_models import changeable, require_heads, require_plain
 from mtl.heads.no_heads import NoHeads
-from mtl.heads.others_hooks import hand_on_hooks, require_replaceable
+from mtl.heads.others_hooks import replace_module, require_replaceable
 from mtl.heads.projections import scale_inputs, without_inputs
 from mtl.heads.records import record_keys, recorded_copies, recorded_cuts
 from mtl.heads.select import select_heads
@@ -104,9 +104,9 @@ def cut_sites(
     scale: Float[Tensor, "site head"] | None = None,
     keys: Mapping[int, Sequence[int]] | None = None,
 ) -> None:
-    """As `prune_heads`, of arguments that fit the model.
+    """As `prune_heads`, with arguments that are known to fit the model.
 
-    `keys` gives for some sites which keys and values the heads that stay are to have (`select_heads`).
+    `keys` says for some sites which keys and values the remaining heads are to have (`select_heads`).
     """
     found, keys = attentions(model, family), keys or {}
     if scale is not None:
@@ -188,26 +188,16 @@ def require_prunable(model: PreTrainedModel, family: Family, verb: str = "cut ou
 
 def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) -> None:
     """Replace an attention by one without heads."""
-    module, output = attention.module, attention.output
-    stack = next(stack for stack in family.stacks if stack.kind == attention.site.attention)
-    inside, empty = attention.output_inside, without_inputs(output)
-    paths = {child: name for name, child in model.named_modules()}
-    model.set_submodule(paths[output], empty)
-    replacement = NoHeads(
-        module,
-        empty if inside else None,
-        stack.output,
-        family.position_bias == "handed_on",
-        "cross_attentions" if stack.kind == "cross" else "attentions",
-    )
-    hand_on_hooks(module, replacement)
-    model.set_submodule(paths[module], replacement)
+    output, hands_on_bias = without_inputs(attention.output), family.position_bias == "handed_on"
+    replace_module(model, attention.output, output)
+    replacement = NoHeads(attention.module, output, attention.output_path, hands_on_bias, attention.record)
+    replace_module(model, attention.module, replacement)
 
 
 def _require_replaceable(
     model: PreTrainedModel, found: Sequence[Attention], heads: Mapping[int, set[int]]
 ) -> None:
-    """Raise `InputError` if what the layers that lose all their heads do without is not theirs alone."""
+    """Raise `InputError` if modules that go with all heads of a layer have hooks or a `forward` of others."""
     emptied = [
         attention
         for layer, attention in enumerate(found)

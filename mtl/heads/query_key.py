@@ -25,7 +25,7 @@ class QueryKey(NamedTuple):
 
 
 def query_key(family: Family, attention: Attention) -> QueryKey:
-    """The matrices of the remaining heads, of which there must be one.
+    """The matrices of the remaining heads, of which there must be at least one.
 
     Heads that share keys get the same key matrix. Heads of a collaborative attention get its components,
     weighted by the mixing vector in the queries. Norms and rotations after the projections are not included.

@@ -85,7 +85,7 @@ class LayerReplay:
     def repeatable(self) -> bool:
         """Whether what was recorded is one pass through the whole model, without a cache of earlier ones.
 
-        And without hooks inside of layers, which would not be called in layers that are not computed again.
+        There must be no hooks inside layers, which would not be called where a layer is not computed again.
         """
         return (
             len(self._inputs) == 1
@@ -140,7 +140,7 @@ class LayerReplay:
             self._outside |= not running
 
         before = {self.model: begin, **dict.fromkeys((place.output for place in self._attentions), heads)}
-        # A module may be both a layer and an attention in none of the families.
+        # In no family is a module both a layer and an attention.
         after = {
             **dict.fromkeys((place.module for place in self._attentions), attention),
             **dict.fromkeys(self._modules, layer),
@@ -208,7 +208,7 @@ class LayerReplay:
             return None
         turn, rows = self._order.index(site), self.rows
         recorded, context = self._outputs[turn], self._heads[turn]
-        if not attention.output_inside:
+        if not attention.output_path:
             return lambda: _copied(recorded, copies, rows)
         first = recorded[0] if isinstance(recorded, tuple) else recorded
         if not torch.equal(without_hooks(attention.output, context), first):

@@ -36,7 +36,6 @@ def head_parts(
     family: Family,
     attention: Attention,
     positions: Tensor,
-    present: int,
     keys: Tensor | None = None,
 ) -> Iterator[HeadPart]:
     """All parameters with blocks of the heads at `positions`.
@@ -46,14 +45,13 @@ def head_parts(
     Args:
         family: the row of the table.
         attention: the attention, with at least one head.
-        positions: indices from 0 to `present` - 1, in the order in which the heads' blocks are wanted; a
-            head may be repeated.
-        present: the number of heads that the attention has now.
+        positions: indices of heads among those that the attention has now, in the order in which their
+            blocks are wanted; a head may be repeated.
         keys: indices of the keys and values that are wanted, among those that the attention has; `None`:
             those of the positions.
     """
     module, size = attention.module, attention.size
-    columns = _rows(positions, size)
+    present, columns = in_features(attention.output) // size, _rows(positions, size)
     shared = torch.tensor(keys_of_heads(module, present), device=positions.device)
     pairs = int(shared.max()) + 1
     keys = shared[positions].unique() if keys is None else keys
@@ -111,7 +109,7 @@ def select_heads(
         attention: the attention, with at least one head.
         index: the heads, in their new order.
         keys: for each head of `index` the number of the key and value that it is to have, from 0 without
-            gaps; heads with the same number share it. Each is that of its first head now.
+            gaps; heads with the same number share it. Each is the one that its first head has now.
 
     Returns:
         For each head the number of its key and value.
@@ -123,7 +121,7 @@ def select_heads(
     first = [before[index[shared.index(pair)]] for pair in range(max(shared) + 1)]
     # Made on the CPU even where the model has no memory yet (`load_model`).
     positions, chosen = (torch.tensor(list(places), device="cpu") for places in (index, first))
-    for part in list(head_parts(family, attention, positions, present, chosen)):
+    for part in list(head_parts(family, attention, positions, chosen)):
         rows = part.rows.to(part.parameter.device)
         weights = part.parameter.detach().index_select(part.dim, rows)
         setattr(part.module, part.name, nn.Parameter(weights, requires_grad=part.parameter.requires_grad))
@@ -154,6 +152,23 @@ def select_heads(
             hand_on_whole_bias(module, present) if hand_on else choose_given_bias(module)
         keep_index(module, "bias_heads", numbers[positions.to(numbers.device)], output.weight.device)
     return shared
+
+
+def put_copies(
+    family: Family, attention: Attention, sources: Mapping[int, int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Put copies at the numbers in `sources`, each of the head that is given there.
+
+    A copy has a key and a value of its own; the other heads share theirs as they did. Returns the numbers of
+    all heads, ascending, and for each the number of its key and value.
+    """
+    place = {number: position for position, number in enumerate(attention.remaining)}
+    before = keys_of_heads(attention.module, len(place))
+    numbers = tuple(sorted({*place, *sources}))
+    keys = numbered(-1 - number if number in sources else before[place[number]] for number in numbers)
+    return numbers, select_heads(
+        family, attention, [place[sources.get(each, each)] for each in numbers], keys
+    )
 
 
 class LayerConfiguration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def keys_of_heads(module: nn.Module, heads: int) -> tuple[int, ...]:
-    """For each of the attention's heads the number of the key and value that it attends with."""
+    """For each head of the attention, the number of the key and value that it attends with."""
     chosen: tuple[int, ...] | None = getattr(module, "keys_of_heads", None)
     if chosen is not None:
         return chosen
@@ -20,27 +20,16 @@ def keys_of_heads(module: nn.Module, heads: int) -> tuple[int, ...]:
 
 
 def numbered(keys: Iterable[int]) -> tuple[int, ...]:
-    """The same sharing with numbers from 0 without gaps, in the order in which they come first."""
+    """The same sharing with numbers from 0 without gaps, in the order of their first heads."""
     place: dict[int, int] = {}
     return tuple(place.setdefault(key, len(place)) for key in keys)
-
-
-def keys_with_copies(
-    keys: Sequence[int], heads: Sequence[int], numbers: Sequence[int], sources: Mapping[int, int]
-) -> tuple[int, ...]:
-    """The keys of the heads at `numbers`, some of which (`sources`) are to be copies.
-
-    A copy has a key and a value of its own; the other ones, of `heads` with these `keys`, share as they did.
-    """
-    before = dict(zip(heads, keys, strict=True))
-    return numbered(-1 - number if number in sources else before[number] for number in numbers)
 
 
 def share_keys(module: Any, keys: Sequence[int], device: torch.device) -> None:
     """Let each head of the attention use the key and value of this number.
 
-    Where as many neighbours share each of them, the module repeats keys and values itself. Otherwise they are
-    handed to its heads by index, after the cache, so that neither the model nor the cache holds one twice.
+    If equally many neighbours share each of them, the module repeats keys and values itself. Otherwise heads
+    get them by index, after the cache, so that neither the model nor the cache holds one twice.
     """
     if not hasattr(module, "num_key_value_groups"):
         return

@@ -53,16 +53,16 @@ class HeadTap:
         self.heads = head_numbers(found)
         """Head numbers of a site: those of the site with most."""
         self.sizes = tuple(attention.size for attention in found)
-        """Per site the numbers in a head's output."""
+        """Per site, the width of a head's output."""
         self.whole = tuple(attention.heads for attention in found)
-        """Per site the number of heads in the uncut model."""
+        """Per site, the number of heads in the uncut model."""
         self.remaining = [attention.remaining for attention in found]
-        """Per site the numbers of the heads that are there, ascending."""
+        """Per site, the numbers of the remaining heads, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
         self._unproven = {attention.module: attention for attention in found}
-        """The attentions of which no pass has shown yet that they call their output projection."""
+        """The attentions that no pass has yet shown to call their output projection."""
         for index, attention in enumerate(found):
             if self._layer.get(attention.output, attention.layer) is not attention.layer:
                 name = layer_name(attention.site, self.sites)
@@ -100,9 +100,8 @@ class HeadTap:
                 if neighbours == 1 or rows != scaled_rows * neighbours:
                     raise InputError(
                         f"a pass of {counted(rows, 'row')} under head scales for "
-                        f"{counted(scaled_rows, 'row')}: which scale "
-                        "belongs to which row? Use one scale per row of the pass, one for all rows, or "
-                        "neighbours=K in a beam search of K beams"
+                        f"{counted(scaled_rows, 'row')}: which scale belongs to which row? Use one scale per "
+                        "row of the pass, one for all rows, or neighbours=K in a beam search of K beams"
                     )
                 factor = factor.repeat_interleave(neighbours, 0)
             # One factor per feature of a head: an axis of its own for the heads doubles the time.
@@ -199,9 +198,8 @@ class HeadTap:
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.sizes[site]:
                 raise InputError(
                     f"{layer_name(self.sites[site], self.sites)} had "
-                    f"{counted(len(self.remaining[site]), 'head')} when the model was tapped, and "
-                    f"has others now: cut "
-                    "or copy heads before the block, and then make a new HeadTap"
+                    f"{counted(len(self.remaining[site]), 'head')} when the model was tapped, and has others "
+                    "now: cut or copy heads before the block, and then make a new HeadTap"
                 )
             replaced = act(site, inputs[0])
             return None if replaced is None else ((replaced, *inputs[1:]), named)
@@ -230,7 +228,7 @@ class HeadOutputs:
 
     def __init__(self, sites: int) -> None:
         self.passes: list[list[Float[Tensor, "row subword head head_dim"]]] = [[] for _ in range(sites)]
-        """Per site the outputs of its passes in their order; none for a site that took no part."""
+        """Per site, the outputs of its passes in their order; none for a site that took no part."""
 
     def __len__(self) -> int:
         """The number of sites, of which some may have taken no part."""
@@ -248,8 +246,7 @@ class HeadOutputs:
         """A site's outputs in the only pass; raises `InputError` if it took part in none or in several."""
         if len(self.passes[site]) != 1:
             raise InputError(
-                f"site {site} took part in {counted(len(self.passes[site]), 'pass', 'passes')}, and "
-                f"not in one"
+                f"site {site} took part in {counted(len(self.passes[site]), 'pass', 'passes')}, not in one"
             )
         return self.passes[site][0]
 
@@ -327,7 +324,7 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
 
 class _ByContext:
-    """A configuration that says `eager` inside the blocks of a context; everything reads it from there."""
+    """A configuration whose attention is `eager` inside the blocks of a context; all code reads it there."""
 
     @property
     def _attn_implementation(self) -> str | None:
@@ -351,5 +348,5 @@ def _by_context(kind: Any) -> type:
 _EAGER: ContextVar[tuple[int, ...]] = ContextVar("eager", default=())
 """The configurations (`id`) that are eager in a context."""
 _EAGER_BLOCKS: dict[int, int] = {}
-"""Per configuration (`id`) how many blocks of all contexts it is eager in."""
+"""Per configuration (`id`), the number of blocks of all contexts in which it is eager."""
 _LOCK = Lock()

@@ -117,9 +117,8 @@ class HeadTarget(nn.Module):
     ) -> None:
         super().__init__()
         if warmup < 0 or final <= 0 or warmup + final > 1:
-            raise InputError(
-                f"warmup {warmup}, final {final}: shares of the run, give two that add up to at most 1"
-            )
+            shares = f"warmup {warmup}, final {final}"
+            raise InputError(f"{shares}: use shares of the run, final above 0, that add up to at most 1")
         masks, sites, heads = gates.log_alpha.shape
         self.budgets = (Budget(target),) if isinstance(target, int | float) else tuple(target)
         member = membership(self.budgets, sites)
@@ -135,10 +134,8 @@ class HeadTarget(nn.Module):
                 check_at_most(masks, wanted, at_most, total)
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         entries = masks * len(self.budgets)
-        self.register_buffer("integral", torch.zeros(entries))
-        self.register_buffer("mean_loss", torch.zeros(entries))
-        self.register_buffer("expected", torch.zeros(entries))
-        self.register_buffer("slope", torch.zeros(entries))
+        for name in ("integral", "mean_loss", "expected", "slope"):
+            self.register_buffer(name, torch.zeros(entries))
         self.register_buffer("progress", torch.full((), -1.0))
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("kept", torch.ones(masks, sites, heads, dtype=torch.bool))
@@ -158,9 +155,9 @@ class HeadTarget(nn.Module):
     def forward(
         self, gates: HeadGates, progress: float, loss: Float[Tensor, " mask"]
     ) -> Float[Tensor, " mask"]:
-        """Per mask what open heads cost, given the masks' losses; in training also updates the controllers.
+        """Per mask, what open heads cost given the masks' losses; 0 in the run's final part.
 
-        0 in the run's final part.
+        In training this also updates the controllers.
         """
         if progress >= 1 - self.final:
             return torch.zeros_like(loss)
@@ -204,12 +201,14 @@ class HeadTarget(nn.Module):
         """In the run's final part, choose the heads once, and keep them open and the others closed.
 
         Call after each update of the gates. Raises `RunError` if log alphas on the CPU are not finite; on a
-        GPU those who call look at them.
+        GPU the caller checks them.
         """
         if progress < 1 - self.final:
             return
         log_alpha = gates.log_alpha
-        if log_alpha.device.type == "cpu" and not log_alpha.isfinite().all():  # a GPU would be waited for
+        if (
+            log_alpha.device.type == "cpu" and not log_alpha.isfinite().all()
+        ):  # on a GPU this would wait for it
             raise RunError("log alphas of gates are not finite: the heads to keep cannot be chosen by them")
         known = self.at_most is not None and self.chosen
         best = self.kept if known else self._best(log_alpha, gates.counted)
@@ -235,7 +234,7 @@ class HeadTarget(nn.Module):
         return best.repeat_interleave(self.group, 1).view_as(log_alpha) | ~self.budgeted
 
     def choices(self, gates: HeadGates) -> dict[str, Choice]:
-        """What the choice did, by mask, or by `MASK/BUDGET` if budgets have names; empty before it."""
+        """What the choice did, by mask, or by `MASK/BUDGET` if budgets have names; empty before that."""
         if not self.chosen:
             return {}
         by_budget = [self._choice_within(gates, member) for member in self.member]
@@ -246,7 +245,7 @@ class HeadTarget(nn.Module):
         }
 
     def _choice_within(self, gates: HeadGates, member: Bool[Tensor, " site"]) -> list[Choice]:
-        """Per mask what the choice did to the heads of one budget."""
+        """Per mask, what the choice did to the heads of one budget."""
         within, log_alpha = member[:, None], self.log_alpha_at_choice
         before, kept = (log_alpha > gates.closing_point) & within, self.kept & within
         left_out = log_alpha.masked_fill(kept | ~within, -torch.inf)

@@ -1,1 +1,1 @@
-"""From word vectors to scores, losses and annotations, and the targets that losses are computed from."""
+"""Decoders: scores, losses and annotations from word vectors, and the targets of the losses."""

@@ -15,12 +15,12 @@ class Alternative(NamedTuple):
     """A value that an item may have, and its probability."""
 
     value: str | int
-    """A label; of a `head` the number of the word, 0 for the root."""
+    """A label; for a `head`, the number of the word, 0 for the root."""
     probability: float
 
 
 class Item(NamedTuple):
-    """Something that a decoder finds a value for, with its most probable values, the best first."""
+    """Something that a decoder finds a value for, and its most probable values, the best first."""
 
     kind: ItemKind
     start: int
@@ -28,15 +28,15 @@ class Item(NamedTuple):
     """The words that it covers, from 0; `end` is exclusive."""
     best: tuple[Alternative, ...]
     predicate: int | None = None
-    """Of a `role`: the word of its predicate."""
+    """For a `role`: the word of its predicate."""
     head: int | None = None
-    """Of a `relation` in a graph: the number of the arc's head, 0 for the root."""
+    """For a `relation` in a graph: the number of the arc's head, 0 for the root."""
 
 
 def k_best(
     probabilities: Float[Tensor, "item value"], values: Sequence[str | int], k: int
 ) -> list[tuple[Alternative, ...]]:
-    """Of each item the `k` most probable values, without those that are impossible."""
+    """The `k` most probable values of each item, without impossible ones."""
     best = probabilities.topk(min(k, probabilities.shape[1]), 1)
     return [
         tuple([Alternative(values[index], chance) for chance, index in zip(*row, strict=True) if chance > 0])

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.collate import padded
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, score_of_labels
 from mtl.tasks.decoders.pooling import Kind, SentencePooling
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.task import UNKNOWN, Labels
 
 
@@ -42,10 +44,7 @@ def label_targets(names: Iterable[str], labels: Labels) -> LabelTargets:
 
 def collate_words(targets: Sequence[LabelTargets], width: int) -> WordLabels:
     """The words' labels of a batch, padded to `width` words."""
-    padded = np.full((len(targets), width), UNKNOWN)
-    for row, target in zip(padded, targets, strict=True):
-        row[: len(target.labels)] = target.labels
-    return WordLabels(torch.from_numpy(padded))
+    return WordLabels(padded([target.labels for target in targets], width))
 
 
 def collate_sentences(targets: Sequence[LabelTargets]) -> SentenceLabels:
@@ -65,8 +64,7 @@ class LinearDecoder(Decoder):
 
     def scores(self, vectors: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch output"]:
         """Scores in float32 or wider."""
-        scores = self.classifier(self.dropout(vectors))
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return at_least_float32(self.classifier(self.dropout(vectors)))
 
 
 class WordClassifier(LinearDecoder):
@@ -99,10 +97,7 @@ class WordClassifier(LinearDecoder):
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
     ) -> StructureScore:
-        labels = targets.labels
-        chosen = labels != UNKNOWN if label is None else labels == label
-        words = scores.gather(2, labels.clamp_min(0)[:, :, None]).squeeze(2)
-        return StructureScore(words.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
+        return score_of_labels(scores, targets.labels, label)
 
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
@@ -158,10 +153,7 @@ class SentenceClassifier(LinearDecoder):
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
     ) -> StructureScore:
-        labels = targets.labels
-        chosen = labels != UNKNOWN if label is None else labels == label
-        sentences = scores.gather(1, labels.clamp_min(0)[:, None]).squeeze(1)
-        return StructureScore(sentences.masked_fill(~chosen, 0.0), chosen.long())
+        return score_of_labels(scores[:, None], targets.labels[:, None], label)
 
     def decode(self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]) -> list[str]:
         return [self.labels[index] for index in scores.argmax(1).tolist()]

@@ -15,8 +15,10 @@ from mtl.tasks.biaffine import Biaffine, Mlp
 from mtl.tasks.binarise import NULL, binarise, constituents, restore
 from mtl.tasks.cky import best_brackets
 from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.decoders.collate import one_after_another
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, scores_at, summed
 from mtl.tasks.in_words import counted
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.span_crf import span_crf_loss, span_marginals
 from mtl.tasks.task import UNKNOWN, Labels
@@ -62,9 +64,7 @@ def bracket_targets(sentence: Sentence, layer: str, labels: Labels) -> SpanTarge
 
 def collate_brackets(targets: Sequence[SpanTargets]) -> SpanBatch:
     """The targets of a batch."""
-    rows = np.repeat(np.arange(len(targets)), [len(target.starts) for target in targets])
-    columns = [np.concatenate(column) for column in zip(*targets, strict=True)]
-    return SpanBatch(*map(torch.from_numpy, [rows, *columns]))
+    return SpanBatch(*one_after_another(targets))
 
 
 class ConDecoder(Decoder):
@@ -111,8 +111,7 @@ class ConDecoder(Decoder):
         )
         boundaries = torch.cat([before, after], 2)
         starts, ends = self.span(boundaries).split(self.span_dim, 2)
-        brackets = self.bracket(starts, ends).squeeze(3)
-        brackets = brackets.to(torch.promote_types(brackets.dtype, torch.float32))
+        brackets = at_least_float32(self.bracket(starts, ends).squeeze(3))
         label_starts, label_ends = self.boundary(boundaries).split(self.label_dim, 2)
         return SpanScores(brackets, label_starts, label_ends)
 
@@ -137,8 +136,7 @@ class ConDecoder(Decoder):
             targets = SpanBatch(*(column[targets.labels == label] for column in targets))
         rows, starts, ends, labels = targets
         brackets = scores.brackets[rows, starts, ends]
-        of_labels = self._label_scores(scores, rows, starts, ends).gather(1, labels.clamp_min(0)[:, None])
-        of_labels = of_labels.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
+        of_labels = scores_at(self._label_scores(scores, rows, starts, ends), labels)
         return summed(brackets + of_labels, rows, len(mask))
 
     def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
@@ -166,8 +164,8 @@ class ConDecoder(Decoder):
     ) -> list[tuple[Item, ...]]:
         """Chains of labels (`S VP`) of each predicted constituent.
 
-        Their probabilities are the marginal of the span as a bracket times the softmax over chains, one of
-        which is that of brackets that are no constituents.
+        The probability of a chain is the marginal of the span as a bracket times the softmax over chains, one
+        of which stands for brackets that are no constituents.
         """
         spans = [dict.fromkeys((start, end) for start, end, _ in of_tree) for of_tree in decoded]
         places = [(row, *span) for row, of_tree in enumerate(spans) for span in of_tree]
@@ -193,5 +191,4 @@ class ConDecoder(Decoder):
         first = rows * scores.starts.shape[1]
         left = scores.starts.flatten(0, 1).index_select(0, first + starts)
         right = scores.ends.flatten(0, 1).index_select(0, first + ends)
-        output = self.label(self.dropout(functional.leaky_relu(left + right, 0.1)))
-        return output.to(torch.promote_types(output.dtype, torch.float32))
+        return at_least_float32(self.label(self.dropout(functional.leaky_relu(left + right, 0.1))))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtl.tasks.decoders.alternatives import Item
+from mtl.tasks.task import UNKNOWN
 
 
 class StructureScore(NamedTuple):
@@ -34,7 +35,7 @@ class Decoder(nn.Module, ABC):
     reads_first: bool = False
     """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
     narrow: bool = False
-    """Whether weights, and so scores, may be in bfloat16: what needs more digits casts them to float32."""
+    """Whether weights, and so scores, may be in bfloat16: code that needs more digits casts them itself."""
 
     def as_read(
         self, words: Float[Tensor, "row _ hidden"], mask: Bool[Tensor, "row word"]
@@ -65,7 +66,7 @@ class Decoder(nn.Module, ABC):
         """The score of the targets' annotation of each sentence, or of its items with one label.
 
         It is a sum of scores as they leave the model, without a partition function. Labels that training
-        never saw have no score, and are left out.
+        never saw have no score and are left out.
         """
 
     @abstractmethod
@@ -75,7 +76,7 @@ class Decoder(nn.Module, ABC):
     def decode_given(
         self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
-        """Annotations when a part of the gold is given (SRL: predicates); `None`: no such setting.
+        """Annotations when a part of the gold is given (SRL: predicates); `None` if there is no such setting.
 
         `gold` has the layer of each sentence, `decoded` what `decode` returned.
         """
@@ -89,6 +90,22 @@ class Decoder(nn.Module, ABC):
         Empty for decoders whose scores are no probabilities.
         """
         return [()] * len(decoded)
+
+
+def scores_at(
+    scores: Float[Tensor, "*place label"], labels: Int[Tensor, "*place"]
+) -> Float[Tensor, "*place"]:
+    """The score of the label at each place; 0 where it is `UNKNOWN`."""
+    found = scores.gather(-1, labels.clamp_min(0)[..., None]).squeeze(-1)
+    return found.masked_fill(labels == UNKNOWN, 0.0)
+
+
+def score_of_labels(
+    scores: Float[Tensor, "batch place label"], labels: Int[Tensor, "batch place"], label: int | None
+) -> StructureScore:
+    """The structure score of one label for each place, or of the places with the given label."""
+    chosen = labels != UNKNOWN if label is None else labels == label
+    return StructureScore(scores_at(scores, labels).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
 
 def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:

@@ -8,14 +8,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from mtl.tasks.biaffine import Biaffine, Mlp
+from mtl.tasks.biaffine import Biaffine
 from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.collate import padded
+from mtl.tasks.decoders.decoder import StructureScore, scores_at
+from mtl.tasks.decoders.pairs import PairDecoder, PairScores
 from mtl.tasks.eisner import projective_trees
 from mtl.tasks.mst import maximum_trees
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 
@@ -34,14 +37,6 @@ class ArcBatch(NamedTuple):
     relations: Int[Tensor, "batch word"]
 
 
-class ArcScores(NamedTuple):
-    """Scores of every head for every word, and what relations are scored from (candidate 0 is the root)."""
-
-    arcs: Float[Tensor, "batch word candidate"]
-    dependents: Float[Tensor, "batch word relation"]
-    heads: Float[Tensor, "batch candidate relation"]
-
-
 def arc_targets(sentence: Sentence, layer: str, labels: Labels) -> ArcTargets:
     """The targets of an annotated sentence; raises `ValueError` unless each word has a possible head."""
     arcs = sentence.layer(layer)
@@ -57,22 +52,18 @@ def arc_targets(sentence: Sentence, layer: str, labels: Labels) -> ArcTargets:
 
 def collate_arcs(targets: Sequence[ArcTargets], width: int) -> ArcBatch:
     """The targets of a batch, padded to `width` words."""
-    heads = np.full((len(targets), width), UNKNOWN, dtype=np.int64)
-    relations = np.full((len(targets), width), UNKNOWN, dtype=np.int64)
-    for row, target in enumerate(targets):
-        heads[row, : len(target.heads)] = target.heads
-        relations[row, : len(target.relations)] = target.relations
-    return ArcBatch(torch.from_numpy(heads), torch.from_numpy(relations))
+    return ArcBatch(
+        padded([target.heads for target in targets], width),
+        padded([target.relations for target in targets], width),
+    )
 
 
-class DepDecoder(Decoder):
-    """Deep biaffine attention (Dozat and Manning 2017) over the words and a learned root vector.
+class DepDecoder(PairDecoder):
+    """A head for every word, so that they make a tree, and its relation to that head.
 
     `projective` decodes trees without crossing arcs. With `tie_root`, the root's dependent gets a relation
     named `root` (up to a colon) and no other word does, as far as the labels allow it.
     """
-
-    narrow = True
 
     def __init__(
         self,
@@ -85,34 +76,20 @@ class DepDecoder(Decoder):
         projective: bool = False,
         tie_root: bool = False,
     ) -> None:
-        super().__init__()
-        self.labels = labels
+        super().__init__(hidden, labels, arc_dim, relation_dim, dropout, bias_right=False)
         self.best_trees = projective_trees if projective else maximum_trees
         of_root = torch.tensor([name.partition(":")[0].lower() == "root" for name in labels.names])
         self.of_root = of_root if tie_root and of_root.any() and not of_root.all() else None
-        self.widths = [arc_dim, arc_dim, relation_dim, relation_dim]
-        self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
-        self.mlp = Mlp(hidden, sum(self.widths), dropout)
-        self.arc = Biaffine(arc_dim, 1, bias_left=True, bias_right=False)
         self.relation = Biaffine(relation_dim, len(labels))
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> ArcScores:
-        batch, width = mask.shape
-        root = self.root.to(words.dtype).expand(batch, 1, -1)
-        dependent, head, relation_dependent, relation_head = self.mlp(torch.cat([root, words], 1)).split(
-            self.widths, 2
-        )
-        arcs = self.arc(dependent[:, 1:], head).squeeze(3)
-        arcs = arcs.to(torch.promote_types(arcs.dtype, torch.float32))
-        candidates = functional.pad(mask, (1, 0), value=True)[:, None]
-        itself = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
-        arcs = arcs.masked_fill(~candidates | itself, -torch.inf)
-        return ArcScores(arcs, relation_dependent[:, 1:], relation_head)
+    ) -> PairScores:
+        # Rows of padding keep finite scores; without any, their gradients would be NaN.
+        return self.pair_scores(words, functional.pad(mask, (1, 0), value=True)[:, None])
 
     def loss(
-        self, scores: ArcScores, targets: ArcBatch, mask: Bool[Tensor, "batch word"]
+        self, scores: PairScores, targets: ArcBatch, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
         arcs = functional.cross_entropy(
             scores.arcs.flatten(0, 1), targets.heads.flatten(), ignore_index=UNKNOWN, reduction="none"
@@ -125,19 +102,17 @@ class DepDecoder(Decoder):
 
     def structure_score(
         self,
-        scores: ArcScores,
+        scores: PairScores,
         targets: ArcBatch,
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
     ) -> StructureScore:
-        heads = targets.heads.clamp_min(0)
         chosen = targets.heads != UNKNOWN if label is None else targets.relations == label
-        arcs = scores.arcs.gather(2, heads[:, :, None]).squeeze(2).masked_fill(~chosen, 0.0)
-        relations = self._relations(scores, heads).gather(2, targets.relations.clamp_min(0)[:, :, None])
-        relations = relations.squeeze(2).masked_fill(~chosen | (targets.relations == UNKNOWN), 0.0)
-        return StructureScore((arcs + relations).sum(1), chosen.sum(1))
+        arcs = scores_at(scores.arcs, targets.heads)
+        relations = scores_at(self._relations(scores, targets.heads.clamp_min(0)), targets.relations)
+        return StructureScore((arcs + relations).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
-    def decode(self, scores: ArcScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
+    def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
         lengths = mask.sum(1).cpu().numpy()
         heads = self.best_trees(scores.arcs.detach().cpu().numpy(), lengths)
         rows, words = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
@@ -152,7 +127,7 @@ class DepDecoder(Decoder):
         ]
 
     def alternatives(
-        self, scores: ArcScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Arcs], k: int
+        self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Arcs], k: int
     ) -> list[tuple[Item, ...]]:
         """Heads by the softmax over all words and the root, word by word, and relations given the head.
 
@@ -188,21 +163,21 @@ class DepDecoder(Decoder):
         return relations.masked_fill(from_root != self.of_root.to(relations.device), -torch.inf)
 
     def _relations(
-        self, scores: ArcScores, heads: Int[Tensor, "batch word"]
+        self, scores: PairScores, heads: Int[Tensor, "batch word"]
     ) -> Float[Tensor, "batch word label"]:
         width = scores.heads.shape[2]
         chosen = scores.heads.gather(1, heads[:, :, None].expand(-1, -1, width))
         relations = self.relation.pairs(scores.dependents.flatten(0, 1), chosen.flatten(0, 1))
-        relations = relations.to(torch.promote_types(relations.dtype, torch.float32))
-        return relations.view(*heads.shape, relations.shape[1])
+        return at_least_float32(relations).view(*heads.shape, relations.shape[1])
 
     def _relations_of(
         self,
-        scores: ArcScores,
+        scores: PairScores,
         rows: Int[Tensor, " word"],
         words: Int[Tensor, " word"],
         heads: Int[Tensor, " word"],
     ) -> Float[Tensor, "word label"]:
         """The scores of relations at some words only."""
-        relations = self.relation.pairs(scores.dependents[rows, words], scores.heads[rows, heads])
-        return relations.to(torch.promote_types(relations.dtype, torch.float32))
+        return at_least_float32(
+            self.relation.pairs(scores.dependents[rows, words], scores.heads[rows, heads])
+        )

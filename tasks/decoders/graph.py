@@ -11,9 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.biaffine import Biaffine, DiagonalBiaffine, Mlp
+from mtl.tasks.biaffine import DiagonalBiaffine
 from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.decoders.collate import one_after_another
+from mtl.tasks.decoders.decoder import StructureScore, scores_at, summed
+from mtl.tasks.decoders.pairs import PairDecoder, PairScores
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.reachable import with_all_reached
 from mtl.tasks.sentence import Arc, Graph
 from mtl.tasks.task import UNKNOWN, Labels
@@ -41,17 +44,6 @@ class GraphBatch(NamedTuple):
     labels: Int[Tensor, " arc"]
 
 
-class PairScores(NamedTuple):
-    """Log odds of an arc to every word from every candidate (0 is the root), and what labels are scored from.
-
-    The log odds are -inf at padding and from a word to itself.
-    """
-
-    arcs: Float[Tensor, "batch word candidate"]
-    dependents: Float[Tensor, "batch word label_dim"]
-    heads: Float[Tensor, "batch candidate label_dim"]
-
-
 def graph_targets(arcs: Sequence[Arc], labels: Labels) -> GraphTargets:
     """The targets of a graph with at most one arc between two words."""
     table = [(dependent - 1, head, labels.index(label)) for dependent, head, label in arcs]
@@ -60,22 +52,18 @@ def graph_targets(arcs: Sequence[Arc], labels: Labels) -> GraphTargets:
 
 def collate_graphs(targets: Sequence[GraphTargets]) -> GraphBatch:
     """The targets of a batch."""
-    rows = np.repeat(np.arange(len(targets)), [len(target.labels) for target in targets])
-    columns = [np.concatenate(column) for column in zip(*targets, strict=True)]
-    return GraphBatch(*map(torch.from_numpy, [rows, *columns]))
+    return GraphBatch(*one_after_another(targets))
 
 
-class GraphDecoder(Decoder):
+class GraphDecoder(PairDecoder):
     """Whether there is an arc is decided for each pair alone; labels are scored at arcs only.
 
     A learned root vector stands before the words. The loss is `1 - interpolation` of the cross-entropy of all
     pairs and `interpolation` of that of the arcs' labels. An arc is decoded where its probability is above a
     half. With `connected`, words that are not reached from the root get the likeliest arcs from those that
-    are, one by one; and arcs from the root have labels that begin with `root`, if there are any, and no other
-    arc has.
+    are, one by one. Then arcs from the root, and no others, have labels that begin with `root`, if there are
+    such labels.
     """
-
-    narrow = True
 
     def __init__(
         self,
@@ -87,14 +75,9 @@ class GraphDecoder(Decoder):
         interpolation: float,
         connected: bool,
     ) -> None:
-        super().__init__()
-        self.labels = labels
-        self.widths = [arc_dim, arc_dim, label_dim, label_dim]
+        super().__init__(hidden, labels, arc_dim, label_dim, dropout, bias_right=True)
         self.interpolation = interpolation
         self.connected = connected
-        self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
-        self.mlp = Mlp(hidden, sum(self.widths), dropout)
-        self.arc = Biaffine(arc_dim, 1)
         nn.init.constant_(self.arc.get_parameter("bias"), _RARE)
         self.label = DiagonalBiaffine(label_dim, len(labels))
         of_root = [name.partition(">")[0].partition(":")[0] == "root" for name in labels.names]
@@ -103,16 +86,8 @@ class GraphDecoder(Decoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> PairScores:
-        batch, width = mask.shape
-        root = self.root.to(words.dtype).expand(batch, 1, -1)
-        dependent, head, label_dependent, label_head = self.mlp(torch.cat([root, words], 1)).split(
-            self.widths, 2
-        )
-        arcs = self.arc(dependent[:, 1:], head).squeeze(3)
-        arcs = arcs.to(torch.promote_types(arcs.dtype, torch.float32))
-        pairs = mask[:, :, None] & functional.pad(mask, (1, 0), value=True)[:, None]
-        itself = torch.eye(width, width + 1, dtype=torch.bool, device=mask.device).roll(1, 1)
-        return PairScores(arcs.masked_fill(~pairs | itself, -torch.inf), label_dependent[:, 1:], label_head)
+        candidates = functional.pad(mask, (1, 0), value=True)
+        return self.pair_scores(words, mask[:, :, None] & candidates[:, None])
 
     def loss(
         self, scores: PairScores, targets: GraphBatch, mask: Bool[Tensor, "batch word"]
@@ -136,8 +111,7 @@ class GraphDecoder(Decoder):
         if label is not None:
             targets = GraphBatch(*(column[targets.labels == label] for column in targets))
         rows, dependents, heads, labels = targets
-        of_labels = self._labels(scores, rows, dependents, heads).gather(1, labels.clamp_min(0)[:, None])
-        of_labels = of_labels.squeeze(1).masked_fill(labels == UNKNOWN, 0.0)
+        of_labels = scores_at(self._labels(scores, rows, dependents, heads), labels)
         return summed(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
 
     def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> list[Graph]:
@@ -158,7 +132,7 @@ class GraphDecoder(Decoder):
     def alternatives(
         self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Graph], k: int
     ) -> list[tuple[Item, ...]]:
-        """Heads of each word, each pair alone, and the relations of each predicted arc."""
+        """Heads of each word, by each pair alone, and the relations of each predicted arc."""
         arcs = [(row, *arc[:2]) for row, graph in enumerate(decoded) for arc in graph.arcs]
         rows, dependents, heads = torch.tensor(arcs, dtype=torch.long, device=mask.device).view(-1, 3).T
         places = (rows, dependents - 1, heads)
@@ -182,7 +156,7 @@ class GraphDecoder(Decoder):
         dependents: Int[Tensor, " arc"],
         heads: Int[Tensor, " arc"],
     ) -> Float[Tensor, "arc label"]:
-        """The scores of the arcs' labels, -inf for those that these arcs cannot have."""
+        """The scores of the arcs' labels, -inf for labels that an arc cannot have."""
         labels = self._labels(scores, rows, dependents, heads)
         if self.connected:
             of_root = self.get_buffer("of_root")
@@ -197,5 +171,4 @@ class GraphDecoder(Decoder):
         dependents: Int[Tensor, " arc"],
         heads: Int[Tensor, " arc"],
     ) -> Float[Tensor, "arc label"]:
-        labels = self.label(scores.dependents[rows, dependents], scores.heads[rows, heads])
-        return labels.to(torch.promote_types(labels.dtype, torch.float32))
+        return at_least_float32(self.label(scores.dependents[rows, dependents], scores.heads[rows, heads]))

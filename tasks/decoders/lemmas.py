@@ -1,4 +1,4 @@
-"""The classifier of words with scripts that make lemmas as its labels."""
+"""A classifier of words whose labels are scripts that make lemmas."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mtl.tasks.task import Labels
 class LemmaDecoder(WordClassifier):
     """A script for every word.
 
-    The decoder does not know the forms, a script applies only to forms that are long enough, and a form that
-    training has gets one of its lemmas. Therefore an annotation has a few scripts per word, by their scores,
-    and the lexicon.
+    The decoder does not know the forms. But a script applies only to forms that are long enough, and a form
+    that occurs in training gets one of its lemmas there. Therefore an annotation has the lexicon and, for
+    each word, several scripts in the order of their scores.
     """
 
     fits: Tensor
@@ -32,12 +32,12 @@ class LemmaDecoder(WordClassifier):
         shortest = torch.tensor([shortest_form(name) for name in scripts.names])
         lengths = shortest.unique().flip(0)
         self.register_buffer("fits", shortest <= lengths[:, None], persistent=False)
-        """Which scripts apply, for each length of forms from which on more of them do; the longest first."""
+        """Which scripts apply to forms of each length that makes a difference, the longest first."""
 
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
     ) -> list[RankedScripts]:
-        """Per word the best scripts of all, then the best of those for shorter forms, and so on."""
+        """Per word the best scripts of all, then the best script for shorter forms, and so on."""
         best = scores.topk(min(RANKED, len(self.labels)), 2).indices
         if len(self.fits) > 1:
             fitting = [scores.masked_fill(~fits, -torch.inf).argmax(2) for fits in self.fits[1:]]

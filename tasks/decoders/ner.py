@@ -14,11 +14,13 @@ from torch.nn import functional
 
 from mtl.tasks.biaffine import Biaffine, Mlp
 from mtl.tasks.decoders.alternatives import Item, k_best
+from mtl.tasks.decoders.collate import one_after_another
 from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
 from mtl.tasks.interval_scheduling import select_spans
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
-from mtl.tasks.task import Labels
+from mtl.tasks.task import Labels, annotated_layer
 
 _RARE = -6.0
 """Log odds of a type at the start: about one span in 400 is an entity, and there are O(words²) spans."""
@@ -46,9 +48,7 @@ def entity_targets(sentence: Sentence, layer: str, labels: Labels) -> EntityTarg
 
     Raises `ValueError` for a sentence that is not annotated, or an entity that is not within it.
     """
-    spans = sentence.layer(layer)
-    if spans is None:
-        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    spans = annotated_layer(sentence, layer)
     if any(not 0 <= start < end <= len(sentence) for start, end, _ in spans):
         raise ValueError(f"sentence '{sentence.id}' has an entity that is not within it")
     entities = without_overlaps(spans)
@@ -58,16 +58,14 @@ def entity_targets(sentence: Sentence, layer: str, labels: Labels) -> EntityTarg
 
 def collate_entities(targets: Sequence[EntityTargets]) -> EntityBatch:
     """The targets of a batch."""
-    rows = np.repeat(np.arange(len(targets)), [len(target.firsts) for target in targets])
-    columns = (np.concatenate(column) for column in zip(*targets, strict=True))
-    return EntityBatch(*map(torch.from_numpy, (rows, *columns)))
+    return EntityBatch(*one_after_another(targets))
 
 
 class NerDecoder(Decoder):
     """Log odds of every type against no entity, for every span.
 
-    Biaffine in the first and the last word (Yu et al. 2020), plus the mean of a linear score of each word in
-    the span: what a single word says about its type is learnt sooner than what a pair says.
+    They are biaffine in the first and the last word (Yu et al. 2020), plus the mean of a linear score of each
+    word in the span: what a single word says about its type is learned sooner than what a pair says.
     """
 
     narrow = True
@@ -89,8 +87,7 @@ class NerDecoder(Decoder):
         first, last = self.mlp(words).chunk(2, 2)
         ends = self.biaffine(first, last)
         dropped = functional.dropout1d(words.mT, self.dropout, self.training).mT
-        single = functional.linear(dropped, self.word)
-        return ends + _means(single.to(torch.promote_types(single.dtype, torch.float32)))
+        return ends + _means(at_least_float32(functional.linear(dropped, self.word)))
 
     def loss(
         self,
@@ -144,7 +141,7 @@ class NerDecoder(Decoder):
         decoded: Sequence[tuple[Span, ...]],
         k: int,
     ) -> list[tuple[Item, ...]]:
-        """Types of each predicted span, and `O` for no entity: a softmax for each span alone."""
+        """Types of each predicted span, with `O` for no entity, by a softmax for each span alone."""
         places = [(row, span.start, span.end - 1) for row, spans in enumerate(decoded) for span in spans]
         index = torch.tensor(places, dtype=torch.long, device=scores.device).view(-1, 3)
         of_spans = functional.pad(scores[index[:, 0], index[:, 1], index[:, 2]], (1, 0)).softmax(1)

@@ -19,8 +19,8 @@ def smoothed_cross_entropy(
 ) -> Float[Tensor, "batch piece"]:
     """Cross-entropy in nats against targets that give `smoothing` evenly to all pieces, 0 at `UNKNOWN`.
 
-    With the scores x, the target t and V pieces it is log sum exp x - (1 - smoothing) x_t - smoothing / V
-    sum x (Szegedy et al. 2016), in float32 or wider.
+    For scores x, target t and V pieces it is log sum exp x - (1 - smoothing) x_t - smoothing / V sum x
+    (Szegedy et al. 2016), in float32 or wider.
     """
     losses: Tensor = _Smoothed.apply(scores.flatten(0, 1), targets.flatten(), smoothing)
     return losses.view(targets.shape)

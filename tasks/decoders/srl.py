@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from mtl.tasks.crf import BioCrf, path_score
 from mtl.tasks.decoders.alternatives import Alternative, Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, scores_at, summed
 from mtl.tasks.frames import representable, split_labels
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Frame, Sentence, Span
-from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
 
 _IMPOSSIBLE = -1e4
 """Score of a tag that a word cannot have; finite, so that gradients stay so."""
@@ -56,8 +57,7 @@ class FrameScores(NamedTuple):
 
 def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTargets:
     """The targets of an annotated sentence, as far as tags can represent it (`representable`)."""
-    if sentence.layer(layer) is None:
-        raise ValueError(f"sentence '{sentence.id}' has no {layer}: ask annotated() first")
+    annotated_layer(sentence, layer)  # only for its error
     frames = representable(sentence, layer)
     roles, senses = split_labels(labels)
     is_predicate = np.zeros(len(sentence), dtype=bool)
@@ -95,8 +95,8 @@ class RoleScorer(nn.Module):
     """Scores of tags for all words of each predicate's sentence, from predicate, word and distance.
 
     One hidden layer over a projection of the predicate, one of the word and a vector for the distance
-    between them, clipped to `reach` words. No label has a bilinear form of its own, so that a pair costs
-    `dim` times the tags, and rare roles share parameters.
+    between them, clipped to `reach` words. No label has a bilinear form of its own, so a pair costs `dim`
+    times the tags, and rare roles share parameters.
     """
 
     def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
@@ -131,7 +131,7 @@ class RoleScorer(nn.Module):
 def _at(
     words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
-    """The vectors at some words; the gradient of `words[rows, places]` would sort them on a GPU."""
+    """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, rows * words.shape[1] + places)
 
 
@@ -164,8 +164,7 @@ class SrlDecoder(Decoder):
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> FrameScores:
         words = _dropout(words, self.dropout, self.training)
-        scores = self.predicate(words).squeeze(2)
-        return FrameScores(scores.to(torch.promote_types(scores.dtype, torch.float32)), words)
+        return FrameScores(at_least_float32(self.predicate(words).squeeze(2)), words)
 
     def loss(
         self, scores: FrameScores, targets: FrameBatch, mask: Bool[Tensor, "batch word"]
@@ -179,7 +178,7 @@ class SrlDecoder(Decoder):
         of_frames = self.crf.loss(tag_scores, targets.tags, lengths)
         if self.sense is not None:
             of_frames = of_frames + functional.cross_entropy(
-                self._sense_scores(self.sense, scores.words, targets.rows, targets.predicates),
+                self._sense_scores(scores.words, targets.rows, targets.predicates),
                 targets.senses,
                 ignore_index=UNKNOWN,
                 reduction="none",
@@ -198,12 +197,11 @@ class SrlDecoder(Decoder):
         if label is None:
             paths = path_score(tag_scores, tags, mask.sum(1)[rows], self.crf.transitions())
             if self.sense is not None:
-                paths = paths + self._gold_senses(self.sense, scores, targets)
+                paths = paths + self._gold_senses(scores, targets)
             return summed(paths + scores.predicates[rows, predicates], rows, len(mask))
         if label >= len(self.labels):
-            assert self.sense is not None
             chosen = targets.senses == label - len(self.labels)
-            of_sense = self._gold_senses(self.sense, scores, targets)[chosen]
+            of_sense = self._gold_senses(scores, targets)[chosen]
             return summed(of_sense, rows[chosen], len(mask))
         frames, words = ((tags == 1 + label) | (tags == 1 + len(self.labels) + label)).nonzero(as_tuple=True)
         return summed(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
@@ -243,7 +241,7 @@ class SrlDecoder(Decoder):
         decoded: Sequence[tuple[Frame, ...]],
         k: int,
     ) -> list[tuple[Item, ...]]:
-        """Each predicted predicate by a sigmoid, its sense by a softmax, its arguments as BIO tags by the
+        """Each predicted predicate by a sigmoid, its sense by a softmax, and its arguments as BIO tags by the
         CRF's marginals."""
         places = [(row, frame.predicate) for row, frames in enumerate(decoded) for frame in frames]
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
@@ -255,7 +253,7 @@ class SrlDecoder(Decoder):
         chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
         of_senses: Iterator[tuple[Alternative, ...]] = iter(())
         if self.sense is not None:
-            sense_scores = self._sense_scores(self.sense, scores.words, rows, predicates)
+            sense_scores = self._sense_scores(scores.words, rows, predicates)
             of_senses = iter(k_best(sense_scores.softmax(1), self.senses.names, k))
         found: list[list[Item]] = [[] for _ in decoded]
         for (row, predicate), length in zip(places, lengths.tolist(), strict=True):
@@ -281,7 +279,7 @@ class SrlDecoder(Decoder):
         tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
         senses: list[str | None] = [None] * len(rows)
         if self.sense is not None:
-            best = self._sense_scores(self.sense, scores.words, rows, predicates).argmax(1)
+            best = self._sense_scores(scores.words, rows, predicates).argmax(1)
             senses = [self.senses[index] for index in best.tolist()]
         for row, predicate, sense, sequence in zip(
             rows.tolist(), predicates.tolist(), senses, tags, strict=True
@@ -291,20 +289,16 @@ class SrlDecoder(Decoder):
 
     def _sense_scores(
         self,
-        classifier: nn.Linear,
         words: Float[Tensor, "batch word hidden"],
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame sense"]:
-        scores = classifier(_at(words, rows, predicates))
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+        assert self.sense is not None
+        return at_least_float32(self.sense(_at(words, rows, predicates)))
 
-    def _gold_senses(
-        self, classifier: nn.Linear, scores: FrameScores, targets: FrameBatch
-    ) -> Float[Tensor, " frame"]:
-        of_senses = self._sense_scores(classifier, scores.words, targets.rows, targets.predicates)
-        gold = of_senses.gather(1, targets.senses.clamp_min(0)[:, None]).squeeze(1)
-        return gold.masked_fill(targets.senses == UNKNOWN, 0.0)
+    def _gold_senses(self, scores: FrameScores, targets: FrameBatch) -> Float[Tensor, " frame"]:
+        of_senses = self._sense_scores(scores.words, targets.rows, targets.predicates)
+        return scores_at(of_senses, targets.senses)
 
     def _tag_scores(
         self,
@@ -312,8 +306,7 @@ class SrlDecoder(Decoder):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame word tag"]:
-        scores = self.roles(words, rows, predicates)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = at_least_float32(self.roles(words, rows, predicates))
         # The predicate's own word is part of no argument: every path has O there, at score 0.
         outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
         return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mtl.tasks.decoders.decoder import Decoder, StructureScore
+from mtl.tasks.decoders.collate import padded
+from mtl.tasks.decoders.decoder import Decoder, StructureScore, score_of_labels
 from mtl.tasks.decoders.smoothed import smoothed_cross_entropy
 from mtl.tasks.task import UNKNOWN
 
@@ -41,16 +41,14 @@ def no_pieces() -> PieceTargets:
 
 def collate_pieces(targets: Sequence[PieceTargets]) -> PieceBatch:
     """The pieces of a batch, padded to its longest translation."""
-    padded = np.full((len(targets), max(len(target.pieces) for target in targets)), UNKNOWN, dtype=np.int64)
-    for row, target in zip(padded, targets, strict=True):
-        row[: len(target.pieces)] = target.pieces
-    return PieceBatch(torch.from_numpy(padded))
+    pieces = [target.pieces for target in targets]
+    return PieceBatch(padded(pieces, max(map(len, pieces))))
 
 
 class Translator(Decoder):
     """A decoder without parameters: the model below it computes the score of every piece at every position.
 
-    Its "word vectors" are these scores; the scores at a position depend on the reference's pieces before
+    Its "word vectors" are these scores. The scores at a position depend on the pieces of the reference before
     it.
     """
 
@@ -79,14 +77,12 @@ class Translator(Decoder):
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
     ) -> StructureScore:
-        chosen = targets.pieces != UNKNOWN if label is None else targets.pieces == label
-        pieces = scores.gather(2, targets.pieces.clamp_min(0)[:, :, None]).squeeze(2)
-        return StructureScore(pieces.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
+        return score_of_labels(scores, targets.pieces, label)
 
     def decode(
         self, scores: Float[Tensor, "batch piece vocabulary"], mask: Bool[Tensor, "batch word"]
     ) -> list[str]:
-        """Not possible: a translation is searched for by the model (`JointModel.decoded`)."""
+        """Raises `ValueError`: the model itself searches for translations (`JointModel.decoded`)."""
         raise ValueError("scores under a reference give no translation: use JointModel.decoded")
 
     def preferred(self, scores: Float[Tensor, "batch piece vocabulary"], targets: PieceBatch) -> PieceBatch:

@@ -1,1 +1,1 @@
-"""Scores of annotations against gold, counted as the official scorers count."""
+"""Scores of annotations against gold, counted as the official scorers count them."""

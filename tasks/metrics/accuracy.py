@@ -12,9 +12,9 @@ from mtl.tasks.sentence import Sentence
 
 
 class Accuracy(SummedCounts):
-    """Share of right labels; `layer` is the layer with one label, or with one per word.
+    """Share of right labels; `layer` is the layer with one label, or with one label per word.
 
-    With `label_of` there is no such layer: `label_of` gives the label of each word.
+    With `label_of` there is no such layer: it gives the label of each word.
     """
 
     columns = 2

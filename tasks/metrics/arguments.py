@@ -1,4 +1,4 @@
-"""Arguments of predicates scored as srl-eval.pl does, end to end and with gold predicates given."""
+"""Arguments of predicates, scored as by srl-eval.pl, end to end and with gold predicates given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.tasks.sentence import Frame, Sentence
 
 
 class ArgumentScores(TaskMetric):
-    """Precision, recall and F1 over (predicate, start, end, role), V left out and C- joined.
+    """Precision, recall and F1 over (predicate, start, end, role), without V and with C- joined.
 
     An argument of a predicate that the gold lacks counts as wrong; srl-eval.pl counts it so only if its
     gold file has that predicate, without arguments. `predicate_f1` is over predicates alone;

@@ -26,13 +26,13 @@ _BLEU_COUNTS, _CHRF_COUNTS = 2 + 2 * _ORDER, 18
 
 _LANGUAGES = {"zh": "zh", "cmn": "zh", "yue": "zh", "ja": "ja-mecab", "jpn": "ja-mecab", "ko": "ko-mecab",
               "kor": "ko-mecab"}  # fmt: skip
-"""sacreBLEU's tokeniser by the language of the translation, whose words are not what blanks separate."""
+"""sacreBLEU's tokeniser for languages that do not separate words by spaces, or not only."""
 
 
 def tokenizer_for(target: str) -> str:
     """sacreBLEU's tokeniser for a language, by its code with or without a script or country (`zh_CN`).
 
-    It is 13a, sacreBLEU's own default, for languages that have none of their own, and for one not known.
+    It is 13a, sacreBLEU's own default, for languages without one of their own and for unknown ones.
     """
     code = re.split("[-_]", target.lower().replace("zho", "zh"), maxsplit=1)[0]
     return _LANGUAGES.get(code, "13a")

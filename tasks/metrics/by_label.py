@@ -1,4 +1,4 @@
-"""Counts of every label, whatever labels the processes of a run meet."""
+"""Counts by label where the processes of a run may meet different labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.tasks.metrics.metric import TaskMetric, precision_recall_f1
 from mtl.tasks.sentence import Sentence
 
 Counts = tuple[Counter[str], Counter[str], Counter[str]]
-"""By label what is correct, what is predicted and what is in gold."""
+"""How often each label is correct, is predicted, and is in the gold data."""
 
 
 class CountsByLabel(TaskMetric, ABC):
@@ -44,7 +44,7 @@ class CountsByLabel(TaskMetric, ABC):
 
 
 class ClassScores(CountsByLabel, Accuracy):
-    """Accuracy, and the mean F1 over the classes that gold or the predictions have (macro-F1)."""
+    """Accuracy, and the mean F1 over the classes in gold or predictions (macro-F1)."""
 
     def update(
         self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None

@@ -8,21 +8,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torchmetrics.functional.classification import (
-    binary_f1_score,
-    multiclass_accuracy,
-    multiclass_matthews_corrcoef,
-)
 
 from mtl.tasks.metrics.metric import TaskMetric
 from mtl.tasks.sentence import Sentence
-
-_OF_TORCHMETRICS: Mapping[str, Callable[[Tensor, Tensor, int], Tensor]] = {
-    "accuracy": lambda guess, gold, classes: multiclass_accuracy(guess, gold, classes, average="micro"),
-    "f1": lambda guess, gold, classes: binary_f1_score(guess == classes - 1, (gold == classes - 1).int()),
-    "matthews": lambda guess, gold, classes: multiclass_matthews_corrcoef(guess, gold, classes),
-}
-"""Accuracy, F1 of the last class, and Matthews correlation, as shares; undefined ones are 0."""
 
 
 def _accuracy(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
@@ -30,12 +18,17 @@ def _accuracy(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarr
 
 
 def _f1(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
+    """F1 of the last class."""
     both = confusion[:, -1].sum(1) + confusion[:, :, -1].sum(1)
     return 2 * confusion[:, -1, -1] / np.maximum(both, 1)
 
 
 def _matthews(confusion: Float[np.ndarray, "draw gold guess"]) -> Float[np.ndarray, " draw"]:
-    """Matthews correlation for any number of classes (Gorodkin 2004)."""
+    """Matthews correlation for any number of classes (Gorodkin 2004).
+
+    If gold or predictions have only one class, it is undefined and counts as 0, as in scikit-learn.
+    torchmetrics returns numbers above 0 for a model that always predicts the most frequent class.
+    """
     size, right = confusion.sum((1, 2)), np.trace(confusion, axis1=1, axis2=2)
     gold, guess = confusion.sum(2), confusion.sum(1)
     of_gold, of_guess = size**2 - (gold**2).sum(1), size**2 - (guess**2).sum(1)
@@ -49,7 +42,7 @@ _SCORES: Mapping[str, Callable[[Float[np.ndarray, "draw gold guess"]], Float[np.
     "f1": _f1,
     "matthews": _matthews,
 }
-"""The scores of `_OF_TORCHMETRICS` for many confusion matrices at once; torchmetrics takes one."""
+"""Scores of many confusion matrices at once, as shares; undefined ones are 0."""
 
 
 class Classes(TaskMetric):
@@ -75,13 +68,8 @@ class Classes(TaskMetric):
         self.confusion += cells.view(self.confusion.shape).to(self.confusion.device)
 
     def compute(self) -> dict[str, float]:
-        if not self.confusion.any():
-            return dict.fromkeys(self.names, 0.0)
-        classes = len(self.confusion)
-        cells = torch.arange(classes * classes, device=self.confusion.device)
-        cell = cells.repeat_interleave(self.confusion.flatten())
-        gold, guess = cell // classes, cell % classes
-        return {name: 100 * float(_OF_TORCHMETRICS[name](guess, gold, classes)) for name in self.names}
+        confusion = self.confusion.cpu().double().numpy()[None]
+        return {name: 100 * float(_SCORES[name](confusion)[0]) for name in self.names}
 
     def sentence_counts(
         self, predicted: Sequence[str], gold: Sequence[Sentence]

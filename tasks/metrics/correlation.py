@@ -26,7 +26,7 @@ class Correlation(TaskMetric):
 
     def __init__(self, layer: str) -> None:
         super().__init__()
-        self.set_dtype(torch.float64)  # that of what a rank without sentences gathers, too
+        self.set_dtype(torch.float64)  # also the type of what a rank without sentences contributes
         self.layer = layer
         self.add_state("predicted", [], dist_reduce_fx="cat")
         self.add_state("gold", [], dist_reduce_fx="cat")
@@ -44,7 +44,7 @@ class Correlation(TaskMetric):
         self.gold.append(both[:, 1])
 
     def compute(self) -> dict[str, float]:
-        # Lists, or the tensors that they are joined to where several ranks have gathered them.
+        # Lists, or one tensor each where several ranks have gathered them.
         states = (self.predicted, self.gold)
         predicted, gold = (dim_zero_cat(state) if len(state) else torch.zeros(0) for state in states)
         if len(predicted) < 2 or (predicted == predicted[0]).all() or (gold == gold[0]).all():

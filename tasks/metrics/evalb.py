@@ -1,4 +1,4 @@
-"""Labelled brackets scored as the EVALB program does with COLLINS.prm (Sekine and Collins 1997)."""
+"""Labelled brackets, scored as by the program EVALB with COLLINS.prm (Sekine and Collins 1997)."""
 
 from __future__ import annotations
 

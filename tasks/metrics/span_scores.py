@@ -1,4 +1,4 @@
-"""Labelled spans scored as the conlleval program does."""
+"""Labelled spans, scored as by the program conlleval."""
 
 from __future__ import annotations
 

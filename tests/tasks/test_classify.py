@@ -41,7 +41,7 @@ def test_numbers_have_no_labels() -> None:
     assert len(labels) == 0
     batch = task.collate([task.targets(sentence, labels) for sentence in sentences], 2)
     torch.testing.assert_close(batch.numbers, torch.tensor([1.5, 3.0]))
-    with pytest.raises(ValueError, match="no number of regress"):
+    with pytest.raises(ValueError, match="has no regress"):
         task.targets(ONE, labels)
 
 

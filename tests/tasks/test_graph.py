@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mtl.tasks.catalogue import KINDS
-from mtl.tasks.decoders.graph import GraphBatch, GraphDecoder, PairScores
+from mtl.tasks.decoders.graph import GraphBatch, GraphDecoder
+from mtl.tasks.decoders.pairs import PairScores
 from mtl.tasks.graph import Graphs
 from mtl.tasks.sentence import Arc, Graph, Sentence
 from mtl.tasks.task import UNKNOWN, Labels

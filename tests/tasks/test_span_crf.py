@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtl.tasks import span_crf
-from mtl.tasks.crf_tensors import has_float64
+from mtl.tasks.precision import has_float64
 from mtl.tasks.span_crf import (
     InsideOutside,
     by_numba,

@@ -72,7 +72,7 @@ def test_the_targets_choice_is_allotted_and_held() -> None:
 
 def test_a_choice_that_cannot_be_is_one_line() -> None:
     message = (
-        "gates.at_most=1: for 5 masks of 24 heads there must be 120 places, and 72 heads can give 72: "
+        "gates.at_most=1: 5 masks of 24 heads need 120 places, and 72 heads can give 72: "
         "use gates.target_open=14 or less, or "
     )
     with pytest.raises(InputError, match=re.escape(message + "gates.at_most=2")):

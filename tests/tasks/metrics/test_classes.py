@@ -60,7 +60,18 @@ def test_classes_of_any_names_against_scikit_learn(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("gold", "guess"), [("0101", "1111"), ("1111", "0101"), ("", "")])
+@pytest.mark.parametrize(
+    ("gold", "guess"),
+    [
+        ("0101", "1111"),
+        ("1111", "0101"),
+        ("0111", "1111"),
+        ("1111", "0111"),
+        ("11", "11"),
+        ("11", "00"),
+        ("", ""),
+    ],
+)
 def test_what_is_undefined_is_zero(gold, guess) -> None:
     metric = Classes("cola", ("0", "1"), ("matthews",), "matthews")
     metric.update(list(guess), sentences("cola", gold))
