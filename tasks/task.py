@@ -63,7 +63,7 @@ class Task(ABC):
     item: ClassVar[str] = ""
     """What one of its annotations on words is called; empty for tasks on sentences."""
     finds: ClassVar[bool] = False
-    """Whether it also finds where its items are: one label is then enough, and no item may be right."""
+    """Whether it also finds where items are: one label is then enough, and an empty layer may be right."""
     label_column: ClassVar[str] = "label"
     """What CoNLL-2003 calls the column with its labels."""
     of_features: ClassVar[bool] = False
