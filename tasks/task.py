@@ -81,7 +81,7 @@ class Task(ABC):
 
     A run hides the layers that none of its tasks reads.
     """
-    loss_unit: ClassVar[Literal["word", "sentence", "piece"]]
+    loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "word"
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     score: ClassVar[str]
     """Which of the metric's scores stands for the task in model selection."""
