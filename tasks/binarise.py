@@ -11,7 +11,7 @@ from mtl.tasks.tree import ROOTS, Tree
 NULL = ""
 """The label of a bracket that is no constituent: of an intermediate one, or of a word by itself."""
 CHAIN = " "
-"""Joins a unary chain's labels, outer first; no label in bracket notation can hold a space."""
+"""Joins a unary chain's labels, outer first; no label in bracket notation can contain a space."""
 
 
 def constituents(tree: Tree) -> tuple[Span, ...]:

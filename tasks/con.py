@@ -27,7 +27,6 @@ class Con(Task):
     layer: ClassVar[str] = "tree"
     item: ClassVar[str] = "constituent"
     finds: ClassVar[bool] = True
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "exact")
 

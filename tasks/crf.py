@@ -67,7 +67,7 @@ class BioCrf(nn.Module):
     ) -> Int[np.ndarray, "row word"]:
         """The most probable tag sequences (Viterbi), O beyond the lengths."""
         potentials = [value.detach() for value in self.transitions()]
-        table = torch.cat([part.flatten() for part in potentials]).cpu()  # one wait for all of them
+        table = torch.cat([part.flatten() for part in potentials]).cpu()  # the host waits once
         split = table.split([part.numel() for part in potentials])
         start, turn, stay, end = (
             values.view(part.shape).numpy() for values, part in zip(split, potentials, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtl.tasks.ranges import Dropout, Size
 from mtl.tasks.sentence import Sentence
@@ -26,7 +26,6 @@ class Dep(Task):
     layer: ClassVar[str] = "arcs"
     item: ClassVar[str] = "arc"
     no_label: ClassVar[str | None] = "_"
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "las"
     scores: ClassVar[tuple[str, ...]] = ("uas", "las", "las_subtypes")
     scored_by: ClassVar[tuple[str, ...]] = ("punct",)

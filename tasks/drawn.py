@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mtl.tasks.ranges import Dropout, Range, Seed
 from mtl.tasks.sentence import Sentence
@@ -31,7 +31,6 @@ class Drawn(Task):
     layers: ClassVar[tuple[str, ...]] = ()
     layer: ClassVar[str] = "words"
     drawn: ClassVar[bool] = True
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
     scored_by: ClassVar[tuple[str, ...]] = ("classes", "draw")

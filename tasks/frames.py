@@ -45,7 +45,7 @@ class FrameLabels(NamedTuple):
 
 @lru_cache(maxsize=16)
 def split_labels(labels: Labels) -> FrameLabels:
-    """The two inventories in one that `FrameLabels.joined` made, or in one of roles alone."""
+    """The two inventories in a joint one (`FrameLabels.joined`), or in one of roles alone."""
     marked = [name.removeprefix(_SENSE) for name in labels.names if name.startswith(_SENSE)]
     return FrameLabels(Labels(labels.names[: len(labels) - len(marked)]), Labels(marked))
 

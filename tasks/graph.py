@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtl.tasks.ranges import Dropout, Share, Size
 from mtl.tasks.sentence import Arc, Graph, Sentence
@@ -25,7 +25,6 @@ class Graphs(Task):
     item: ClassVar[str] = "arc"
     finds: ClassVar[bool] = True
     no_label: ClassVar[str | None] = "_"
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "unlabelled_precision", "unlabelled_recall", "unlabelled_f1",

@@ -1,6 +1,6 @@
 """Tasks with names of a user's own: what a kind does, on a layer of any name.
 
-`instance("slots", Spans, "slots")` is a class like those of the tasks that come with the program.
+`instance("slots", Ner, "slots")` is a class like those of the tasks that come with the program.
 """
 
 from __future__ import annotations

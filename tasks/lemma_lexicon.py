@@ -37,7 +37,7 @@ class LemmaLabels(NamedTuple):
 
 @lru_cache(maxsize=16)
 def split_labels(labels: Labels) -> LemmaLabels:
-    """Scripts and lexicon of one inventory that `LemmaLabels.joined` made, or of scripts alone."""
+    """Scripts and lexicon in a joint inventory (`LemmaLabels.joined`), or in one of scripts alone."""
     lexicon: dict[str, list[str]] = {}
     pairs = [name.split(_BETWEEN) for name in labels.names if _BETWEEN in name]
     for form, lemma in pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, split_labels
 from mtl.tasks.lemma_scripts import SAME, made, scripts_of
@@ -28,7 +28,6 @@ class Lemmas(Task):
     layers: ClassVar[tuple[str, ...]] = (LEMMAS,)
     layer: ClassVar[str] = LEMMAS
     item: ClassVar[str] = "lemma"
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 

@@ -37,7 +37,8 @@ def arc_weights(scores, length):
     """The weights of arcs, float64 [length + 1, length + 1], whose best tree has one arc from the root.
 
     `scores` [word, candidate] are those of one sentence of `length` words, candidate 0 the root; row 0 of the
-    result has no meaning. Arcs whose score is not finite get one that only a tree without others takes.
+    result has no meaning. Arcs whose score is not finite get a weight so low that the best tree has one
+    only where every tree must.
     """
     # All trees have `length` arcs, so the scores of two trees differ by at most `length` times the range of
     # arc scores. A larger penalty on arcs from the root therefore makes every tree with one such arc beat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mtl.tasks.ranges import Dropout, Range, Size
 from mtl.tasks.sentence import Sentence
@@ -28,7 +28,6 @@ class Ner(Task):
     item: ClassVar[str] = "entity"
     finds: ClassVar[bool] = True
     label_column: ClassVar[str] = "entity"
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 

@@ -1,4 +1,4 @@
-"""The width of numbers: what a device computes in, and what scores are computed in at least."""
+"""Floating-point types: what a device has, and the narrowest that scores are computed in."""
 
 from __future__ import annotations
 

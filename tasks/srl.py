@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from mtl.tasks.frames import FrameLabels, dropped, roles, senses, without_verb
 from mtl.tasks.ranges import Dropout, Range, Size
@@ -27,7 +27,6 @@ class Srl(Task):
     layer: ClassVar[str] = "frames"
     item: ClassVar[str] = "frame"
     finds: ClassVar[bool] = True
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = (
         "precision", "recall", "f1", "predicate_f1", "given_precision", "given_recall", "given_f1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtl.tasks.ranges import Dropout
 from mtl.tasks.sentence import FEATS, Sentence, bundles_of
@@ -25,7 +25,6 @@ class Tags(Task):
     item: ClassVar[str] = "tag"
     label_column: ClassVar[str] = "tag"
     of_features: ClassVar[bool] = True
-    loss_unit: ClassVar[Literal["word", "sentence"]] = "word"
     score: ClassVar[str] = "accuracy"
     scores: ClassVar[tuple[str, ...]] = ("accuracy",)
 

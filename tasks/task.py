@@ -63,7 +63,7 @@ class Task(ABC):
     item: ClassVar[str] = ""
     """What one of its annotations on words is called; empty for tasks on sentences."""
     finds: ClassVar[bool] = False
-    """Whether it also finds where its items are: one label is then enough, and no item may be right."""
+    """Whether it also finds where items are: one label is then enough, and an empty layer may be right."""
     label_column: ClassVar[str] = "label"
     """What CoNLL-2003 calls the column with its labels."""
     of_features: ClassVar[bool] = False
@@ -81,7 +81,7 @@ class Task(ABC):
 
     A run hides the layers that none of its tasks reads.
     """
-    loss_unit: ClassVar[Literal["word", "sentence", "piece"]]
+    loss_unit: ClassVar[Literal["word", "sentence", "piece"]] = "word"
     """What the task labels: its loss is divided by the annotated words, sentences or pieces of the batch."""
     score: ClassVar[str]
     """Which of the metric's scores stands for the task in model selection."""

@@ -16,7 +16,7 @@ from torch.masked import MaskedTensor
 from mtl.errors import InputError
 
 MOST_SEED = 2**48
-"""The largest seed: torch takes 64 bits, and the noise of each layer has a seed made of this one."""
+"""The largest seed: torch takes 64 bits, and the seed of each layer's noise is made from this one."""
 MOST_NUMBER = 2**31 - 1
 """The largest value of any other whole number."""
 
@@ -152,7 +152,7 @@ def is_masked(value: Any) -> bool:
 
 
 def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
-    """A head scale as a tensor; raises `InputError` for others.
+    """A head scale as a tensor; raises `InputError` for anything else.
 
     Its values must also be finite in `dtype`, the model's type.
     """

@@ -22,7 +22,7 @@ from mtl.probes.head_names import head_name
 Copies = dict[int, dict[int, tuple[int, ...]]]
 """Per layer and copied head, the numbers of its copies."""
 MOST_COPIES = 1000
-"""How often a head may exist."""
+"""The largest number of times that a head may exist."""
 
 
 def clone_heads(

@@ -47,14 +47,14 @@ LOAD_ERRORS = (
     OSError, ValueError, KeyError, RuntimeError, SafetensorError, TypeError, AttributeError, IndexError,
     ArithmeticError, ImportError, StrictDataclassError,
 )  # fmt: skip
-"""What transformers raises on a model that is not there, damaged, or whose config.json was changed."""
+"""What transformers raises on a model that is missing or damaged, or whose config.json was changed."""
 _OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping")
 """Options of `from_pretrained` that `load_pruned` sets itself."""
 
 
 @contextmanager
 def load_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turn what transformers raises on a model that is not there, or damaged, into an `InputError`.
+    """Turn what transformers raises on a model that is missing or damaged into an `InputError`.
 
     An `InputError` on its configuration is raised again with the model's name.
     """
@@ -193,11 +193,11 @@ def load_model(
 def save_model(
     model: PreTrainedModel, folder: Path, masks: Float[Tensor, "mask site head"] | None = None
 ) -> None:
-    """Write a model with the names of weights that it has, and not those of the checkpoint that it is from.
+    """Write a model with its own names of weights, not those of the checkpoint that it was loaded from.
 
-    `masks` are those that it was trained with, which its weights do not have in them. They are written beside
-    the weights, where plain transformers, which loads the model without them, reports a weight of this name
-    as unexpected; config.json says what that means.
+    `masks` are those that it was trained with; the weights do not contain them. They are written beside the
+    weights. Plain transformers loads the model without them and reports a weight of this name as unexpected;
+    config.json says what that means.
     """
     weights = None
     try:

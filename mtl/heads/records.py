@@ -66,7 +66,7 @@ def needs_rebuild(config: PretrainedConfig) -> bool:
 
 
 def parts_of(config: PretrainedConfig) -> dict[str, PretrainedConfig]:
-    """A configuration (under no name) and those of the models that its model is made of, by their keys."""
+    """A configuration (under an empty name) and those of its model's parts, by their keys."""
     inside = {key: getattr(config, key, None) for key in config.sub_configs}
     return {"": config} | {key: part for key, part in inside.items() if isinstance(part, PretrainedConfig)}
 

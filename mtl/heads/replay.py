@@ -156,7 +156,7 @@ class LayerReplay:
         """Inside the block, nothing below the output projection of `site` is computed again.
 
         The pass inside the block takes the rows of the recorded pass, repeated `copies` times. Raises
-        `OtherPassError` there if it has other inputs, or is not the only one; and at the end without a pass.
+        `OtherPassError` in a pass with other inputs and in a second pass, and at the end if there was none.
         """
         start, done, running, passes = self._layer_of_site[site], 0, False, 0
         attention = self._attentions[site]

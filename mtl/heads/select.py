@@ -101,8 +101,8 @@ def select_heads(
 ) -> tuple[int, ...]:
     """Give the attention exactly the heads at `index` (at least one), counted among those that it has.
 
-    A head named twice becomes two heads with parameters of their own, but for keys and values. Heads share
-    those as they did, and keys and values that no head uses any more go.
+    A head named twice becomes two heads with parameters of their own, except for keys and values, which heads
+    share as before. Keys and values that no head uses any more are removed.
 
     Args:
         family: the row of the table.

@@ -31,8 +31,8 @@ OnHeads = Callable[[int, Tensor], Tensor | None]
 class HeadTap:
     """Reads or scales what each head hands to its output projection.
 
-    The input of that projection is the concatenation of the heads' outputs (probabilities x values), so
-    one forward-pre-hook per site serves all families. The hooks exist only inside the `with` blocks:
+    The input of that projection is the concatenation of the heads' outputs (probabilities x values), so one
+    function before each projection serves all families. It acts only inside the `with` blocks (`Block`):
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
     Tensors have one row of heads per site, in the order of `sites` (in models with one kind of attention, the
@@ -142,7 +142,7 @@ class HeadTap:
     def observe_inputs(self) -> Iterator[list[Float[Tensor, "row subword hidden"]]]:
         """Collect what each site's attention reads in the forward pass inside the block.
 
-        It is the input of the query projection: the layer's input, normed in families that norm before
+        It is the input of the query projection: the layer's input, normalised in families that do so before
         attention. In the order of the pass, which is that of `sites` in models with one kind of attention.
         """
         collected: list[Tensor] = []
@@ -160,7 +160,7 @@ class HeadTap:
         hidden: Float[Tensor, "row subword hidden"],
     ) -> list[Float[Tensor, "row head subword subword"]]:
         """A model's `attentions` with zeros for heads that have been cut out; `hidden` gives the shape."""
-        # A layer without heads has an entry of none.
+        # The entry of a layer without heads has none.
         given = iter([probabilities for probabilities in attentions if probabilities.shape[1]])
         row, subword, _ = hidden.shape
         padded = []

@@ -46,7 +46,7 @@ class PairDecoder(Decoder):
     def pair_scores(
         self, words: Float[Tensor, "batch word hidden"], possible: Bool[Tensor, "batch _ candidate"]
     ) -> PairScores:
-        """The scores of all pairs; `possible` says which arcs may be, apart from those to itself."""
+        """The scores of all pairs; `possible` says which arcs may exist, and no word is its own head."""
         batch, width, _ = words.shape
         root = self.root.to(words.dtype).expand(batch, 1, -1)
         dependent, head, label_dependent, label_head = self.mlp(torch.cat([root, words], 1)).split(

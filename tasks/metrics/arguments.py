@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mtl.tasks.frames import joined
-from mtl.tasks.metrics.metric import TaskMetric, f1, precision_recall_f1
+from mtl.tasks.metrics.metric import TaskMetric, annotated, f1, precision_recall_f1
 from mtl.tasks.sentence import Frame, Sentence
 
 
@@ -49,12 +49,11 @@ class ArgumentScores(TaskMetric):
     ) -> None:
         counts = np.zeros((3, 3), dtype=np.int64)
         counts[:2] = self.sentence_counts(predicted, gold).sum(0).reshape(2, 3)
-        for index, sentence in enumerate(gold):
-            frames = sentence.layer(self.layer)
-            if given is not None and frames is not None:
+        for index, guess, frames in annotated(self.layer, predicted, gold):
+            if given is not None:
                 counts[2] += _overlap(_by_predicate(given[index]), _by_predicate(frames))
-            if self.senses and frames is not None:
-                end_to_end = _sense_counts(predicted[index], frames)
+            if self.senses:
+                end_to_end = _sense_counts(guess, frames)
                 of_given = (0, 0, 0) if given is None else _sense_counts(given[index], frames)
                 found = torch.tensor([*end_to_end, of_given[0], of_given[2]])
                 self.sense_counts += found.to(self.sense_counts.device)
@@ -78,12 +77,9 @@ class ArgumentScores(TaskMetric):
         self, predicted: Sequence[tuple[Frame, ...]], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 6), dtype=np.int64)
-        for row, frames, sentence in zip(counts, predicted, gold, strict=True):
-            of_gold = sentence.layer(self.layer)
-            if of_gold is None:
-                continue
+        for number, frames, of_gold in annotated(self.layer, predicted, gold):
             guess, true = _by_predicate(frames), _by_predicate(of_gold)
-            row[:] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
+            counts[number] = *_overlap(guess, true), len(guess.keys() & true.keys()), len(guess), len(true)
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

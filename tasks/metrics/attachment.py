@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from mtl.tasks.metrics.metric import SummedCounts, share
+from mtl.tasks.metrics.metric import SummedCounts, annotated, share
 from mtl.tasks.sentence import Arcs, Sentence
 
 
@@ -35,13 +35,10 @@ class AttachmentScores(SummedCounts):
         self, predicted: Sequence[Arcs], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 4), dtype=np.int64)
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            arcs = sentence.layer(self.layer)
-            if arcs is None:
-                continue
+        for number, guess, arcs in annotated(self.layer, predicted, gold):
             words = attached = labelled = labelled_fully = 0
             for word, head, relation, gold_head, gold_relation in zip(
-                sentence.words, guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
+                gold[number].words, guess.heads, guess.relations, arcs.heads, arcs.relations, strict=True
             ):
                 if not self.punct and is_punctuation(word):
                     continue
@@ -50,7 +47,7 @@ class AttachmentScores(SummedCounts):
                     attached += 1
                     labelled += relation.partition(":")[0] == gold_relation.partition(":")[0]
                     labelled_fully += relation == gold_relation
-            row[:] = labelled, words, attached, labelled_fully
+            counts[number] = labelled, words, attached, labelled_fully
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mtl.tasks.metrics.accuracy import Accuracy
-from mtl.tasks.metrics.metric import TaskMetric, precision_recall_f1
+from mtl.tasks.metrics.metric import TaskMetric, annotated, precision_recall_f1
 from mtl.tasks.sentence import Sentence
 
 Counts = tuple[Counter[str], Counter[str], Counter[str]]
@@ -50,8 +50,7 @@ class ClassScores(CountsByLabel, Accuracy):
         self, predicted: Sequence[Any], gold: Sequence[Sentence], given: Sequence[Any] | None = None
     ) -> None:
         Accuracy.update(self, predicted, gold)
-        pairs = [(guess, sentence.layer(self.layer)) for guess, sentence in zip(predicted, gold, strict=True)]
-        pairs = [pair for pair in pairs if pair[1] is not None]
+        pairs = [(guess, true) for _, guess, true in annotated(self.layer, predicted, gold)]
         self.count(
             (
                 Counter(true for guess, true in pairs if guess == true),

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.metrics.metric import TaskMetric, annotated
 from mtl.tasks.sentence import Sentence
 
 
@@ -76,10 +76,8 @@ class Classes(TaskMetric):
     ) -> Int[np.ndarray, "sentence count"]:
         classes = len(self.index)
         counts = np.zeros((len(gold), classes * classes), dtype=np.int64)
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            true = sentence.layer(self.layer)
-            if true is not None:
-                row[self.index[true] * classes + self.index[guess]] = 1
+        for number, guess, true in annotated(self.layer, predicted, gold):
+            counts[number, self.index[true] * classes + self.index[guess]] = 1
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

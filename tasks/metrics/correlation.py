@@ -11,7 +11,7 @@ from torch import Tensor
 from torchmetrics.functional import pearson_corrcoef, spearman_corrcoef
 from torchmetrics.utilities import dim_zero_cat
 
-from mtl.tasks.metrics.metric import TaskMetric
+from mtl.tasks.metrics.metric import TaskMetric, annotated
 from mtl.tasks.sentence import Sentence
 
 
@@ -34,11 +34,7 @@ class Correlation(TaskMetric):
     def update(
         self, predicted: Sequence[float], gold: Sequence[Sentence], given: Sequence[float] | None = None
     ) -> None:
-        pairs = [
-            (guess, true)
-            for guess, sentence in zip(predicted, gold, strict=True)
-            if (true := sentence.layer(self.layer)) is not None
-        ]
+        pairs = [(guess, true) for _, guess, true in annotated(self.layer, predicted, gold)]
         both = torch.tensor(pairs, dtype=torch.float64, device=self.device).view(-1, 2)
         self.predicted.append(both[:, 0])
         self.gold.append(both[:, 1])
@@ -60,10 +56,8 @@ class Correlation(TaskMetric):
         self, predicted: Sequence[float], gold: Sequence[Sentence]
     ) -> Float[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 6))
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            true = sentence.layer(self.layer)
-            if true is not None:
-                row[:] = 1, guess, true, guess * guess, true * true, guess * true
+        for number, guess, true in annotated(self.layer, predicted, gold):
+            counts[number] = 1, guess, true, guess * guess, true * true, guess * true
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from mtl.tasks.binarise import constituents
-from mtl.tasks.metrics.metric import SummedCounts, f1, precision_recall_f1
+from mtl.tasks.metrics.metric import SummedCounts, annotated, f1, precision_recall_f1
 from mtl.tasks.sentence import Sentence, Span
 
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
@@ -53,17 +53,15 @@ class BracketScores(SummedCounts):
         self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 5), dtype=np.int64)
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            tree = sentence.layer(self.layer)
-            if tree is None:
-                continue
+        for number, guess, tree in annotated(self.layer, predicted, gold):
             scored = [leaf.label not in DELETED for leaf in tree.leaves()]
             scored_before = list(accumulate(scored, initial=0))
             if scored_before[-1] == 0:
                 continue  # EVALB skips sentences of nothing but deleted words
             guessed = scored_brackets(guess, scored_before)
             true = scored_brackets(constituents(tree), scored_before)
-            row[:] = (guessed & true).total(), guessed.total(), true.total(), guessed == true, 1
+            exact = guessed == true
+            counts[number] = (guessed & true).total(), guessed.total(), true.total(), exact, 1
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from mtl.tasks.metrics.metric import SummedCounts, f1, precision_recall_f1
+from mtl.tasks.metrics.metric import SummedCounts, annotated, f1, precision_recall_f1
 from mtl.tasks.sentence import Graph, Sentence
 
 
@@ -32,14 +32,11 @@ class GraphScores(SummedCounts):
         self, predicted: Sequence[Graph], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 6), dtype=np.int64)
-        for row, guess, sentence in zip(counts, predicted, gold, strict=True):
-            graph = sentence.layer(self.layer)
-            if graph is None:
-                continue
+        for number, guess, graph in annotated(self.layer, predicted, gold):
             ours, true = set(guess.arcs), set(graph.arcs)
             pairs, true_pairs = ({arc[:2] for arc in arcs} for arcs in (ours, true))
-            row[:3] = len(ours & true), len(ours), len(true)
-            row[3:] = len(pairs & true_pairs), len(pairs), len(true_pairs)
+            counts[number, :3] = len(ours & true), len(ours), len(true)
+            counts[number, 3:] = len(pairs & true_pairs), len(pairs), len(true_pairs)
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -59,6 +59,17 @@ class SummedCounts(TaskMetric):
         """See `TaskMetric`."""
         counts = torch.from_numpy(self.sentence_counts(predicted, gold).sum(0))
         self.counts += counts.to(self.counts.device)
+
+
+T = TypeVar("T")
+
+
+def annotated(layer: str, predicted: Sequence[T], gold: Sequence[Sentence]) -> Iterator[tuple[int, T, Any]]:
+    """Of each sentence that has the layer: its number, its prediction and the layer."""
+    for number, (guess, sentence) in enumerate(zip(predicted, gold, strict=True)):
+        true = sentence.layer(layer)
+        if true is not None:
+            yield number, guess, true
 
 
 def share(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mtl.tasks.metrics.by_label import CountsByLabel
-from mtl.tasks.metrics.metric import f1, precision_recall_f1
+from mtl.tasks.metrics.metric import annotated, f1, precision_recall_f1
 from mtl.tasks.sentence import Sentence, Span
 
 
@@ -35,10 +35,7 @@ class SpanScores(CountsByLabel):
         given: Sequence[tuple[Span, ...]] | None = None,
     ) -> None:
         counts: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
-        for guess, sentence in zip(predicted, gold, strict=True):
-            of_gold = sentence.layer(self.layer)
-            if of_gold is None or not (guess or of_gold):
-                continue
+        for _, guess, of_gold in annotated(self.layer, predicted, gold):
             guessed, true = set(guess), set(of_gold)
             for counter, spans in zip(counts, (guessed & true, guessed, true), strict=True):
                 counter.update([span.label for span in spans])
@@ -55,10 +52,9 @@ class SpanScores(CountsByLabel):
         self, predicted: Sequence[tuple[Span, ...]], gold: Sequence[Sentence]
     ) -> Int[np.ndarray, "sentence count"]:
         counts = np.zeros((len(gold), 3), dtype=np.int64)
-        for row, spans, sentence in zip(counts, predicted, gold, strict=True):
-            if (of_gold := sentence.layer(self.layer)) is not None:
-                guessed, true = set(spans), set(of_gold)
-                row[:] = len(guessed & true), len(guessed), len(true)
+        for number, spans, of_gold in annotated(self.layer, predicted, gold):
+            guessed, true = set(spans), set(of_gold)
+            counts[number] = len(guessed & true), len(guessed), len(true)
         return counts
 
     def score(self, counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]:

@@ -1,4 +1,4 @@
-"""What every task of the catalogue says of itself, and that asking it is cheap."""
+"""What every task of the catalogue declares, and that reading it is cheap."""
 
 from __future__ import annotations
 

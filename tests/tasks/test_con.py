@@ -131,7 +131,7 @@ def test_it_learns_what_is_there_also_in_bfloat16() -> None:
 
 
 def test_mbr_expects_most_correct_brackets_of_all_bracketings() -> None:
-    """Against every bracketing, weighed by its probability; the best one of them is often another."""
+    """Against every bracketing, weighted by its probability; the most probable one is often another."""
     torch.manual_seed(0)
     decoder = Con(span_dim=6, label_dim=5, decoding="mbr").decoder(4, Labels(["X", "Y"])).double().eval()
     mask = torch.arange(6) < (torch.arange(60) % 6 + 1)[:, None]

@@ -22,7 +22,7 @@ def crf(labels: int = LABELS, scale: float = 1.0, dtype: torch.dtype = torch.flo
 
 
 def full_matrix(transitions: Transitions, forbidden: float) -> torch.Tensor:
-    """The chain as an ordinary one: tag by tag, the last row and column for start and end."""
+    """The chain as an ordinary one, tag by tag; the last row and column are start and end."""
     start, turn, stay, end = (value.detach() for value in transitions)
     labels = stay.shape[1]
     tags = 1 + 2 * labels
@@ -159,7 +159,7 @@ def test_all_ways_agree(labels: int) -> None:
 @pytest.mark.parametrize("spread", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
 def test_states_that_viterbi_skips_are_on_no_better_path(spread: float, scale: float) -> None:
-    """The best path has the greatest sum of all, by a recursion that skips none; scores have many ties."""
+    """The best path has the greatest sum, by a recursion that skips no path; scores have many ties."""
     torch.manual_seed(5)
     model = BioCrf(8).double()
     for parameter in model.parameters():
@@ -196,7 +196,7 @@ def test_large_scores(scale: int) -> None:
 
 @pytest.mark.parametrize("scale", [1, 100, 300, 1_000, 10_000])
 def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
-    """Where float64 does not hold the probabilities, log Z is NaN, never wrong; -1e4 alone does no harm."""
+    """Where float64 cannot hold the probabilities, log Z is NaN, never wrong; -1e4 alone does no harm."""
     torch.manual_seed(3)
     model = crf()
     scores = torch.randn(200, 6, TAGS, dtype=torch.float64) * scale
@@ -217,7 +217,7 @@ def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
 
 @pytest.mark.parametrize("labels", [1, 20])
 def test_words_that_must_be_outside_are_held(labels: int) -> None:
-    """Tags at -1e4, as at predicates, lose no path that counts; 19 sequences exceed what is read together."""
+    """Tags at -1e4, as at predicates, lose no path that counts; 19 sequences are more than one block."""
     torch.manual_seed(labels)
     model = crf(labels)
     scores = torch.randn(19, 40, 1 + 2 * labels, dtype=torch.float64) * 5

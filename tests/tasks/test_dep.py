@@ -97,7 +97,9 @@ def test_unseen_relations_are_left_out_of_the_loss() -> None:
     decoder = TASK.decoder(4, few)
     losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(few), MASK)
     lengths = MASK.sum(1)
-    torch.testing.assert_close(losses, lengths * lengths.log())  # of one relation, nothing is to be learnt
+    torch.testing.assert_close(
+        losses, lengths * lengths.log()
+    )  # with one relation, there is nothing to learn
 
 
 def test_it_learns_what_is_there_also_in_bfloat16() -> None:

@@ -1,4 +1,4 @@
-"""Drawn labels: labels that depend on the word form alone, and tell nothing else."""
+"""Drawn labels depend on the word form alone."""
 
 from __future__ import annotations
 

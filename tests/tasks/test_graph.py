@@ -57,7 +57,7 @@ def _label_scores(decoder: GraphDecoder, scores: PairScores) -> Tensor:
 
 
 def _pairs(words: int) -> list[tuple[int, int]]:
-    """All that may have an arc: words from 0, candidates from 1."""
+    """All pairs that may have an arc: words from 0, candidates from 1."""
     return [(d, h) for d, h in itertools.product(range(words), range(words + 1)) if h != d + 1]
 
 
@@ -102,7 +102,7 @@ def test_decoding_is_that_of_pairs_one_by_one(connected: bool, bias: float, seed
 
 
 def _reached(arcs: set[tuple[int, int]]) -> set[int]:
-    """The words, from 1, and the root, 0, that arcs lead to from the root."""
+    """The words (from 1) that arcs reach from the root, and the root (0)."""
     reached = {0}
     for _ in arcs:
         reached |= {d + 1 for d, h in arcs if h in reached}
@@ -151,7 +151,7 @@ def test_unseen_labels_are_left_out_of_the_loss_and_of_the_score() -> None:
     batch = _batch(few)
     assert (batch.labels == UNKNOWN).sum() == 6
     arcs_alone = _decoder(Graphs(arc_dim=6, label_dim=5, dropout=0.0, interpolation=0.0), few)
-    # Of one label, nothing is to be learnt.
+    # With one label, there is nothing to learn.
     torch.testing.assert_close(decoder.loss(scores, batch, MASK), 0.7 * arcs_alone.loss(scores, batch, MASK))
     assert decoder.structure_score(scores, batch, MASK).items.tolist() == [4, 0, 5]
 
@@ -224,7 +224,7 @@ def test_scores_by_hand() -> None:
     assert metric.score(counts.sum(0)[None].astype(float))[0] == pytest.approx(scores["f1"])
 
 
-def test_what_cannot_be_learnt_is_counted() -> None:
+def test_what_cannot_be_learned_is_counted() -> None:
     sentence = sentence_of("a b", (1, 2, "conj>x"), (1, 2, "x"), (1, 1, "conj>x"), (2, 0, "root"))
     assert TASK.items(sentence) == {"arcs": 4}
     assert TASK.dropped(sentence, LABELS) == 2

@@ -1,4 +1,4 @@
-"""Halves of what a task learns from: by what rule, and what `TASK~a` in a configuration stands for."""
+"""Halves of the training sentences: their rule, and what `TASK~a` stands for in a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages count in words that agree, and show values as files have them."""
+"""Numbers and nouns in messages agree, and values look as in files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_counts_and_values_in_words() -> None:
 
 
 def uncounted(source: str) -> Iterator[str]:
-    """Numbers in f-strings before a noun in the plural, whatever the number is; not those of constants."""
+    """Numbers in f-strings before a noun that is always in the plural; constants are left out."""
     texts = (node.values for node in ast.walk(ast.parse(source)) if isinstance(node, ast.JoinedStr))
     for value, after in itertools.chain.from_iterable(map(itertools.pairwise, texts)):
         if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant):

@@ -1,4 +1,4 @@
-"""What differs by kind of task is in the kind's class: nothing else asks of which kind a task is."""
+"""What differs by kind of task is in the kind's class: no other code asks for the kind of a task."""
 
 from __future__ import annotations
 

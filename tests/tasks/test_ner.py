@@ -1,4 +1,4 @@
-"""Entities: loss, decoding, and scores against conlleval's figures."""
+"""Entities: loss, decoding, and scores against conlleval's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _decoder(labels: Labels = LABELS) -> NerDecoder:
 
 @pytest.mark.parametrize("labels", [LABELS, Labels(["LOC", "PER"])])
 def test_loss_is_a_cross_entropy_per_span(labels: Labels) -> None:
-    """Over every span, with no entity as a class of score 0; a span of a type unseen in training is out."""
+    """Over every span, with "no entity" as a class of score 0; a span of an unseen type does not count."""
     decoder = _decoder(labels)
     scores = decoder(torch.randn(3, 5, 8), MASK)
     batch = TASK.collate([TASK.targets(sentence, labels) for sentence in SENTENCES], 5)

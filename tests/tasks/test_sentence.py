@@ -30,7 +30,7 @@ NAMES = ("ner2", "feats.Case", "a~b", "words", "id", "labels", "layers", "named"
 
 
 def test_layers_of_any_name_come_and_go_and_are_the_value_of_a_sentence() -> None:
-    """Whatever the names: what was put in is there, in copies and files, too, whichever way it came in."""
+    """A layer of any name is kept, also in copies and files, however it was given."""
     rng = random.Random(0)
     for number in range(300):
         given = {name: rng.choice(VALUES) for name in rng.sample(NAMES, rng.randint(0, len(NAMES)))}

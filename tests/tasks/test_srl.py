@@ -1,4 +1,4 @@
-"""Semantic roles: loss, decoding, and scores against srl-eval.pl's figures."""
+"""Semantic roles: loss, decoding, and scores against those of srl-eval.pl."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_given_predicates_and_their_own_words() -> None:
         decoded = decoder.decode_given(scores, MASK, gold, found)
         alone = decoder.decode_given(scores, MASK, gold, [()] * 3)
     assert [[frame.predicate for frame in frames] for frames in decoded] == [[1, 4], [], [2]]
-    assert decoded == alone  # a frame that is predicted is what it would be given its predicate
+    assert decoded == alone  # a predicted frame is the same as with its predicate given
     frames = [frame for frames in decoded + found for frame in frames]
     assert any(frame.arguments for frame in frames)
     for frame in frames:

@@ -48,7 +48,7 @@ def test_malformed_brackets_are_refused(text: str, message: str) -> None:
 
 
 def test_no_depth_is_too_deep() -> None:
-    """A decoder may nest a bracket per word; what is written, counted and read must not recurse."""
+    """A decoder may nest a bracket per word; writing, counting and reading must not recurse."""
     depth = 20_000
     text = "(X " * depth + "(N a)" + ")" * depth
     tree = Tree.parse(text)

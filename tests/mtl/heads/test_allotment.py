@@ -1,4 +1,4 @@
-"""Heads allotted to masks, against all ways to do it."""
+"""Heads chosen for several masks, against all possible choices."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_choice_that_cannot_be_is_one_line() -> None:
 
 @pytest.mark.slow
 def test_the_overlap_penalty_spreads_masks_at_a_fixed_number_of_heads() -> None:
-    """Two masks want the same heads; the target keeps the number of each, the penalty parts them."""
+    """Two masks want the same heads; the target keeps their numbers of heads, the penalty parts them."""
 
     def overlap(weight: float, seed: int) -> int:
         torch.manual_seed(seed)
@@ -103,7 +103,7 @@ def test_the_overlap_penalty_spreads_masks_at_a_fixed_number_of_heads() -> None:
         return int((gates.open()[0] & gates.open()[1]).sum())
 
     free, spread = (sum(overlap(weight, seed) for seed in (1, 2, 3)) for weight in (0.0, 1.0))
-    # Of 24; by chance 8 would be.
+    # Of 24; by chance it would be 8.
     assert free >= 15
     assert spread <= 12
 

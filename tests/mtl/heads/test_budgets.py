@@ -1,4 +1,4 @@
-"""Several targets side by side have a price and a choice each; one alone is what a target always was."""
+"""Each of several budgets has its own price and choice; a single one behaves as targets did before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Course:
 
     def step(self) -> None:
         progress = self.done / UPDATES
-        # The losses in which prices are measured: of the whole model, whatever part of it is looked at.
+        # Prices are measured in losses of the whole model, whichever part of it is looked at.
         prices = self.target(self.gates, progress, torch.tensor([1.0, 3.0]) * (1 + progress))
         self.prices.append(prices.tolist())
         self.optimizer.zero_grad()
@@ -51,7 +51,7 @@ class Course:
 
 @pytest.fixture
 def drawn() -> tuple[Tensor, Tensor]:
-    """What heads are used for, and log alphas, of two masks over five sites of four heads."""
+    """How much heads are used, and log alphas, for two masks over five sites of four heads."""
     generator = torch.Generator().manual_seed(0)
     use = torch.randn(2, 5, 4, generator=generator).exp() / 10
     return use, 2 + torch.randn(2, 5, 4, generator=generator) / 2

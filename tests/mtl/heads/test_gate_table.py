@@ -69,7 +69,7 @@ def test_a_mask_file_with_several_kinds_is_laid_out_by_site(tmp_path):
 
 
 def test_what_training_had_open_is_known_from_the_choice() -> None:
-    """Just above and below the closing point; without a target it is what is open."""
+    """Just above and below the closing point; without a target, the column `open` decides."""
     gates = HeadGates(1, 4)
     assert pytest.approx(gates.closing_point, abs=1e-12) == CLOSING_POINT
     table = pl.DataFrame(

@@ -166,7 +166,7 @@ def test_overlap_of_three_masks_is_the_sum_over_pairs() -> None:
     (expected,) = torch.autograd.grad(pairs, gates.log_alpha, retain_graph=True)
     (gradient,) = torch.autograd.grad(gates.overlap(), gates.log_alpha)
     torch.testing.assert_close(gradient, expected)
-    # As implementations have it that hold one side constant: both sides of a pair, in turn.
+    # As in implementations that hold one side constant: both sides of a pair, in turn.
     held = z.detach()
     (gradient,) = torch.autograd.grad((z * (held.sum(0) - held)).sum(), gates.log_alpha)
     torch.testing.assert_close(gradient, expected)

@@ -1,4 +1,4 @@
-"""A model that the table lacks: its row is given as an argument, or it is refused by name."""
+"""A model that the table lacks: its row is given as an argument, or the message names it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Layer(nn.Module):
 
 
 class OwnMixer(PreTrainedModel):
-    """A model of nobody else's."""
+    """A model that exists nowhere else."""
 
     config_class = OwnConfig
 
@@ -97,7 +97,7 @@ class OwnMixer(PreTrainedModel):
         self.post_init()
 
     def forward(self, spots: Tensor) -> BaseModelOutput:
-        """`spots` are vectors, of which there is one per place."""
+        """`spots` are vectors, one per place."""
         for layer in self.body:
             spots = layer(spots)
         return BaseModelOutput(last_hidden_state=spots)
@@ -192,7 +192,7 @@ OTHERS = {
     "nystromformer": ("bert", "conv.weight"), "luke": ("bert", "w2e_query.weight"),
     "doge": ("llama", "A"), "openai-gpt": ("gpt2", "n_head=6"),
 }  # fmt: skip
-"""Families with something more for each head, the row that they seem to fit, and what it does not name."""
+"""Families with more parameters per head, a row that they seem to fit, and what it does not name."""
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -1,4 +1,4 @@
-"""Query heads that share keys and values: cut one by one, and by groups."""
+"""Query heads that share keys and values are cut one by one and by groups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def rows_of_cache(model: PreTrainedModel) -> int:
 
 @pytest.mark.parametrize("name", ["llama", "phi3", "olmo2", "qwen3"])
 def test_no_cut_and_no_copy_makes_more_than_it_must(name: str) -> None:
-    """Every set of heads of a layer of two groups of four, by draw: model and cache shrink or stay."""
+    """Drawn sets of heads of a layer of two groups of four: model and cache shrink or stay."""
     draw = np.random.default_rng(0)
     groups = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4}
     whole = tiny.model(name, **groups)
@@ -109,7 +109,7 @@ def test_no_cut_and_no_copy_makes_more_than_it_must(name: str) -> None:
 
 
 def test_folders_of_the_former_layout_load(tmp_path: Path) -> None:
-    """They hold a copy of keys and values for each head, or for as many neighbours as share them."""
+    """They hold a copy of keys and values for each head, or for each number of neighbours that share them."""
     model = eight().float()
     prune_heads(model, {0: [0], 1: [0, 2, 4, 6]})
     expected, weights = tiny.vectors(model), model.state_dict()

@@ -1,4 +1,4 @@
-"""Models of images and sound: the laws of the table hold for what they take in place of words."""
+"""Models of images and sound: the laws of the table hold for their inputs, too."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_scale_is_that_of_the_columns_of_the_output_projection(name: str) -> N
         of_rows = torch.stack([scale, torch.ones_like(scale), torch.ones_like(scale)])
         with head_scale(model, of_rows):
             by_row = score(model, given)
-        # In a matrix of images and captions the first image meets captions of other scales.
+        # In a matrix of images and captions, the first image meets captions under other scales.
         if len({place.site.attention for place in found}) == 1 or name in ("whisper", "speech_to_text"):
             with head_scale(model, scale):
                 torch.testing.assert_close(by_row[0], score(model, given)[0], rtol=0, atol=1e-6)

@@ -174,7 +174,7 @@ def test_replay_at_every_site_equals_whole_passes(name: str) -> None:
             with replay.start_at(site, 2), tap.scale(scales.repeat_interleave(4, 0)):
                 both = tiny.logits(model, twice)
             torch.testing.assert_close(both, torch.cat([first, second]), rtol=0, atol=1e-12)
-        # The sites of a decoder's layer come by turns.
+        # The sites of a decoder's layer alternate.
         assert replay.first([3, 4]) == 4
         assert replay.first([2, 4]) == 2
         assert replay.first([0, 5]) == 0

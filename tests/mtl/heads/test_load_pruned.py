@@ -1,4 +1,4 @@
-"""What was cut, copied or shared is read again: every family of the table, as every class of transformers."""
+"""What was cut, copied or shared is loaded again, for every family and every class of transformers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAST = (
 
 
 def classes(name: str) -> list[str]:
-    """The classes of a family that any auto class of transformers gives."""
+    """The classes of a family that some auto class of transformers returns."""
     of_models = re.compile(r"MODEL.*_MAPPING_NAMES")
     tables = [value for key, value in vars(modeling_auto).items() if of_models.fullmatch(key)]
     found = {table[name] for table in tables if name in table}
@@ -103,7 +103,7 @@ def tensors(given: Any) -> Iterator[Tensor]:
 
 
 def same(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Whether outputs are equal, but for the order of sums, which depends on where weights lie in memory."""
+    """Whether outputs are equal up to the order of sums, which depends on where weights lie in memory."""
     return len(first) == len(second) and all(
         torch.allclose(one, other, rtol=0, atol=1e-5) for one, other in zip(first, second, strict=True)
     )
@@ -244,7 +244,7 @@ def test_another_type_rounds_weights_and_not_frequencies(tmp_path: Path) -> None
 
 
 def test_a_cut_model_is_read_by_its_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it lies in the cache after a download."""
+    """As in the cache after a download."""
     model = build("bert", "BertForSequenceClassification")
     prune_heads(model, HEADS)
     stored = tmp_path / "models--someone--cut"
@@ -308,7 +308,7 @@ CHANGED: dict[str, tuple[Any, ...]] = {
     "architectures": (None, [], ["BertConfig"], ["AutoConfig"], ["GPT2Model"], ["pipeline"], "Bert", [3]),
     "model_type": ("gpt2", "nothing", None),
 }
-"""By key of config.json, values that somebody may have put there."""
+"""Values that somebody may have put into config.json, by key."""
 
 
 @pytest.mark.parametrize("key", CHANGED)

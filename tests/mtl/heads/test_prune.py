@@ -63,7 +63,7 @@ def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]])
         ("modernbert", {"attention_bias": True}),
         ("eurobert", {"attention_bias": True, "num_key_value_heads": 1}),
         ("eurobert", {"num_key_value_heads": 4}),
-        # As published, Gemma 2 bounds its scores, here so tightly that it matters. Only eager attention does.
+        # Gemma 2 bounds its scores, here so tightly that it matters. Only eager attention does so.
         ("gemma2", {"attn_logit_softcapping": 0.5, "attn_implementation": "eager"}),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
 @families
 @pytest.mark.parametrize("rows", [(), (4,)])
 def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tuple[int, ...]) -> None:
-    # A choice of some experts is a step, whose difference is no gradient: of mixtures all experts are chosen.
+    # The choice of experts is a step function, which finite differences do not fit: all experts are chosen.
     model = tiny.model(
         name, **({"num_experts_per_tok": tiny.EXPERTS_IN_ALL} if name in tiny.MIXTURES else {})
     )

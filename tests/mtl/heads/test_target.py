@@ -79,7 +79,7 @@ def test_each_mask_reaches_the_target_with_its_own_heads() -> None:
 
 
 FORCED = 0.2
-"""How many heads the final choice may move, in shares of the wanted: stated before the scheme was tuned."""
+"""How many heads the final choice may move, as shares of those wanted; set before the scheme was tuned."""
 
 
 @pytest.mark.parametrize(

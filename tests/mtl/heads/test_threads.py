@@ -1,4 +1,4 @@
-"""Several threads on one model get what each gets alone."""
+"""Each of several threads on one model gets what it would get alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Work = Callable[[], Any]
 
 
 def at_once(works: Sequence[Work], times: int = 4) -> list[list[Any]]:
-    """What each of the works returns, every time that it is run beside the others."""
+    """What each job returns in every run beside the others."""
     barrier = threading.Barrier(len(works))
 
     def several(work: Work) -> list[Any]:
@@ -206,7 +206,7 @@ def test_copies_that_another_thread_makes_of_a_model_that_is_measured_are_as_it_
 
 
 class _Slow:
-    """A hook that takes long to copy: until what happens meanwhile has happened."""
+    """A hook whose copying waits until something else has happened."""
 
     def __init__(self) -> None:
         self.copied, self.done = threading.Event(), threading.Event()

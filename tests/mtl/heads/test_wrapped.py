@@ -1,4 +1,4 @@
-"""Models that are compiled, wrapped, quantised, adapted or parts of others: right, or refused by name."""
+"""Models that are compiled, wrapped, quantised, adapted or parts of others: correct, or refused by name."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_scale_inside_a_compiled_function_is_refused(monkeypatch: pytest.Monke
 
 
 class Lora(nn.Module):
-    """A low-rank adapter around a linear layer, with what PEFT's have: `get_base_layer`."""
+    """A low-rank adapter around a linear layer, with PEFT's method `get_base_layer`."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Around(nn.Module):
 
 
 class Saved(nn.Module):
-    """As PEFT's `modules_to_save`: the original, and a copy that is trained and answers for it."""
+    """As PEFT's `modules_to_save`: the original, and a trained copy that stands in for it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Saved(nn.Module):
 
 
 class Hiding(nn.Module):
-    """As PEFT's adaption prompts: around an attention, and without what that has."""
+    """As PEFT's adaption prompts: around an attention, without its attributes."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def whole_t5_encoder() -> nn.Module:
 
 
 def offloaded() -> nn.Module:
-    """As accelerate makes it: every module gets its numbers for the time of its pass."""
+    """As with accelerate: every module has its weights only during its pass."""
     model = tiny.model("bert")
     for module in model.modules():
         kept = {name: part for name, part in module._parameters.items() if part is not None}

@@ -53,7 +53,7 @@ def test_values_are_in_order_and_their_probabilities_sum_to_one(name: str, toy: 
             chances = [chance for _, chance in item.best]
             assert chances == sorted(chances, reverse=True)
             assert all(0 < chance <= 1 + 1e-9 for chance in chances)
-            if item.kind not in ("constituent", "predicate"):  # less: there may be no such item
+            if item.kind not in ("constituent", "predicate"):  # these may be absent, so their sum is less
                 assert sum(chances) == pytest.approx(1)
 
 

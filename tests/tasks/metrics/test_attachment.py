@@ -60,7 +60,7 @@ def test_scores_are_those_that_supar_counts(punct: bool) -> None:
 
 
 def test_punctuation_is_told_by_the_form_alone() -> None:
-    """A symbol with the relation `punct` counts; a dot counts in no relation, whatever hangs from it."""
+    """A symbol with the relation `punct` counts; a full stop never does, whatever hangs from it."""
     gold = [Sentence(("a", "+", "."), arcs=Arcs((0, 1, 1), ("root", "punct", "obj")))]
     metric = Dep(punct=False).metric()
     metric.update([Arcs((3, 1, 0), ("dep", "punct", "root"))], gold)

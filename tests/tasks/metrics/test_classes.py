@@ -1,4 +1,4 @@
-"""Figures of classes and of numbers, against scikit-learn and scipy."""
+"""Scores of classes and of numbers, against scikit-learn and scipy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.tasks.metrics.classes import Classes
 from mtl.tasks.metrics.correlation import Correlation
 from mtl.tasks.sentence import Sentence
 
-FIGURES = ("accuracy", "f1", "matthews")
+SCORES = ("accuracy", "f1", "matthews")
 
 
 def sentences(task: str, values) -> list[Sentence]:
@@ -27,7 +27,7 @@ def test_classes_against_scikit_learn(classes, seed) -> None:
     inventory = [f"c{index}" for index in range(classes)]
     gold = random.integers(classes, size=60)
     guess = np.where(random.random(60) < 0.4, gold, random.integers(classes, size=60))
-    metric = Classes("mnli", inventory, FIGURES, "f1")
+    metric = Classes("mnli", inventory, SCORES, "f1")
     for part in (slice(0, 7), slice(7, 60)):
         named = [inventory[index] for index in gold[part]]
         metric.update([inventory[index] for index in guess[part]], sentences("mnli", named))
@@ -79,7 +79,7 @@ def test_what_is_undefined_is_zero(gold, guess) -> None:
     assert metric.score(metric.confusion.numpy().reshape(1, -1) * 1.0) == 0.0
 
 
-@pytest.mark.parametrize("main", FIGURES)
+@pytest.mark.parametrize("main", SCORES)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_of_many_draws_are_those_of_each(main, classes) -> None:
     """What `compute` gives for the sentences of a draw, `score` gives for the sum of their counts."""
@@ -89,11 +89,11 @@ def test_scores_of_many_draws_are_those_of_each(main, classes) -> None:
     guess[:20] = gold[:20]
     labelled = sentences("mnli", [inventory[index] for index in gold])
     named = [inventory[index] for index in guess]
-    counts = Classes("mnli", inventory, FIGURES, main).sentence_counts(named, labelled)
+    counts = Classes("mnli", inventory, SCORES, main).sentence_counts(named, labelled)
     draws = random.integers(0, 40, size=(6, 40))
-    scores = Classes("mnli", inventory, FIGURES, main).score(counts[draws].sum(1) * 1.0)
+    scores = Classes("mnli", inventory, SCORES, main).score(counts[draws].sum(1) * 1.0)
     for draw, score in zip(draws, scores, strict=True):
-        metric = Classes("mnli", inventory, FIGURES, main)
+        metric = Classes("mnli", inventory, SCORES, main)
         metric.update([named[index] for index in draw], [labelled[index] for index in draw])
         assert metric.compute()[main] == pytest.approx(score, abs=1e-4)
 
@@ -149,8 +149,8 @@ def test_correlation_without_variance_is_zero(gold, guess) -> None:
 
 def test_ranks_add_up() -> None:
     """What torchmetrics does to the states of several processes: sums, and one list after the other."""
-    shares = [Classes("cola", ("0", "1"), FIGURES, "f1") for _ in range(3)]
-    whole = Classes("cola", ("0", "1"), FIGURES, "f1")
+    shares = [Classes("cola", ("0", "1"), SCORES, "f1") for _ in range(3)]
+    whole = Classes("cola", ("0", "1"), SCORES, "f1")
     for rank, share in enumerate(shares[:2]):
         guess, gold = ["0", "1", "1"], sentences("cola", "011" if rank else "101")
         share.update(guess, gold)

@@ -1,4 +1,4 @@
-"""Metrics over several ranks: what each has counted, together, is what one would have counted."""
+"""Metrics over several ranks: their counts add up to those of a single process."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LAYERS = {
     "tags": "tags", "spans": "entities", "tree": "arcs", "graph": "graph",
     "constituents": "tree", "frames": "frames", "class": "classify", "number": "regress",
 }  # fmt: skip
-"""A layer of `of_every_kind` for each kind but those whose predictions are no annotation."""
+"""A layer of `of_every_kind` for each kind except those whose predictions are no annotation."""
 PREDICTED = {"tree": "entities"}
-"""Constituents are predicted as spans, which these are, too."""
+"""Constituents are predicted as spans, as these are."""
 SHARES = ((0, 5), (5, 5), (5, 12))
 """The sentences of each of three ranks: the second has none."""
 
 
 def scores(task: Task, shares: Sequence[Sequence[Sentence]]) -> dict[str, float]:
-    """Of sentences with the annotation of the last one of their length in their share, perhaps their own."""
+    """Scores if each sentence is given the annotation of the last one of its length in its share."""
     metric = task.metric()
     for share in shares:
         layers = {len(each): each.layer(PREDICTED.get(task.layer, task.layer)) for each in share}
