@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from transformers import (
@@ -163,14 +164,25 @@ SAME_ROW = (
 """Families with the row of another one (BERT, Llama), or nearly so, whose tests are slow ones."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
 """`NAMES` for `pytest.mark.parametrize`."""
-CUTTABLE = tuple(
-    param for param, name in zip(EVERY, NAMES, strict=True) if not FAMILIES[name].not_prunable_because
-)
+CUTTABLE_NAMES = tuple(name for name in NAMES if not FAMILIES[name].not_prunable_because)
+CUTTABLE = tuple(param for param, name in zip(EVERY, NAMES, strict=True) if name in CUTTABLE_NAMES)
 REST_OF_TRANSLATORS = ("blenderbot", "blenderbot-small", "mbart", "mt5", "pegasus", "plbart")
 EVERY_TRANSLATOR = tuple(
     pytest.param(name, marks=pytest.mark.slow) if name in REST_OF_TRANSLATORS else name
     for name in TRANSLATORS
 )
+
+
+def with_variants(names: Iterable[str], *variants: Sequence[Any]) -> list[ParameterSet]:
+    """Each family with each variant of a test; those of `SAME_ROW` with the first one alone."""
+    return [
+        pytest.param(name, *variant, marks=[pytest.mark.slow] if name in SAME_ROW else [])
+        for name in names
+        for number, variant in enumerate(variants)
+        if number == 0 or name not in SAME_ROW
+    ]
+
+
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 

@@ -21,14 +21,8 @@ from tests.mtl import tiny
 # In OLMo 2 a norm runs over all heads, see below.
 NORMED_OVER_HEADS = ("olmo2", "olmo3", "olmoe")
 """Families whose heads cannot be copied."""
-families = pytest.mark.parametrize(
-    "name",
-    [
-        param
-        for param in tiny.CUTTABLE
-        if (param if isinstance(param, str) else param.values[0]) not in NORMED_OVER_HEADS
-    ],
-)
+COPYABLE = [name for name in tiny.CUTTABLE_NAMES if name not in NORMED_OVER_HEADS]
+families = pytest.mark.parametrize("name", tiny.with_variants(COPYABLE, ()))
 GROUPED = [name for name, settings in tiny.OWN.items() if "num_key_value_heads" in settings]
 ALL = {layer: [0, 1, 2, 3] for layer in range(tiny.LAYERS)}
 HEADS = {0: [1, 3], 2: [2]}
@@ -38,8 +32,9 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).detach().abs().max())
 
 
-@families
-@pytest.mark.parametrize(("heads", "copies"), [(HEADS, 2), (HEADS, 3), (ALL, 2)])
+@pytest.mark.parametrize(
+    ("name", "heads", "copies"), tiny.with_variants(COPYABLE, (HEADS, 2), (HEADS, 3), (ALL, 2))
+)
 def test_a_model_with_divided_copies_computes_what_it_did(
     name: str, heads: dict[int, list[int]], copies: int
 ) -> None:

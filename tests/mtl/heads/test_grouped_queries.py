@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -137,11 +138,12 @@ def test_groups_that_do_not_divide_the_heads_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in tiny.SAME_ROW else name for name in tiny.CAUSAL],
+    ("name", "heads", "cache"),
+    tiny.with_variants(
+        tiny.CAUSAL,
+        *itertools.product([{0: [0, 1, 2, 3], 1: [2]}, {0: [1], 2: [2, 3]}], ["dynamic", "static"]),
+    ),
 )
-@pytest.mark.parametrize("heads", [{0: [0, 1, 2, 3], 1: [2]}, {0: [1], 2: [2, 3]}])
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
     name: str, heads: dict[int, list[int]], cache: str
 ) -> None:

@@ -51,8 +51,9 @@ def classes(name: str) -> list[str]:
     return sorted(kind for kind in kinds if getattr(transformers, kind).config_class is CONFIG_MAPPING[name])
 
 
-MATRIX = [(name, kind) for name in tiny.OF_WORDS for kind in classes(name)]
-BASES = [(name, kind) for name, kind in MATRIX if kind == modeling_auto.MODEL_MAPPING_NAMES[name]]
+BASES = [(name, modeling_auto.MODEL_MAPPING_NAMES[name]) for name in tiny.OF_WORDS]
+MATRIX = [(name, kind) for name in tiny.OF_WORDS if name not in tiny.SAME_ROW for kind in classes(name)]
+MATRIX += [case for case in BASES if case[0] in tiny.SAME_ROW and case not in MATRIX]
 HALVES = ("ForCausalLM", "EncoderModel", "T5ForTokenClassification")
 """Ends of the names of classes that have only the encoder or the decoder of a translator."""
 

@@ -47,8 +47,12 @@ def masked_and_cut(name: str, heads: dict[int, list[int]], **changes: object) ->
     return masked, tiny.vectors(model, ids, mask)
 
 
-@families
-@pytest.mark.parametrize("heads", [HEADS, {2: [0]}, {layer: [0, 1, 2, 3] for layer in range(3)}])
+@pytest.mark.parametrize(
+    ("name", "heads"),
+    tiny.with_variants(
+        tiny.CUTTABLE_NAMES, (HEADS,), ({2: [0]},), ({layer: [0, 1, 2, 3] for layer in range(3)},)
+    ),
+)
 def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]]) -> None:
     masked, cut = masked_and_cut(name, heads)
     torch.testing.assert_close(cut, masked, rtol=0, atol=1e-6)

@@ -17,8 +17,7 @@ def padded(states: Tensor, mask: Tensor) -> Tensor:
     return states * mask[..., None]
 
 
-@families
-@pytest.mark.parametrize("site", range(tiny.LAYERS))
+@pytest.mark.parametrize(("name", "site"), tiny.with_variants(tiny.NAMES, (1,), (0,), (2,)))
 def test_copies_from_a_layer_on_equal_whole_passes(name: str, site: int) -> None:
     model = tiny.model(name)
     family = family_of(model)

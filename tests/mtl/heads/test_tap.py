@@ -117,8 +117,7 @@ def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
         torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-10)
 
 
-@families
-@pytest.mark.parametrize("rows", [(), (4,)])
+@pytest.mark.parametrize(("name", "rows"), tiny.with_variants(tiny.NAMES, ((),), ((4,),)))
 def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tuple[int, ...]) -> None:
     # The choice of experts is a step function, which finite differences do not fit: all experts are chosen.
     model = tiny.model(
