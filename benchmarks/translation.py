@@ -92,7 +92,7 @@ def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -
     if run is not None:
         return JointModel.from_pretrained(run / "model", attention=config.encoder.attention)
     tasks = config.chosen()
-    encoder = seq2seq_from_scratch(config, config.translate, train)
+    encoder = seq2seq_from_scratch(config.seq2seq, config.encoder.attention, config.translate, train)
     return JointModel(encoder, tasks, {name: Labels(()) for name in tasks})
 
 
