@@ -109,54 +109,36 @@ class GateLoss(nn.Module):
             self.target.project(self.gates, updates_done / self.updates)
 
 
-def new_gates(
-    config: GatesConfig,
-    layers: int,
-    heads: int,
-    tasks: Sequence[str],
-    absent: Sequence[Sequence[int]] = (),
-    group: int = 1,
-    sites: Sequence[Site] = (),
-) -> HeadGates:
-    """New gates for an encoder, with one mask for all tasks or a mask per task.
-
-    `layers` is the number of sites, and `sites` are their kinds of attention and layers. `absent` heads, as
-    pairs of site and head, have no gate. In the encoder, `group` heads share keys and values. Raises
-    `InputError` for settings that do not fit the encoder or the tasks.
-    """
-    if config.unit == "head":
-        group = 1
-    elif group == 1:
-        raise InputError(
-            "gates.unit=group: no heads of the encoder share keys and values; use gates.unit=head"
-        )
-    elif absent:
-        raise InputError(
-            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups differ in "
-            "size; use gates.unit=head"
-        )
-    per_task = config.scope == "per_task" and len(tasks) > 1
-    if config.overlap_penalty and not per_task:
-        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
-    with as_input_error("gates"):
-        masks = tuple(tasks) if config.scope == "per_task" else ("shared",)
-        return HeadGates(
-            layers, heads, masks=masks, temperature=config.temperature,
-            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
-            ungated=ungated_sites(config.kinds, sites), group=group,
-        )  # fmt: skip
-
-
 def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> HeadGates:
-    """New gates for the heads that an encoder has; see `new_gates`."""
+    """New gates for the heads that an encoder has, with one mask for all tasks or a mask per task.
+
+    Raises `InputError` for settings that do not fit the encoder or the tasks.
+    """
     absent = [
         (site, head)
         for site, remaining in enumerate(encoder.tap.remaining)
         for head in range(encoder.heads)
         if head not in remaining
     ]
-    group = heads_per_group(encoder.transformer)
-    return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
+    group = heads_per_group(encoder.transformer) if config.unit == "group" else 1
+    if config.unit == "group" and group == 1:
+        raise InputError(
+            "gates.unit=group: no heads of the encoder share keys and values; use gates.unit=head"
+        )
+    if config.unit == "group" and absent:
+        raise InputError(
+            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups differ in "
+            "size; use gates.unit=head"
+        )
+    if config.overlap_penalty and not (config.scope == "per_task" and len(tasks) > 1):
+        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
+    with as_input_error("gates"):
+        return HeadGates(
+            encoder.layers, encoder.heads,
+            masks=tuple(tasks) if config.scope == "per_task" else ("shared",), temperature=config.temperature,
+            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
+            ungated=ungated_sites(config.kinds, encoder.tap.sites), group=group,
+        )  # fmt: skip
 
 
 def fixed_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> FixedGates:
