@@ -1,6 +1,6 @@
-"""The laboratory's tables out of many runs, as `mtl.runs.report.gather` asks for them: a table, and notes.
+"""The laboratory's tables out of many runs, as `mtl.runs.report.gather` uses them: a table, and notes.
 
-A table is `None` where the runs have nothing of it.
+A table is `None` if the runs have nothing for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mtl.stem_cell.remedies import has_remedy, remedy_scores
 
 
 def dose(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """Scores of pairs under fixed masks by what the masks have in common (`overlap_scores`)."""
+    """Scores of pairs under fixed masks, by how many heads the masks have in common (`overlap_scores`)."""
     table, notes = overlap_scores([run.run for run in read.runs], read.split, read.score)
     return None if table.is_empty() else table, notes
 
@@ -33,7 +33,7 @@ def cosines(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
 
 
 def remedies(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """Scores of runs with a remedy and of the runs to compare with (`remedy_scores`)."""
+    """Scores of runs with a remedy and of those to compare them with (`remedy_scores`)."""
     if not any(has_remedy(run.config) for run in read.runs):
         return None, ()
     return remedy_scores([run.run for run in read.runs], read.split, read.score)

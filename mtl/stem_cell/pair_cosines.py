@@ -13,17 +13,19 @@ from mtl.probes.tables.label_scores import weighted_mean
 
 
 def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
-    """The mean cosine per head over all recorded steps: first, second, seed, attention, layer, head, cosine.
+    """The mean cosine per head over all recorded updates; `None` if no run has recorded any.
 
-    `pairs` is what `pairs_of` gives; of twins `first` and `second` are the same task. `None` if no run has
-    recorded any. Raises `InputError` for a file that cannot be read.
+    The columns are attention, layer, head, cosine, first, second (the tasks; equal for twins) and seed.
+    `pairs` is a table of `pairs_of`. Raises `InputError` for a file that cannot be read.
     """
     parts = []
     for run, of_run in pairs.group_by("run", maintain_order=True):
         file = Path(str(run[0])) / "heads.parquet"
         if not file.is_file():
             continue
-        rows = _heads_of(file).filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
+        with as_input_error():
+            heads, _ = heads_table.read(file)
+        rows = heads.filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
         names = of_run.sort("task").select("task", "of").rows()
         if rows.is_empty() or len(names) != 2:
             continue
@@ -33,8 +35,3 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
             means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))
         )
     return pl.concat(parts) if parts else None
-
-
-def _heads_of(file: Path) -> pl.DataFrame:
-    with as_input_error():
-        return heads_table.read(file)[0]

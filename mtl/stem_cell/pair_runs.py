@@ -1,4 +1,4 @@
-"""Which runs are pairs of tasks, trained jointly without masks: what the contest for heads is read from."""
+"""Pair runs without masks, from which the contest for heads is read."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ PAIRS = pl.Schema(
         "partner": pl.String,
     }
 )  # fmt: skip
-"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of, `partner`
-another task, `control` or `twin`."""
+"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of (else the
+same), `partner` another task, `control` or `twin`."""
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
-    """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
+    """A row per pair run and task (`PAIRS`); `None` if there are no pair runs without masks.
 
-    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
-    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
-    pairs of tasks is taken; among equals the one with the fewest settings that are not neutral. A note names
-    the keys in which the others differ.
+    A control task has no row. If pairs were trained in several ways (more updates, copied heads), the way
+    with the most pairs of tasks is taken, and among equals the one with the fewest settings that are not
+    neutral. A note names the keys in which the others differ.
     """
     pairs = {}
     for run in runs:
@@ -53,8 +52,8 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
         kinds = kinds_in(run.config)
         if taken := [name for name, kind in kinds.items() if name in (CONTROL, TWIN) and not kind.drawn]:
             notes.append(
-                f"the contest: {run.run.folder} has a task named {taken[0]}, which stands for a kind of "
-                "partner there: left out"
+                f"the contest: {run.run.folder} has a task named {taken[0]}, a name that stands for a kind "
+                "of partner: left out"
             )
             continue
         for task, other in (tasks, reversed(tasks)):
@@ -66,7 +65,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
 
 
 def _learned(name: str, kind: type[Task]) -> str:
-    """What a task learns: of half a task the whole, by the name that the program or its layer has for it."""
+    """What a task learns: `control`, or the name of the task; of a half, that of the whole or its layer."""
     if kind.drawn:
         return CONTROL
     if kind.half is None:
@@ -79,7 +78,7 @@ def _learned(name: str, kind: type[Task]) -> str:
 def claims_unlike_pairs(
     runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
 ) -> list[str]:
-    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
+    """Notes on setups of claims that differ from the pairs in more than their masks."""
     if gates is None or pairs is None:
         return []
     masked, paired = set(gates["run"]), set(pairs["run"])

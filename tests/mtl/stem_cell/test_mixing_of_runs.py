@@ -156,7 +156,7 @@ def test_what_is_missing_is_one_line(study, tmp_path, capsys):
     small = tiny.model("bert")
     collaborate(small, 5, steps=1, starts=1)
     five = other.model(tmp_path / "five", small)
-    with pytest.raises(InputError, match="share other numbers of components"):
+    with pytest.raises(InputError, match="have different numbers of components"):
         figure("mixing", [*paths(study, "*-dynamic-*", "joint1"), five], out)
     albert = tiny.model("albert")
     collaborate(albert, 6, steps=1, starts=1)
