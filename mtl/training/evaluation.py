@@ -33,7 +33,8 @@ class Evaluation(pl.Callback):
         batches: Makes the batches of this rank's share of dev.
         every: Epochs between evaluations; the last epoch is always evaluated.
         patience: Stop after this many evaluations in a row without a better mean score; `None`: never.
-        keep_best: Keep the model with the best mean score; otherwise the last.
+        keep_best: Keep the model with the best mean score, or the last while scores do not count yet;
+            otherwise always the last.
         console: Where a line per evaluation is printed.
         observers: Notified of every evaluation; each of them may end the run.
     """
@@ -114,7 +115,7 @@ class Evaluation(pl.Callback):
                 rows = gate_rows(model.gates, tuple(model.tasks), trainer.global_step, sites, at_choice)
                 add_gates(self.run.folder / "gates.parquet", gate_table(rows), first=len(self.history) == 1)
             self.run.write_history(self.history)
-            if better or not self.keep_best:
+            if better or not settled or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
                 self.run.update_status({"kept_epoch": epoch, "kept_dev_mean": mean})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 
 import pytest
@@ -47,3 +48,11 @@ def test_every_evaluation_is_shown_and_the_run_ends_when_told(config):
     values = settings_of_run(run).values
     assert values["corpus.pos"].digest == status["corpus_fingerprint"]
     assert values["encoder.name"].digest == status["encoder_fingerprint"]
+
+
+def test_a_run_that_ends_before_its_heads_are_chosen_keeps_its_last_model(config):
+    config = dataclasses.replace(config, pruning="dynamic", keep="best", evaluate_every=1)
+    ends = AfterEvaluation(lambda row: row["epoch"] == 2)
+    run = train(config, console=Console(quiet=True), observers=[ends])
+    assert run.status()["kept_epoch"] == 2
+    assert set(run.metrics()) == {"dev", "test"}
