@@ -79,6 +79,9 @@ def train(
             check_settings(config)
             device_of(config.trainer.accelerator, "trainer.accelerator")
             check_target(config)
+            source = None if config.init_from is None else Path(config.init_from).resolve()
+            if source in (run.folder.resolve(), run.model.resolve()):
+                raise InputError(f"{run.folder} cannot start from itself (--from): use another --name")
             if message := unused_gates(config):
                 console.print(message, **PLAIN)
             check_folder_place(run.folder)
