@@ -9,8 +9,7 @@ import polars as pl
 
 from mtl.runs.report.gather import RunsRead
 from mtl.stem_cell.overlap_scores import overlap_scores
-from mtl.stem_cell.pair_cosines import cosines_of
-from mtl.stem_cell.pair_runs import claims_unlike_pairs, pairs_of
+from mtl.stem_cell.pair_runs import claims_unlike_pairs, cosines_of, pairs_of
 from mtl.stem_cell.remedies import has_remedy, remedy_scores
 
 

@@ -25,7 +25,7 @@ from mtl.workers.worker import stopping
 
 
 class _Whole:
-    """A file to write to that remembers why writing failed, since torch's error does not say it."""
+    """A file to write to that remembers why writing failed, since torch's own error does not say why."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

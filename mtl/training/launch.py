@@ -106,7 +106,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
     def launch(
         self, function: Callable[..., Any], *words: Any, trainer: pl.Trainer | None = None, **more: Any
     ) -> Any:
-        """Call the function in this process, after starting the others, which come here by themselves."""
+        """Call the function; processes that this one starts run the same program, and call it, too."""
         environment = self.cluster_environment
         assert isinstance(environment, Processes)
         environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)

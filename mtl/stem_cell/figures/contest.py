@@ -31,8 +31,7 @@ from mtl.runs.compare.measured_alike import measured_otherwise
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.compare.worth import measured_run, provenance_of, worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.stem_cell.pair_cosines import cosines_of
-from mtl.stem_cell.pair_runs import pairs_of
+from mtl.stem_cell.pair_runs import cosines_of, pairs_of
 
 
 @dataclass(frozen=True)

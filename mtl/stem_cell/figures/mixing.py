@@ -51,8 +51,8 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
     joint = [run for run in runs if any(str(run.folder) == name for _, name, _ in models[JOINT])]
     if not joint:
         raise InputError(
-            "no collaborative joint run among these: train one with 'mtl train --encoder.name=DIR', DIR "
-            "being what 'mtl collaborate' wrote"
+            "no collaborative joint run among these: train one with 'mtl train --encoder.name=DIR', where "
+            "DIR is the folder that 'mtl collaborate' wrote"
         )
     models, masked = _alike(models, masked, configs, notes)
     joint = [run for run in joint if any(str(run.folder) == name for _, name, _ in models[JOINT])]
@@ -164,8 +164,8 @@ def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes:
             "together if the one was made from the other by 'mtl collaborate'"
         )
     notes += [
-        f"{path} is taken for the model before training, and the joint runs name {trained.place}: what "
-        "training changed is right only if these are the same model"
+        f"{path} is taken for the model before training, but the joint runs name {trained.place}: what "
+        "training changed is shown correctly only if both are the same model"
         for path in bare
         if path.resolve() != Path(trained.place).resolve() and trained.another_encoder(Content(str(path)))
     ]

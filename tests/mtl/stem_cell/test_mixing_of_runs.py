@@ -129,7 +129,7 @@ def test_a_planted_world_is_drawn(study, tmp_path, capsys):
     start = study.root / "before"
     assert len(notes) == 1
     assert notes[0].startswith(
-        f"note: {start} is taken for the model before training, and the joint runs name"
+        f"note: {start} is taken for the model before training, but the joint runs name"
     )
     # A model is the one before training by what it is, whatever its folder is called.
     moved = tmp_path / "elsewhere"
