@@ -36,7 +36,7 @@ from mtl.models.parallel import ParallelSubwords
 from mtl.models.seq2seq import Seq2Seq
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
-from mtl.training.gate_loss import gate_loss, new_gates
+from mtl.training.gate_loss import gate_loss, new_gates_of
 from mtl.training.initial_seq2seq import seq2seq_from_scratch
 
 CONFIG = Path(__file__).parents[1] / "configs" / "translation.yaml"
@@ -92,7 +92,7 @@ def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -
     if run is not None:
         return JointModel.from_pretrained(run / "model", attention=config.encoder.attention)
     tasks = config.chosen()
-    encoder = seq2seq_from_scratch(config, config.translate, train)
+    encoder = seq2seq_from_scratch(config.seq2seq, config.encoder.attention, config.translate, train)
     return JointModel(encoder, tasks, {name: Labels(()) for name in tasks})
 
 
@@ -142,7 +142,7 @@ def gate_cost(model: JointModel, corpus: Sequence[Example], config: TrainConfig,
     encoder, tasks = model.encoder, tuple(model.tasks)
     plan = aligned_batches(corpus, tasks, config.batch.tokens, config.batch.sentences, None)
     loader = list(BatchLoader(corpus, encoder.tokenizer, model.tasks, plan))
-    gates = new_gates(GatesConfig(), encoder.layers, encoder.heads, tasks, sites=encoder.tap.sites)
+    gates = new_gates_of(GatesConfig(), encoder, tasks)
     cost = gate_loss(gates, GatesConfig(), 5000, encoder.tap.sites)
     parameters = [*model.parameters()]
     optimizer = torch.optim.AdamW([*parameters, *gates.parameters()], lr=0.0, weight_decay=0.0, fused=True)

@@ -1,4 +1,4 @@
-"""A claims file: the heads that each task claims, as JSON."""
+"""A file of claims: the heads that each task claims, as JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Claims:
     """The heads that tasks claim in one encoder."""
 
     shape: tuple[int, int]
-    """The encoder's layers, and heads per layer."""
+    """The number of the encoder's layers, and of heads per layer."""
     of_task: Mapping[str, tuple[Head, ...]]
     learned: Mapping[str, tuple[Head, ...]] | None = None
-    """Those claims that no target forced; `None` where the file does not say."""
+    """The claims that no target forced; `None` if the file does not say."""
 
     def claimants(self, tasks: Sequence[str]) -> dict[Head, tuple[str, ...]]:
         """The claimed heads, each with the tasks that claim it, in the order of `tasks`."""
@@ -38,14 +38,14 @@ class Claims:
         return sorted(head for head, names in self.claimants(tasks).items() if len(names) > 1)
 
     def contested_by_learning(self, tasks: Sequence[str]) -> int | None:
-        """How many heads two or more of the tasks learned to keep; `None` if the file does not say."""
+        """How many heads two or more of the tasks claim without a target's force; `None` if unknown."""
         if self.learned is None:
             return None
         return len(Claims(self.shape, self.learned).contested(tasks))
 
 
 def write_claims(path: Path, claims: Claims, runs: Mapping[str, Sequence[str]]) -> None:
-    """Write the file; `runs` names, per task, the runs whose masks the claims follow from."""
+    """Write the file; `runs` names, per task, the runs whose masks determine the claims."""
     write_json(
         path,
         {
@@ -68,18 +68,10 @@ def _read(heads_of: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, tuple[He
     }
 
 
-def nothing_contested(tasks: Sequence[str], path: str) -> str:
-    """The message for claims without a contested head."""
-    return (
-        f"no head is claimed by two of {', '.join(tasks)} (clones.claims={path}): nothing is contested, and "
-        "nothing can be copied"
-    )
-
-
 def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None) -> Claims:
-    """The claims of these tasks; raises `InputError` unless the file has them all, for this shape of encoder.
+    """The claims of these tasks; raises `InputError` unless the file has all of them, for this encoder shape.
 
-    `shape` is `None` before the encoder is loaded: then the file's own shape is taken.
+    `shape` is `None` if the encoder's is not known; then any shape is accepted.
     """
     try:
         values = json.loads(path.read_bytes())
@@ -93,7 +85,7 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = " ".join(str(error).split())
         raise InputError(
-            f"clones.claims={path} is no file of claims ({type(error).__name__}: {message}); use a file "
+            f"clones.claims={path} is not a file of claims ({type(error).__name__}: {message}); use a file "
             "in the folder claims of a study"
         ) from error
     shape = found if shape is None else shape
@@ -101,12 +93,12 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
         raise InputError(
             f"clones.claims={path} is about {counted(found[0], 'layer')} of "
             f"{counted(found[1], 'head')}, and the encoder has "
-            f"{counted(shape[0], 'layer')} of {shape[1]}: use claims on the same encoder"
+            f"{counted(shape[0], 'layer')} of {shape[1]}: use claims of the same encoder"
         )
     for name in tasks:
         if name not in claims:
             raise InputError(
-                f"clones.claims={path} has no claims of {name}, only of {', '.join(claims) or 'nobody'}: "
+                f"clones.claims={path} has no claims of {name}, only of {', '.join(claims) or 'no task'}: "
                 "learn a mask for it, too"
             )
         for layer, head in claims[name]:
@@ -116,7 +108,7 @@ def read_claims(path: Path, tasks: Sequence[str], shape: tuple[int, int] | None)
                 from mtl.probes.sites import Site
 
                 where = head_name(Site("self", layer), head)
-                raise InputError(f"clones.claims={path}: {name} claims {where}, which is not there")
+                raise InputError(f"clones.claims={path}: {name} claims {where}, which does not exist")
     if learned is not None:
         learned = {name: learned.get(name, ()) for name in tasks}
     return Claims(shape, {name: claims[name] for name in tasks}, learned)

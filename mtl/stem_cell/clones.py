@@ -1,4 +1,4 @@
-"""Which heads are copied before training, and which tasks own which copy."""
+"""Copies of heads: which heads are copied before training, and which tasks own which copy."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from mtl.models.routes import Owners, Place
 from mtl.models.tapped import TappedModel
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
-from mtl.stem_cell.claims_file import Claims, nothing_contested, read_claims
-from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig
+from mtl.stem_cell.claims_file import Claims, read_claims
+from mtl.stem_cell.clones_start import ROWS_PER_TASK, ClonesConfig
 from mtl.tasks.in_words import counted
 
 
 @dataclass(frozen=True)
 class CopiedHead:
-    """A head to copy, so that there is one instance for each group of tasks."""
+    """A head to copy; afterwards there is one instance of it for each group of tasks."""
 
     layer: int
     head: int
     groups: tuple[tuple[str, ...], ...]
-    """The tasks of each instance; the first group keeps the head itself."""
+    """The tasks of each instance; the first group keeps the original."""
     onto: tuple[int, ...] = ()
-    """The heads that the copies overwrite; empty: the copies are further heads."""
+    """The heads of the layer that the copies overwrite; empty: the copies are additional heads."""
 
 
 def make_clones(
     encoder: TappedModel, config: ClonesConfig, tasks: Sequence[str]
 ) -> tuple[list[CopiedHead], Owners | None]:
-    """Copy heads of the encoder as configured; returns what was copied, and the tasks that own each head.
+    """Copy heads of the encoder as configured; returns what was copied, and the tasks that own each copy.
 
     The owners are `None` if one pass serves all tasks. Raises `InputError` for a family whose heads cannot be
-    copied, claims that do not fit, no contested head, and too few heads for a placebo or a transplant.
+    copied, claims that do not fit or contest no head, and too few heads for a placebo or a transplant.
     """
     if config.kind == "none":
         return [], None
@@ -68,7 +68,7 @@ def make_clones(
 
 
 def copied_heads(encoder: TappedModel, config: ClonesConfig, tasks: Sequence[str]) -> list[CopiedHead]:
-    """The heads to copy, in the order of layers and numbers."""
+    """The heads to copy, ordered by layer and number."""
     remaining = encoder.tap.remaining
     if config.heads == "all":
         groups = tuple((name,) for name in tasks)
@@ -81,19 +81,23 @@ def copied_heads(encoder: TappedModel, config: ClonesConfig, tasks: Sequence[str
 def planned_copies(
     claims: Claims, remaining: Sequence[Iterable[int]], tasks: Sequence[str], config: ClonesConfig
 ) -> list[CopiedHead]:
-    """The copies of contested heads, or of a placebo for each; for a transplant also what they overwrite.
+    """The copies of contested heads, or of a placebo for each; in a transplant, also what they overwrite.
 
     A contested head gets one instance for each task that claims it; the other tasks share the first one. Its
     placebo is a head of the same layer that at most one task claims, copied as often and for the same tasks.
     A transplant overwrites heads that no task claims. They are drawn before the placebos, so that a
-    transplant and its placebo lose the same heads. `remaining` are the heads of each layer that are not cut.
+    transplant and its placebo lose the same heads. `remaining` has the heads of each layer that were not cut.
+    Raises `InputError` if no head is contested, a claimed head was cut, or a layer has too few heads.
     """
     claimants, contested = claims.claimants(tasks), claims.contested(tasks)
     missing = [place for place in contested if place[1] not in remaining[place[0]]]
     if missing:
         raise InputError(f"{_name(*missing[0])} is claimed, but it has been cut out of the encoder")
     if not contested:
-        raise InputError(nothing_contested(tasks, str(config.claims)))
+        raise InputError(
+            f"no head is claimed by two of {', '.join(tasks)} (clones.claims={config.claims}), so nothing "
+            "can be copied: leave these tasks out, or use masks with more open heads"
+        )
     plan: list[CopiedHead] = []
     for layer in sorted({layer for layer, _ in contested}):
         # One generator per draw, so that what is overwritten does not depend on the draw of placebos.
@@ -106,7 +110,7 @@ def planned_copies(
         taken: set[int] = set()
         if config.kind == "transplant":
             free = [head for head in sorted(remaining[layer]) if (layer, head) not in claimants]
-            drawn = _draw(overwritten, free, sum(wanted), layer, "that nobody claims, to be overwritten")
+            drawn = _draw(overwritten, free, sum(wanted), layer, "that no task claims, to be overwritten")
             taken = set(drawn)
             for targets, number in zip(onto, wanted, strict=True):
                 targets += [drawn.pop() for _ in range(number)]
@@ -129,12 +133,15 @@ def planned_copies(
 
 
 def swapped(routes: Float[Tensor, "task site head"]) -> Float[Tensor, "task site head"]:
-    """The sets of heads, assigned to tasks at random."""
+    """The routes, assigned to the tasks at random."""
     return routes[torch.randperm(len(routes)).to(routes.device)]
 
 
 def describe_clones(plan: Sequence[CopiedHead], config: ClonesConfig, tasks: Sequence[str]) -> str:
-    """What was copied, in one line, and by how many learned claims; empty if nothing is configured."""
+    """What was copied, in one line, with the number of heads contested by learned claims alone.
+
+    Empty without copies of heads and rows per task.
+    """
     if config.kind == "none":
         return ""
     if config.kind == "rows":

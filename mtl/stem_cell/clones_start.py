@@ -1,18 +1,18 @@
-"""The start that copies heads: its keys, the rules for them, and what it does to the encoder."""
+"""The start that copies heads: its settings, the rules for them, and what it does to the encoder."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from mtl.config.marks import Forbidden
+from mtl.config.marks import FilePath, Forbidden
 from mtl.config.task_slots import Slot
 from mtl.errors import InputError
-from mtl.stem_cell.clones_config import ROWS_PER_TASK, ClonesConfig, clones_of
+from mtl.tasks.ranges import Seed, Share
 from mtl.training.parts import ModelStart, Started
 
 if TYPE_CHECKING:
@@ -20,8 +20,50 @@ if TYPE_CHECKING:
     from mtl.models.joint import JointModel
     from mtl.models.tapped import SharedEncoder
 
-_PLAIN = {"seed": None, "noise": 0.01}
-"""Default settings; a setup's name has other values only."""
+CloneKind = Literal["none", "rows", "routed", "shuffled", "split", "transplant"]
+ROWS_PER_TASK = ("rows", "routed", "shuffled")
+"""The kinds of `clones` under which a sentence is a row for each task."""
+
+
+@dataclass(frozen=True)
+class ClonesConfig:
+    """Heads copied before training, so that tasks need not share them; see docs/remedies.md."""
+
+    kind: CloneKind = "none"
+    """`routed`: each task has its own copy, which only its rows use. `shuffled`: the same, but every batch
+    draws again which task has which copy. `rows`: a sentence becomes one row per task, and nothing is copied.
+    `split`: copies share a head's output in one pass. `transplant`: the same, and copies overwrite unclaimed
+    heads."""
+    heads: Literal["contested", "uncontested", "all"] = "contested"
+    """The heads that are copied: those claimed by two tasks or more; as many others of the same layers, drawn
+    at random (a placebo); or all."""
+    claims: FilePath | None = None
+    """File with the heads that each task claims, as a study writes it; not needed for `all` and `rows`."""
+    seed: Seed | None = None
+    """Seed for choosing heads and for the noise; `null`: the run's seed."""
+    noise: Share = 0.01
+    """Noise added to copies (`split`, `transplant`), as a share of the size of their weights."""
+
+    @property
+    def copy_heads(self) -> bool:
+        """Whether heads are copied."""
+        return self.kind not in ("none", "rows")
+
+    @property
+    def copy_claimed_heads(self) -> bool:
+        """Whether claims decide which heads are copied."""
+        return self.copy_heads and self.heads != "all"
+
+
+def clones_of(config: TrainConfig) -> ClonesConfig:
+    """A run's settings for copies of heads."""
+    clones = vars(config)["clones"]  # the slot of this package
+    assert isinstance(clones, ClonesConfig)
+    return clones
+
+
+_PLAIN = {"seed": ClonesConfig.seed, "noise": ClonesConfig.noise}
+"""Default settings, which the name of a setup does not mention."""
 
 
 class _Clones(ModelStart):
@@ -58,7 +100,7 @@ class _Clones(ModelStart):
         return [f"clones.{key}" for key in _unused(clones_of(config), len(config.tasks))]
 
     def content(self, path: Path) -> str | None:
-        """A sha256 of the claimed heads in a file of claims; `None` if it cannot be read."""
+        """A hash of the claimed heads in a file of claims; `None` if it cannot be read."""
         from mtl.runs.folder.content import digest_of
 
         try:

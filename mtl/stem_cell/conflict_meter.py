@@ -1,4 +1,4 @@
-"""The settings of the meter of gradient conflict."""
+"""The meter of gradient conflict: its key, and the rules for it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Conflict(Meter):
 
 
 def every_of(config: TrainConfig) -> int:
-    """Once per how many updates gradients are compared; 0: never."""
+    """The number of updates per comparison of gradients; 0: gradients are never compared."""
     every: int = getattr(config, _Conflict.key)
     return every
 

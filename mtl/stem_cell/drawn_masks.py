@@ -1,7 +1,8 @@
-"""Masks with a forced overlap that a study draws for its pairs, from the heads that given runs rank best."""
+"""Masks with a forced overlap, which a study draws for its pairs from the heads that given runs rank best."""
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,29 +27,21 @@ from mtl.tasks.in_words import counted
 def drawn_masks(runs: Sequence[Job]) -> dict[str, MadeMasks]:
     """The masks of these runs, by path (the value of `gates.masks`); the same in every call.
 
-    Raises `InputError` where the given runs do not measure a task, or masks of this size cannot be drawn.
+    Raises `InputError` if the given runs have no ranking for a task, or masks of this size cannot be drawn.
     """
-    known: dict[OverlapConfig, _Best] = {}
-    drawn = {}
+    best_of, drawn = functools.cache(_Best), {}
     for run in runs:
-        overlap = _draw_of(run).overlap
-        best = known.setdefault(overlap, _Best(overlap))
-        path = str(run.config.gates.masks)
-        drawn[path] = _drawn(Path(path), run, best)
+        assert run.makes is not None
+        draw, path = run.makes.settings, str(run.config.gates.masks)
+        assert isinstance(draw, Draw)
+        drawn[path] = _drawn(Path(path), draw, run.config.tasks, run.config.seed, best_of(draw.overlap))
     return drawn
 
 
-def _draw_of(run: Job) -> Draw:
-    assert run.makes is not None
-    assert isinstance(run.makes.settings, Draw)
-    return run.makes.settings
-
-
-def _drawn(path: Path, run: Job, best: _Best) -> MadeMasks:
-    draw, seed = _draw_of(run), run.config.seed
+def _drawn(path: Path, draw: Draw, tasks: Sequence[str], seed: int, best: _Best) -> MadeMasks:
     overlap, shared = draw.overlap, draw.shared
-    first, second = run.config.tasks
-    pair = "+".join(run.config.tasks)
+    first, second = tasks
+    pair = "+".join(tasks)
     rng = np.random.default_rng([overlap.seed, zlib.crc32(pair.encode()), shared, seed])
     size = 2 * overlap.heads if overlap.pool is None else overlap.pool
     with as_input_error(f"overlap of {pair}"):
@@ -56,7 +49,7 @@ def _drawn(path: Path, run: Job, best: _Best) -> MadeMasks:
         counts = layer_counts(pool, overlap.heads)
         masks = draw_pair(pool, counts, shared, rng)
     record = {
-        "tasks": list(run.config.tasks),
+        "tasks": list(tasks),
         "heads": overlap.heads,
         "overlap": shared,
         "draw": seed,
@@ -66,7 +59,7 @@ def _drawn(path: Path, run: Job, best: _Best) -> MadeMasks:
         "by": overlap.by,
         "runs": [path.name for path in best.folders],
     }
-    return MadeMasks(path, _table(run.config.tasks, masks, best.sites), record)
+    return MadeMasks(path, _table(tasks, masks, best.sites), record)
 
 
 def _table(
@@ -85,7 +78,7 @@ def _table(
 
 
 class _Best:
-    """How good each head is for a task in the runs of `overlap.runs`; `InputError` if there are none."""
+    """How the runs in `overlap.runs` rank heads for a task; raises `InputError` if there are no such runs."""
 
     def __init__(self, overlap: OverlapConfig) -> None:
         self.overlap = overlap
@@ -99,7 +92,7 @@ class _Best:
         )
         if not self.folders:
             raise InputError(
-                f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs there to rank a task's heads by; "
+                f"overlap.runs={','.join(overlap.runs) or '[]'}: no runs to rank a task's heads by; "
                 "use folders or globs of finished runs with masks of each task"
             )
         self.sites: tuple[Site, ...] = ()
@@ -107,24 +100,24 @@ class _Best:
         self._known: dict[str, Float[np.ndarray, "site head"]] = {}
 
     def of(self, task: str) -> Float[np.ndarray, "site head"]:
-        """The mean over runs of the heads' log alpha, or of their importance relative to a run's mean head.
+        """The mean over runs of the heads' log alpha, or of their importance over the mean of a run's heads.
 
-        Raises `InputError` if no run has it for the task.
+        Raises `InputError` if no run has such values for the task.
         """
         if task not in self._known:
             of_runs = [self._of_run(Run.open(path), task) for path in self.folders]
             values = [value for value in of_runs if value is not None]
             if not values:
                 raise InputError(
-                    f"overlap.runs: none of {counted(len(self.folders), 'run')} has "
-                    f"{self.overlap.by} of heads for "
-                    f"{task}: use runs of this task with a mask of its own, or measured by 'mtl importance'"
+                    f"overlap.runs: none of {counted(len(self.folders), 'run')} has {self.overlap.by} of "
+                    f"heads for {task}: use runs in which this task has a mask of its own, or runs that "
+                    "'mtl importance' has measured"
                 )
             self._known[task] = np.mean(values, axis=0)
         return self._known[task]
 
     def _of_run(self, run: Run, task: str) -> Float[np.ndarray, "site head"] | None:
-        """The same of one run; `None` if it has no such values for the task."""
+        """The values of one run; `None` if it has none for the task."""
         config = run.config()
         if run.status().get("state") != "finished":
             raise InputError(f"overlap.runs: {run.folder} is not finished: wait for it, or leave it out")

@@ -1,4 +1,4 @@
-"""What this package adds to the core: by registry and name, an object that is imported when it is used."""
+"""What this package adds to the core: objects by registry and name, which are imported when they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the laboratory's figures a study's report draws, and from which runs."""
+"""The laboratory's figures that a study's report draws, each with the runs that it is drawn from."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def dose(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Pat
 
 
 def contest(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Path]]:
-    """The contest and all its estimates, where there are claims, pairs and the worth of their heads."""
+    """The contest and all its estimates, if there are claims, pairs and the worth of their heads."""
     runs = _of_contest(data, claiming)
     return dict.fromkeys(("contest", "forest"), runs) if runs else {}
 
 
 def conflict(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Path]]:
-    """The cosines of gradients, beside the contest."""
+    """The cosines of gradients, if there are such and the contest can be drawn."""
     runs = _of_contest(data, claiming)
     return {"conflict": runs} if runs and "cosines" in data.evidence else {}
 
@@ -40,7 +40,7 @@ def _of_table(data: ReportData, name: str, figure: str) -> dict[str, list[Path]]
 def _of_contest(data: ReportData, claiming: ClaimingSetup | None) -> list[Path]:
     """The runs of the contest's figures: masked runs of single tasks (those of the claims first), then pairs.
 
-    Empty where claims, pairs or the worth of the pairs' heads are missing.
+    Empty if claims, pairs or the worth of the pairs' heads are missing.
     """
     pairs = data.evidence.get("pairs")
     if data.gates is None or pairs is None or data.worth is None:

@@ -1,6 +1,6 @@
-"""The laboratory's tables out of many runs, as `mtl.runs.report.gather` asks for them: a table, and notes.
+"""The laboratory's tables out of many runs, as `mtl.runs.report.gather` uses them: a table, and notes.
 
-A table is `None` where the runs have nothing of it.
+A table is `None` if the runs have nothing for it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import polars as pl
 
 from mtl.runs.report.gather import RunsRead
 from mtl.stem_cell.overlap_scores import overlap_scores
-from mtl.stem_cell.pair_cosines import cosines_of
-from mtl.stem_cell.pair_runs import claims_unlike_pairs, pairs_of
+from mtl.stem_cell.pair_runs import claims_unlike_pairs, cosines_of, pairs_of
 from mtl.stem_cell.remedies import has_remedy, remedy_scores
 
 
 def dose(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """Scores of pairs under fixed masks by what the masks have in common (`overlap_scores`)."""
+    """Scores of pairs under fixed masks, by how many heads the masks have in common (`overlap_scores`)."""
     table, notes = overlap_scores([run.run for run in read.runs], read.split, read.score)
     return None if table.is_empty() else table, notes
 
@@ -33,7 +32,7 @@ def cosines(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
 
 
 def remedies(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
-    """Scores of runs with a remedy and of the runs to compare with (`remedy_scores`)."""
+    """Scores of runs with a remedy and of those to compare them with (`remedy_scores`)."""
     if not any(has_remedy(run.config) for run in read.runs):
         return None, ()
     return remedy_scores([run.run for run in read.runs], read.split, read.score)

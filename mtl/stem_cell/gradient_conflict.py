@@ -25,11 +25,11 @@ MEASURE = "gradient_conflict"
 
 
 class GradientConflict(StepMeter):
-    """Mean cosine per head and pair of tasks over the measured updates of an epoch.
+    """The mean cosine per head and pair of tasks over the measured updates of an epoch.
 
-    A gradient is that of a task's loss with respect to the head's output (the input of its layer's output
-    projection) at all positions of the update's batches, those of all ranks. A pair counts in updates where
-    neither gradient is zero. Every `every`-th update of an epoch is measured.
+    It compares the gradients of the tasks' losses with respect to the head's output (the input of its layer's
+    output projection) at all positions of the update's batches on all ranks. A pair counts in an update if
+    neither gradient is zero. Every `every`-th update of an epoch is measured, from the first on.
     """
 
     name = "conflict"
@@ -42,14 +42,14 @@ class GradientConflict(StepMeter):
         self.tasks = tuple(tasks)
         self.pairs = list(combinations(range(len(self.tasks)), 2))
         shape = (len(self.pairs), len(tap.sites), tap.heads)
-        # Buffers are equal on all ranks: what one rank has of an update that is not over is no buffer.
+        # Buffers are equal on all ranks, so a rank's part of an unfinished update is not a buffer.
         self.register_buffer("total", torch.zeros(shape))
         self.register_buffer("steps", torch.zeros(shape, dtype=torch.long))
         self._products: Float[Tensor, "task task site head"] | None = None
 
     @contextmanager
     def watching(self, update: int) -> Iterator[HeadOutputs | list[Tensor]]:
-        """Collect the head outputs of a forward pass, per site; empty for updates that are not measured."""
+        """Collect the head outputs of a forward pass, per site; none in updates that are not measured."""
         if update % self.every:
             yield []
             return
@@ -57,7 +57,7 @@ class GradientConflict(StepMeter):
             yield outputs
 
     def add(self, seen: HeadOutputs | list[Tensor], losses: Mapping[str, Tensor], ends: bool = True) -> None:
-        """Measure the losses of one forward pass, before its backward pass; `ends`: the update's last one."""
+        """Add the gradients of a pass's losses; `ends`: the pass is the last one of its update."""
         if not len(seen):
             return
         sites = list(seen)
@@ -78,7 +78,6 @@ class GradientConflict(StepMeter):
             self._products = None
 
     def record(self, run: Run) -> ConflictRecord:
-        """What writes every epoch's means to the run's heads.parquet."""
         return ConflictRecord(run, self)
 
     def _add_update(self, products: Float[Tensor, "task task site head"]) -> None:
@@ -92,7 +91,7 @@ class GradientConflict(StepMeter):
             self.steps[pair] += both_nonzero
 
     def rows(self, epoch: int) -> list[dict[str, Any]]:
-        """The epoch's means as rows of heads.parquet, `choice` the epoch; resets the sums."""
+        """The epoch's means as rows of heads.parquet, in which `choice` is the epoch; resets the sums."""
         means, steps = (self.total / self.steps.clamp(min=1)).tolist(), self.steps.tolist()
         rows = [
             {
@@ -137,5 +136,5 @@ class ConflictRecord(pl.Callback):
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the rows of the epochs that are done."""
+        """Restore the rows of finished epochs."""
         self.rows = state_dict["rows"]

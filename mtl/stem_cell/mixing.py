@@ -1,4 +1,4 @@
-"""Overlap of the mixing vectors of collaborative models, read from folders of models."""
+"""Overlap of the mixing vectors of collaborative models, which are read from their folders."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mtl.probes.stem_cell.statistics.mixing import OVERLAPS, absolute_cosines
 
 
 class SharedComponents(NamedTuple):
-    """What the config.json of a saved model records of components that its heads share."""
+    """What the config.json of a saved model records about components that its heads share."""
 
     family: str
     """The model's type, as transformers names it."""
     of_sites: dict[str, int]
-    """Their number at each site; empty where heads share none."""
+    """Their number per site; empty if heads share none."""
 
 
 def components_in(folder: Path) -> SharedComponents:
-    """The components that heads share in a saved model; raises `InputError` where there is no model."""
+    """The components that heads share in a saved model; raises `InputError` if there is none."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no model (no config.json): use runs, or an encoder's folder")
@@ -51,7 +51,7 @@ def overlaps_in(folder: Path, run: str, seed: int) -> pl.DataFrame:
 
 @torch.no_grad()
 def mixing_overlaps(model: PreTrainedModel) -> pl.DataFrame:
-    """Per layer and pair of heads the absolute cosine of their mixing vectors.
+    """Per layer and pair of heads, the absolute cosine of their mixing vectors.
 
     Only the product of a component's query vector, key vector and weights is determined: doubling the weights
     and halving the query vector changes nothing. So query and key vectors are scaled to length 1, and weights

@@ -9,5 +9,5 @@ CONTROL = {"kind": "drawn"}
 
 
 def twins(tasks: Sequence[str]) -> list[tuple[str, ...]]:
-    """The setup `twins` of a study: each task beside itself, a half of the sentences for each."""
+    """The setup `twins` of a study: each task beside itself, with half of the sentences each."""
     return [(f"{task}~a", f"{task}~b") for task in tasks]

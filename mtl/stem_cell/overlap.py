@@ -1,4 +1,4 @@
-"""Blocks of a study whose pairs have masks drawn by chance, with a forced number of heads in common."""
+"""Blocks of a study whose pairs get masks drawn by chance, with a forced number of heads in common."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Draw:
 
     overlap: OverlapConfig
     shared: int
-    """Heads that the two masks have in common."""
+    """Number of heads that the two masks have in common."""
 
 
 class _Overlap(MaskSource):
@@ -57,7 +57,7 @@ class _Overlap(MaskSource):
     forbidden = (
         Forbidden(
             lambda block: block.masks != ("fixed_per_task",),
-            "overlap draws a mask for each task of a pair: use masks: [fixed_per_task] beside it",
+            "overlap draws a mask for each task of a pair: set masks: [fixed_per_task] in the same block",
         ),
         Forbidden(
             lambda block: "gates.masks" in block.set,
@@ -76,7 +76,7 @@ class _Overlap(MaskSource):
     def kinds(self, block: Block, setup: str, tasks: Sequence[str]) -> Iterator[tuple[str, Draw]]:
         overlap = overlap_of(block)
         if len(tasks) != 2:
-            raise InputError(f"overlap is between two tasks, and setup '{setup}' has {'+'.join(tasks)}")
+            raise InputError(f"overlap needs pairs of tasks, but setup '{setup}' has {'+'.join(tasks)}")
         for shared in overlap.shared:
             yield f"overlap{shared}", Draw(overlap, shared)
 

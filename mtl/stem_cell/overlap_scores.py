@@ -1,4 +1,4 @@
-"""Scores of pairs under fixed masks, beside how many heads the masks have in common."""
+"""Scores of pairs under fixed masks, with the number of heads that the masks have in common."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mtl.runs.folder.content import draw_of, place_now
 from mtl.runs.folder.run import Run
 
 MAY_DIFFER = ("gates.masks",)
-"""What is compared: masks that have more or fewer heads in common."""
+"""The keys in which compared runs may differ: masks have more or fewer heads in common."""
 DRAWN_BY = ("pool", "by")
-"""What of the record of a draw must be alike within a pair, beside the numbers of heads of its masks."""
+"""Keys of a draw's record that must be equal within a pair, besides the sizes of the masks."""
 SCHEMA = pl.Schema(
     {
         "pair": pl.String,
@@ -43,11 +43,10 @@ SCHEMA = pl.Schema(
 def overlap_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
-    those that were trained otherwise than most, or under masks of other sizes than most of their pair, which
-    are left out.
+    """Scores of the runs that trained two tasks under a fixed mask each, and notes on those left out.
 
-    `score` names the main score of each task (`TrainConfig.main_scores`). Other runs have no rows. Raises
+    Left out are unfinished runs, and runs whose settings or kind of masks differ from those of most (masks:
+    of most runs of their pair). `score` names the main score of each task (`TrainConfig.main_scores`). Raises
     `InputError` for files that cannot be read.
     """
     rows: list[dict[str, Any]] = []
@@ -69,7 +68,11 @@ def overlap_scores(
     heads_of = {name: _heads(pairs[name][0], settings[name].tasks) for name in scored}
     drawn = {name: _draw(*pairs[name]) for name in scored}
     kinds = {
-        name: (settings[name].tasks, {"heads": [*map(len, heads.values())]} | _kept(drawn[name], DRAWN_BY))
+        name: (
+            settings[name].tasks,
+            {"heads": [*map(len, heads.values())]}
+            | {key: drawn[name][key] for key in DRAWN_BY if key in drawn[name]},
+        )
         for name, heads in heads_of.items()
     }
     for name, scores in scored.items():
@@ -90,7 +93,7 @@ def overlap_scores(
 
 
 def _heads(run: Run, tasks: Sequence[str]) -> dict[str, set[tuple[Any, ...]]]:
-    """The heads that each task's mask has open."""
+    """The heads that are open in each task's mask."""
     opened = last_gates(read_gates(run.folder / "gates.parquet")).filter("open").select("task", *KEYS)
     return {task: set(opened.filter(task=task).drop("task").rows()) for task in tasks}
 
@@ -101,12 +104,8 @@ def _draw(run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
     return run.status().get("draw") or draw_of(masks) or {}
 
 
-def _kept(record: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: record[key] for key in keys if key in record}
-
-
 def _unlike(name: str, kinds: Mapping[str, tuple[tuple[str, ...], dict[str, Any]]]) -> list[str]:
-    """In what the masks of a run differ from those of most runs of its pair, but for what is in common."""
+    """The keys in which the masks of a run differ from those of most runs of its pair."""
     tasks, own = kinds[name]
     of_pair = [kind for pair, kind in kinds.values() if pair == tasks]
     usual = max(of_pair, key=of_pair.count)

@@ -1,13 +1,18 @@
-"""Which runs are pairs of tasks, trained jointly without masks: what the contest for heads is read from."""
+"""Pair runs without masks, from which the contest for heads is read, and the cosines that they recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 
 from mtl.config.instances import kinds_in
+from mtl.errors import as_input_error
+from mtl.probes.sites import KEYS
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.label_scores import weighted_mean
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.keys import MASKS, keys_in_words
@@ -20,17 +25,16 @@ PAIRS = pl.Schema(
         "partner": pl.String,
     }
 )  # fmt: skip
-"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of, `partner`
-another task, `control` or `twin`."""
+"""A row per pair run and task: `task` as the run names it, `of` the task that a twin is half of (else the
+same), `partner` another task, `control` or `twin`."""
 
 
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
-    """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
+    """A row per pair run and task (`PAIRS`); `None` if there are no pair runs without masks.
 
-    `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
-    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
-    pairs of tasks is taken; among equals the one with the fewest settings that are not neutral. A note names
-    the keys in which the others differ.
+    A control task has no row. If pairs were trained in several ways (more updates, copied heads), the way
+    with the most pairs of tasks is taken, and among equals the one with the fewest settings that are not
+    neutral. A note names the keys in which the others differ.
     """
     pairs = {}
     for run in runs:
@@ -53,8 +57,8 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
         kinds = kinds_in(run.config)
         if taken := [name for name, kind in kinds.items() if name in (CONTROL, TWIN) and not kind.drawn]:
             notes.append(
-                f"the contest: {run.run.folder} has a task named {taken[0]}, which stands for a kind of "
-                "partner there: left out"
+                f"the contest: {run.run.folder} has a task named {taken[0]}, a name that stands for a kind "
+                "of partner: left out"
             )
             continue
         for task, other in (tasks, reversed(tasks)):
@@ -66,7 +70,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
 
 
 def _learned(name: str, kind: type[Task]) -> str:
-    """What a task learns: of half a task the whole, by the name that the program or its layer has for it."""
+    """What a task learns: `control`, or the name of the task; of a half, that of the whole or its layer."""
     if kind.drawn:
         return CONTROL
     if kind.half is None:
@@ -79,7 +83,7 @@ def _learned(name: str, kind: type[Task]) -> str:
 def claims_unlike_pairs(
     runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, pairs: pl.DataFrame | None
 ) -> list[str]:
-    """Notes on setups of claims that were trained otherwise than the pairs, but for their masks."""
+    """Notes on setups of claims that differ from the pairs in more than their masks."""
     if gates is None or pairs is None:
         return []
     masked, paired = set(gates["run"]), set(pairs["run"])
@@ -98,3 +102,28 @@ def claims_unlike_pairs(
                 name = run.setup.name
                 notes[f"the contest: claims of {name} are of runs with another {keys} than the pairs"] = None
     return list(notes)
+
+
+def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
+    """The mean cosine per head over all recorded updates; `None` if no run has recorded any.
+
+    The columns are attention, layer, head, cosine, first, second (the tasks; equal for twins) and seed.
+    `pairs` is a table of `pairs_of`. Raises `InputError` for a file that cannot be read.
+    """
+    parts = []
+    for run, of_run in pairs.group_by("run", maintain_order=True):
+        file = Path(str(run[0])) / "heads.parquet"
+        if not file.is_file():
+            continue
+        with as_input_error():
+            heads, _ = heads_table.read(file)
+        rows = heads.filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
+        names = of_run.sort("task").select("task", "of").rows()
+        if rows.is_empty() or len(names) != 2:
+            continue
+        means = rows.group_by(*KEYS, maintain_order=True).agg(cosine=weighted_mean())
+        (_, first), (_, second) = names
+        parts.append(
+            means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))
+        )
+    return pl.concat(parts) if parts else None

@@ -1,4 +1,4 @@
-"""Scores of runs with copied or allotted heads, beside those without and those of single tasks."""
+"""Scores of runs with copied or allotted heads, of runs without them, and of single tasks."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LETTERS = {
     ("transplant", "contested"): "G",
     ("transplant", "uncontested"): "G'",
 }
-"""The condition by the kind of copies and the heads that are copied."""
+"""The condition, by the kind of copies and the heads that are copied."""
 LIMITS = ("gates.overlap_penalty", "gates.at_most")
-"""The keys that limit how many heads masks have in common: what masks as a remedy are compared in."""
+"""The keys that limit how many heads masks have in common; compared masks may differ in these."""
 MAY_DIFFER = ("clones", *MASKS)
-"""What is compared: runs with copied or allotted heads, without them, and of single tasks."""
+"""The keys in which compared runs may differ: those of copies and masks."""
 
 
 def has_remedy(config: Mapping[str, Any]) -> bool:
@@ -50,12 +50,13 @@ def has_remedy(config: Mapping[str, Any]) -> bool:
 def remedy_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """A row per run and task: condition, task, seed, run, score (per cent), parameters; and notes.
+    """A row per run and task (`SCHEMA`; scores in per cent, parameters of the encoder), and notes.
 
-    The tasks are those of the runs with a remedy, which must be of one set. Joint and single-task runs count
-    if they have no masks and were trained like the runs with a remedy. Joint runs with a mask per task count
-    if there are some with limited overlap, and their gates are like those. Raises `InputError` if no run has
-    a remedy, if these are of several sets of tasks, or if two runs are of the same condition and seed.
+    The tasks are those of the runs with a remedy, which must all have the same ones. Joint and single-task
+    runs count if they have no masks and were trained like the runs with a remedy. Joint runs with a mask per
+    task count if some runs limit the overlap of such masks and have the same gates otherwise. Raises
+    `InputError` if no run has a remedy, if such runs have different tasks, or if two runs are of the same
+    condition and seed.
     """
     runs_by_name = {str(run.folder): run for run in runs}
     configs = {name: run.config() for name, run in runs_by_name.items()}
@@ -69,7 +70,7 @@ def remedy_scores(
     sets = {of_runs[name].tasks for name in remedied}
     if len(sets) > 1:
         several = ", ".join(sorted("+".join(names) for names in sets))
-        raise InputError(f"runs with a remedy are of several sets of tasks ({several}): use those of one")
+        raise InputError(f"runs with a remedy have different tasks ({several}): use runs of the same tasks")
     [tasks] = sets
     masked = any(_allotment(configs[name]) is not None for name in remedied)
     settings, conditions, notes = {}, {}, []
@@ -84,7 +85,7 @@ def remedy_scores(
             notes.append(f"{name}: copies of this kind have no place in the figure: left out")
     alike, left_out = comparable(settings, MAY_DIFFER, like=[name for name in remedied if name in settings])
     notes += left_out
-    # Masks are a remedy among themselves: their gates differ in nothing but the limits of overlap.
+    # Masks are compared with masks only, whose gates differ in nothing but the limits of overlap.
     with_masks = {name: settings[name] for name in alike if settings[name].pruning != "none"}
     limited = [name for name in with_masks if name in remedied]
     alike_masks, left_out = comparable(with_masks, LIMITS, like=limited) if limited else ([], [])
@@ -133,7 +134,7 @@ def _kind(config: Mapping[str, Any]) -> str:
 
 
 def _condition(config: Mapping[str, Any], joint: bool, masked: bool) -> str | None:
-    """A run's condition; `joint`: whether it has all the tasks, `masked`: whether masks are compared."""
+    """A run's condition, if it has one; `joint`: it has all tasks, `masked`: masks are compared."""
     kind = _kind(config)
     if config.get("pruning", "none") != "none":
         return _allotment(config) if masked and joint else None
@@ -145,7 +146,7 @@ def _condition(config: Mapping[str, Any], joint: bool, masked: bool) -> str | No
 
 
 def _allotment(config: Mapping[str, Any]) -> str | None:
-    """How heads are allotted by a learned mask per task at a target: H, O, or H' without a limit."""
+    """The condition of a run with a learned mask per task at a target: H, O, or H' without a limit."""
     gates = config.get("gates") or {}
     learned = config.get("pruning", "none") in ("dynamic", "static") and _kind(config) == "none"
     if not learned or gates.get("scope") != "per_task" or gates.get("target_open") is None:

@@ -13,19 +13,19 @@ from jaxtyping import Bool
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.stem_cell.claims_file import Claims, Head, write_claims
-from mtl.stem_cell.clones_config import clones_of
+from mtl.stem_cell.clones_start import clones_of
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
 
 
 def with_claims(runs: Sequence[Job], folder: Path) -> list[Job]:
-    """The runs; those with copies of heads get the names of the runs whose masks determine the claims.
+    """The runs; those that copy claimed heads get the names of the runs whose masks determine the claims.
 
     These are the study's runs of each task alone with `dynamic` masks, with all of their seeds: if their
     block has seeds of its own, claims and scores come from different runs. Runs with the label of the run
-    that copies are preferred, then those without a label, then those of the only label. A run whose
-    `clones.claims` is given stays as it is. Raises `InputError` for a task without such runs, or with runs of
-    several labels that do not fit.
+    that copies are preferred, then those without a label, then those of the only label. A run with
+    `clones.claims` is not changed. Raises `InputError` for a task that has no such runs, or has runs of
+    several labels and none that fits.
     """
     return [_with_claims(run, runs, folder) if _needs_claims(run.config) else run for run in runs]
 
@@ -42,8 +42,8 @@ def _with_claims(run: Job, runs: Sequence[Job], folder: Path) -> Job:
         masked = [other for other in runs if other.config.tasks == (task,) and other.masks == "dynamic"]
         if not masked:
             raise InputError(
-                f"run {run.name} copies heads by what {task} claims, and the grid has no masks of {task} "
-                "alone: add a block with setups: [single] and masks: [dynamic], or set clones.claims"
+                f"run {run.name} copies heads that {task} claims, but the grid has no masks of {task} alone: "
+                "add a block with setups: [single] and masks: [dynamic], or set clones.claims"
             )
         labels = {other.label for other in masked}
         chosen = run.label if run.label in labels else None
@@ -75,7 +75,7 @@ def write_claims_of(job: Job, study: StudyFolder) -> None:
 
 
 def claims_of(job: Job, study: StudyFolder, jobs: Mapping[str, Job]) -> tuple[Claims, dict[str, list[str]]]:
-    """The claims of the runs that `job` names, and the names of these runs by task.
+    """The claims of the runs in `job.prepared_from`, and the names of these runs by task.
 
     Raises `InputError` for masks that cannot be read.
     """

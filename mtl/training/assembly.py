@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytorch_lightning as pl
 from rich.console import Console
 
-from mtl.config.schema import OptimizerConfig, TrainConfig
+from mtl.config.schema import LEARNING, GatesConfig, OptimizerConfig, PruningRegime, TrainConfig
 from mtl.errors import InputError
-from mtl.models.batches import examples
+from mtl.models.batches import Example, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -37,9 +37,11 @@ from mtl.training.gate_loss import (
 from mtl.training.initial_model import Start, build_model
 from mtl.training.observer import Observer
 from mtl.training.parts import meters
-from mtl.training.ranks import distributed, rank_and_ranks
+from mtl.training.ranks import rank_and_ranks
+from mtl.training.run_log import PLAIN
 from mtl.training.splits import Splits
 from mtl.training.step import JointTraining
+from mtl.training.train_sentences import Tally
 from mtl.training.trainer import trainer_for
 
 
@@ -64,13 +66,13 @@ def assemble(
 ) -> TrainingParts:
     """Build model, batches and trainer; raises `InputError` before anything is written.
 
-    The generators of random numbers are as they were when `start` was loaded.
+    The random generators must be in the state in which loading `start` left them.
     """
     tasks = config.chosen()
-    model = build_model(config, tasks, start, splits.train)
+    model = build_model(start, tasks, splits.train, config.seq2seq, config.encoder.attention)
     tokenizer = model.encoder.tokenizer
     if model.encoder.note is not None:
-        console.print(model.encoder.note, highlight=False, soft_wrap=True)
+        console.print(model.encoder.note, **PLAIN)
     train, tally = splits.train.examples(tokenizer, model.tasks, model.labels)
     scored = {
         split: examples(sentences, tokenizer, model.tasks, model.labels, inputs.pieces(tokenizer, sentences))
@@ -82,21 +84,17 @@ def assemble(
                 f"{name} has no training sentences: its half (by a hash of their ids) is empty; use more "
                 "sentences, or all of them"
             )
-    sizes = {split: len(corpus) for split, corpus in ({"train": train} | scored).items()}
-    of_tasks = {
-        split: Counter(name for example in corpus for name in example.targets)
-        for split, corpus in scored.items()
-    }
-    _report(console, sizes, {"train": tally.annotated, **of_tasks}, tally.dropped, model.tasks)
+    _report(console, {"train": train, **scored}, tally, model.tasks)
     if isinstance(tokenizer, SubwordTokenizer):
         unknown = {split: count_unknown(corpus, tokenizer.unknown) for split, corpus in scored.items()}
         for split, found in {"train": tally.unknown, **unknown}.items():
             if message := found.described():
-                console.print(f"{split}: {message}", highlight=False, markup=False, soft_wrap=True)
+                console.print(f"{split}: {message}", **PLAIN)
     epochs = EpochBatches(config.batch, config.seed, train, tuple(tasks))
     updates = epochs.updates(config.max_epochs, config.optimizer.accumulate)
-    watching = [part.meter(config, model.encoder, tuple(model.tasks)) for part in meters()]
-    used, rates = [meter for meter in watching if meter is not None], config.rates()
+    made = (part.meter(config, model.encoder, tuple(model.tasks)) for part in meters())
+    used = [meter for meter in made if meter is not None]
+    rates, gate_lr = config.rates(), gate_rate(config.gates, updates)
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks)),
@@ -108,8 +106,8 @@ def assemble(
         schedule=config.optimizer.schedule,
         beta2=config.optimizer.beta2,
         clip=config.optimizer.clip,
-        gate_loss=_gate_loss(config, model, updates, console),
-        gate_lr=gate_rate(config.gates, updates),
+        gate_loss=_gate_loss(config.pruning, config.gates, model, gate_lr, updates, console),
+        gate_lr=gate_lr,
         balancer_lr=config.balancer.lr,
         meters=used,
         seed=config.seed,
@@ -119,14 +117,14 @@ def assemble(
         batches=lambda: batches(scored["dev"], model, *rank_and_ranks()),
         every=config.evaluate_every,
         patience=config.patience,
-        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning in ("none", "fixed")),
+        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning not in LEARNING),
         console=console,
         observers=observers,
     )
-    callbacks = [meter.record(run) for meter in used]
+    records = [meter.record(run) for meter in used]
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
-    with distributed(config.trainer):
-        trainer = trainer_for(config, [*callbacks, evaluation, *observers, resumption])
+    callbacks = [*records, evaluation, *observers, resumption]
+    trainer = trainer_for(config.trainer, run, config.max_epochs, config.optimizer.accumulate, callbacks)
     return TrainingParts(trainer, module, TrainingData(train, model, epochs, trainer), evaluation)
 
 
@@ -137,40 +135,41 @@ def warmup_share(config: OptimizerConfig, updates: int) -> float:
     return min(1.0, config.warmup_updates / updates)
 
 
-def _gate_loss(config: TrainConfig, model: JointModel, updates: int, console: Console) -> GateLoss | None:
+def _gate_loss(
+    regime: PruningRegime, config: GatesConfig, model: JointModel, rate: float, updates: int, console: Console
+) -> GateLoss | None:
     """Give the model its gates and freeze what the pruning regime does not train; returns the gates' cost.
 
-    `None` if no gate is learned: without masks the model stays as it is, fixed masks come from their file.
+    `None` if no gate is learned: without masks the model stays as it is, and fixed masks come from their
+    file.
     """
-    if config.pruning == "none":
+    if regime == "none":
         return None
-    encoder = model.encoder
-    if config.pruning == "fixed":
-        model.gates = fixed_gates_of(config.gates, encoder, tuple(model.tasks))
+    encoder, tasks = model.encoder, tuple(model.tasks)
+    if regime == "fixed":
+        model.gates = fixed_gates_of(config, encoder, tasks)
         return None
-    gates = new_gates_of(config.gates, encoder, tuple(model.tasks))
-    model.gates = gates
-    freeze_for(config.pruning, model)
-    warning = reach_warning(gates, gate_rate(config.gates, updates), updates)
-    if warning:
-        console.print(warning, highlight=False)
-    return gate_loss(gates, config.gates, updates, encoder.tap.sites)
+    model.gates = gates = new_gates_of(config, encoder, tasks)
+    freeze_for(regime, model)
+    if warning := reach_warning(gates, rate, updates):
+        console.print(warning, **PLAIN)
+    return gate_loss(gates, config, updates, encoder.tap.sites)
 
 
 def _report(
-    console: Console,
-    sizes: Mapping[str, int],
-    annotated: Mapping[str, Mapping[str, int]],
-    dropped: Mapping[str, int],
-    tasks: Mapping[str, Task],
+    console: Console, splits: Mapping[str, Sequence[Example]], tally: Tally, tasks: Mapping[str, Task]
 ) -> None:
     """Print how many sentences each task has, and how many annotations of train it cannot represent."""
-    for split, of_tasks in annotated.items():
-        counts = "  ".join(f"{name} {of_tasks.get(name, 0)}" for name in tasks)
-        console.print(f"{split}: {counted(sizes[split], 'sentence')}, annotated: {counts}", highlight=False)
+    for split, corpus in splits.items():
+        found = tally.annotated
+        if split != "train":  # whose examples may be on disk: they have been counted once
+            found = Counter(name for example in corpus for name in example.targets)
+        counts = "  ".join(f"{name} {found[name]}" for name in tasks)
+        console.print(f"{split}: {counted(len(corpus), 'sentence')}, annotated: {counts}", **PLAIN)
     for name in tasks:
-        if dropped.get(name):
+        if tally.dropped[name]:
             console.print(
-                f"{name}: left out of the loss: {counted(dropped[name], 'item')} of train that cannot be "
-                "represented"
+                f"{name}: left out of the loss: {counted(tally.dropped[name], 'item')} of train that cannot "
+                "be represented",
+                **PLAIN,
             )

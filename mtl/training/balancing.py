@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,7 @@ from mtl.training.balancers import (
 
 
 def balancer_for(config: BalancerConfig, tasks: Sequence[str]) -> Balancer:
-    """Build the balancer; `check_settings` has looked whether it fits the tasks."""
+    """The configured balancer; `check_settings` has checked that it fits the run."""
     number = len(tasks)
     balancers = {
         "uniform": lambda: Uniform(),
@@ -86,29 +86,29 @@ def gram_of(
 
 
 def as_in_backward(device: torch.device) -> torch.autocast:
-    """No autocast, as in the backward pass, inside of a training step that runs under it.
+    """Switch autocast off during the block, as it is in the backward pass.
 
-    Gradients and their products would otherwise be rounded to bfloat16.
+    Otherwise gradients and their products would be rounded to bfloat16 in a training step under autocast.
     """
     return torch.autocast(device.type, enabled=False)
 
 
 class KeptGradients:
-    """Per task the sum of its gradients over the batches of an update.
+    """Per task, the sum of its gradients over the batches of an update.
 
-    A balancer whose weights depend on the losses knows them only after the last batch. Until then gradients
-    are kept apart by task, since the graphs of all batches would not fit into memory.
+    A balancer whose weights depend on the losses knows the weights only after the last batch. Until then the
+    gradients of each task are kept, since the graphs of all batches would not fit into memory.
 
     Args:
-        parameters: All that is trained by the tasks' losses.
+        parameters: All parameters that the tasks' losses train.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         self.parameters = list(parameters)
         self.sums: dict[str, list[Tensor | None]] = {}
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
-        """Add the gradients of one batch's losses; frees its graph."""
+        """Add the gradients of a batch's losses, and free its graph."""
         for number, (name, loss) in enumerate(losses.items(), 1):
             more = number < len(losses)
             with as_in_backward(loss.device):
@@ -120,13 +120,13 @@ class KeptGradients:
             ]
 
     def gram(self, tasks: Sequence[str], shared: Sequence[nn.Parameter]) -> Float[Tensor, "task task"]:
-        """`gram_of` the sums in the parameters `shared`."""
+        """Inner products of the sums in the parameters `shared` (`gram_of`)."""
         places = {id(parameter): place for place, parameter in enumerate(self.parameters)}
         chosen = [places[id(parameter)] for parameter in shared]
         return gram_of({name: [s[place] for place in chosen] for name, s in self.sums.items()}, tasks, shared)
 
     def weighted(self, weights: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        """A number whose gradient is the sum of all tasks' gradients, times their weights."""
+        """A number whose gradient is the sum of all tasks' gradients times their weights."""
         total = self.parameters[0].new_zeros(())
         for place, parameter in enumerate(self.parameters):
             there = [

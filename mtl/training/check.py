@@ -19,18 +19,18 @@ from mtl.training.parts import used_starts
 def check_settings(config: TrainConfig) -> None:
     """Raise `InputError` for settings that are out of range or contradict each other.
 
-    Reads no file and no encoder, and imports no torch.
+    Reads no file and no encoder, and does not import torch.
     """
     if config.name is not None:
         plain_name(config.name, "name")
-    for fault in chain(out_of_range(config), faults(config)):  # rules are for values in their ranges
+    for fault in chain(out_of_range(config), faults(config)):  # rules assume values in their ranges
         raise InputError(fault)
     if config.balancer.name == "torchjd" and importlib.util.find_spec("torchjd") is None:
         raise InputError(
             "balancer.name=torchjd needs the library of that name: pip install 'mtl-heads[torchjd]'"
         )
     tasks = tuple(config.chosen())
-    check_gates(config, tasks)
+    check_gates(config)
     if config.translates():
         check_translation(config)
     for start in starts():
@@ -43,8 +43,8 @@ def check_settings(config: TrainConfig) -> None:
 
 
 def check_translation(config: TrainConfig) -> None:
-    """Raise `InputError` if the heads of a model from scratch cannot share components, or if BLEU cannot be
-    counted as the task says, or as its target language needs."""
+    """Raise `InputError` for a model from scratch whose heads cannot share components, and for a tokeniser
+    that sacreBLEU does not have or that needs a package or a download."""
     from mtl.tasks.metrics.bleu import require_tokenizer
 
     settings = config.seq2seq

@@ -1,6 +1,6 @@
 """Reject settings of gates that contradict each other or ask for heads that the model does not have.
 
-Importing this module imports no torch, so that a dry run may use it.
+Importing this module does not import torch, so that a dry run stays fast.
 """
 
 from __future__ import annotations
@@ -16,31 +16,30 @@ from mtl.heads.wanted import heads_wanted
 from mtl.tasks.in_words import first_line
 
 
-def check_gates(config: TrainConfig, tasks: tuple[str, ...]) -> None:
+def check_gates(config: TrainConfig) -> None:
     """Raise `InputError` for settings of gates that contradict each other; reads no file and no encoder.
 
-    The heads wanted are compared with those of a model from scratch here, with those of a checkpoint in
-    `check_target`.
+    Here the number of heads wanted is compared with that of a model from scratch, in `check_target` with that
+    of a checkpoint.
     """
-    gates = config.gates
-    if config.pruning in ("none", "fixed"):
+    if config.pruning not in LEARNING:
         return
-    available = kinds_of(config)
-    check_kinds(gates.kinds, available)
-    _check_by_kind(gates, available)
-    if config.seq2seq.architecture is not None:
-        size = config.seq2seq
+    available = _kinds_of(config)
+    check_kinds(config.gates.kinds, available)
+    _check_by_kind(config.gates, available)
+    size = config.seq2seq
+    if size.architecture is not None:
         layers = {"encoder": size.layers}
         decoder_layers = size.decoder_layers or size.layers
         heads = {kind: layers.get(kind, decoder_layers) * size.heads for kind in available}
-        _check_heads(config, heads)
+        _check_heads(config.gates, len(config.tasks), heads)
 
 
 def unused_gates(config: TrainConfig) -> str | None:
     """A message that names the settings of gates that a run without learned masks ignores; `None`: none."""
     if config.pruning in LEARNING:
         return None
-    unset = (GatesConfig(), reference().gates)  # a study's runs have the latter where a setting is not used
+    unset = (GatesConfig(), reference().gates)  # in a study, settings that a run does not use have the latter
     given = [
         key
         for key in unused_keys(config)
@@ -52,7 +51,7 @@ def unused_gates(config: TrainConfig) -> str | None:
     return f"without effect with pruning={config.pruning}, which learns no mask: {', '.join(given)}"
 
 
-def kinds_of(config: TrainConfig) -> tuple[str, ...]:
+def _kinds_of(config: TrainConfig) -> tuple[str, ...]:
     """The kinds of attention of the model that is trained."""
     return KINDS_OF_TRANSLATION if config.translates() else ("self",)
 
@@ -72,7 +71,10 @@ def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
 
 
 def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
-    """Raise `InputError` unless each kind with gates has one of the targets and penalties by kind."""
+    """Raise `InputError` unless targets and penalties by kind give each kind with gates exactly one value.
+
+    Settings that give one value for all kinds pass, but not a target for all beside penalties by kind.
+    """
     by_kind = {
         name: values
         for name, values in (("target_open", gates.target_open), ("penalty", gates.penalty))
@@ -100,21 +102,22 @@ def _check_by_kind(gates: GatesConfig, available: Sequence[str]) -> None:
             given[kind] = shown
     if "penalty" in by_kind and gates.target_open is not None and "target_open" not in by_kind:
         raise InputError(
-            f"gates.target_open={gates.target_open:g} is for all kinds of attention, and gates.penalty has "
-            "one for each: leave one of them out"
+            f"gates.target_open={gates.target_open:g} is for all kinds of attention, but gates.penalty is "
+            "given by kind: leave one of them out"
         )
     without = [kind for kind in gates.kinds or available if kind not in given]
     if by_kind and without:
         raise InputError(
             f"{' and '.join(f'gates.{name}' for name in by_kind)}: nothing is given for "
-            f"{', '.join(without)}: set a target or a penalty for each, or gates.kinds={','.join(given)}"
+            f"{', '.join(without)}: set a target or a penalty for each kind, or use "
+            f"gates.kinds={','.join(given)}"
         )
 
 
 def check_target(config: TrainConfig) -> None:
     """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
 
-    Reads the encoder's configuration, not its weights. The model of a run to start from is checked when it is
+    Reads the encoder's config.json, not its weights. The model of a run to start from is checked when it is
     loaded.
     """
     from transformers import AutoConfig
@@ -126,22 +129,22 @@ def check_target(config: TrainConfig) -> None:
     if config.init_from is not None or config.seq2seq.architecture is not None:
         return
     check_encoder(config.encoder.name)
-    if config.gates.target_open is None or config.pruning in ("none", "fixed"):
+    if config.gates.target_open is None or config.pruning not in LEARNING:
         return
     name = config.encoder.name
     try:
         encoder = AutoConfig.from_pretrained(str(embedded_minilm()) if name == "minilm" else name)
         heads = heads_by_kind(encoder)
     except LOAD_ERRORS as error:
-        reason = first_line(error)
-        raise InputError(f"the config.json of {name} cannot be used ({reason}): was it changed?") from error
-    if tuple(heads) == kinds_of(config):  # an encoder with other kinds is refused when it is loaded
-        _check_heads(config, heads)
+        raise InputError(
+            f"the config.json of {name} cannot be used ({first_line(error)}): was it changed?"
+        ) from error
+    if tuple(heads) == _kinds_of(config):  # an encoder with other kinds is refused when it is loaded
+        _check_heads(config.gates, len(config.tasks), heads)
 
 
-def _check_heads(config: TrainConfig, heads: Mapping[str, int]) -> None:
-    """Raise `InputError` if targets want more heads than there are; `heads` is their number by kind."""
-    gates = config.gates
+def _check_heads(gates: GatesConfig, tasks: int, heads: Mapping[str, int]) -> None:
+    """Raise `InputError` if the targets of so many tasks cannot be met by so many heads of each kind."""
     gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
     for key, target in values_of("target_open", gates.target_open):
         _, _, kind = key.removeprefix("gates.").partition(".")
@@ -153,4 +156,4 @@ def _check_heads(config: TrainConfig, heads: Mapping[str, int]) -> None:
         if gates.at_most is not None:
             from mtl.heads.allotment import check_at_most  # imports torch
 
-            check_at_most(len(config.tasks), wanted, gates.at_most, of_kind)
+            check_at_most(tasks, wanted, gates.at_most, of_kind)

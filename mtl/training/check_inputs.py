@@ -16,22 +16,22 @@ from mtl.models.known_encoders import check_encoder
 
 
 def check_inputs(
-    configs: Iterable[TrainConfig], inputs: InputCache | None, given: Collection[str] = ()
+    configs: Iterable[TrainConfig], inputs: InputCache | None, to_come: Collection[str] = ()
 ) -> None:
     """Raise `InputError` for the first encoder, corpus or mask file that cannot be used.
 
-    Mask files in `given` are not looked at: they are yet to be written.
+    Mask files in `to_come` are not read: the study has yet to write them.
 
-    With `inputs` every sentence is read, into that cache. Without it, as for a dry run, a corpus is read up
-    to the first sentence that is annotated for the task; faults after that sentence are not found. So are
-    training sentences for a store on disk, which the first run looks at when it makes the store.
+    With `inputs`, every sentence is read into that cache. Without it, as in a dry run, a split is read only
+    up to the first sentence that is annotated for the task, so faults behind that sentence are not found. The
+    same holds for training sentences in a store on disk, which the first run checks when it makes the store.
     """
     seen: set[str] = set()
     for config in configs:
         if config.encoder.name not in seen:
             seen.add(config.encoder.name)
             check_encoder(config.encoder.name)
-        if config.pruning == "fixed" and config.gates.masks not in given:
+        if config.pruning == "fixed" and config.gates.masks not in to_come:
             from mtl.models.mask_file import check_masks, check_shape
 
             path = Path(str(config.gates.masks))
@@ -41,7 +41,7 @@ def check_inputs(
         corpus = plain(dataclasses.asdict(config.corpus))
         for name, task in config.chosen().items():
             if not task.layers and len(config.tasks) > 1:
-                continue  # it takes the sentences of the tasks beside it
+                continue  # it is trained on the sentences of the other tasks
             key = json.dumps([name, corpus, plain(dataclasses.asdict(task))])
             if key in seen:
                 continue

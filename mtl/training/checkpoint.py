@@ -25,14 +25,14 @@ from mtl.workers.worker import stopping
 
 
 class _Whole:
-    """A file to write to that remembers why writing failed: torch's own error does not say so."""
+    """A file to write to that remembers why writing failed, since torch's own error does not say why."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.error: OSError | None = None
 
     def write(self, content: Any) -> int:
-        """Write all of the content; after an error nothing more is written."""
+        """Write all of the content; after an error, nothing more is written."""
         if self.error is not None:
             raise self.error
         try:
@@ -42,35 +42,29 @@ class _Whole:
             raise
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Flush the file."""
         self.file.flush()
 
 
 class DirectCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint to the given path; Lightning's own writes it to the temporary folder first."""
+    """Writes a checkpoint directly to its path; Lightning would write it to the temporary folder first."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write the checkpoint to `path`, piece by piece.
-
-        Raises:
-            OSError: it cannot be written, as on a full disk.
-        """
+        """Write the checkpoint to `path`, piece by piece; raises `OSError`, for instance on a full disk."""
         with Path(path).open("wb") as file:
             whole = _Whole(file)
             try:
                 torch.save(checkpoint, cast("BinaryIO", whole))
-            except RuntimeError:  # what torch makes of an error of the file that it writes to
+            except RuntimeError:  # torch's error if the file cannot be written
                 if whole.error is not None:
                     raise whole.error from None
                 raise
 
 
 def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
-    """Refuse a checkpoint that is damaged, or whose tensors differ from the module's in name or shape.
+    """Raise `InputError` for a checkpoint that is damaged or whose tensors are not those of the module.
 
-    Raises:
-        InputError: the checkpoint cannot be read, holds more than tensors, numbers and text, or was written
-            by a version of mtl with other parameters.
+    It is also refused if it holds more than tensors, numbers and text.
     """
     fix = "delete it and run the command again to train from scratch"
     try:
@@ -92,16 +86,17 @@ def check_checkpoint(path: Path, module: torch.nn.Module) -> None:
 
 
 class Resumption(pl.Callback):
-    """Writes a checkpoint at every epoch's end, every `minutes`, and when a signal asks the run to stop.
+    """Writes a checkpoint after each epoch, every `minutes`, and when a signal asks the run to stop.
 
-    Ranks write and stop at the same update: when a signal has reached any of them, and by the clock of the
-    first one. A checkpoint holds the state of every rank's random generators, so that a resumed run computes
-    the same as an unbroken one. `interrupted` is set once a signal has asked the run to stop.
+    All ranks write and stop at the same update: they stop if a signal has reached any of them, and the clock
+    of the first one decides when a checkpoint is due. A checkpoint holds the state of every rank's random
+    generators, so that a resumed run computes the same as an unbroken one. `interrupted` is set once a signal
+    has asked the run to stop.
 
     Args:
         path: The checkpoint's file.
-        minutes: Between checkpoints within an epoch.
-        seed: With the rank, the seed of what a rank draws by itself.
+        minutes: Minutes between checkpoints within an epoch.
+        seed: Together with the rank, the seed of what ranks draw independently.
     """
 
     def __init__(self, path: Path, minutes: float, seed: int = 0) -> None:
@@ -113,12 +108,12 @@ class Resumption(pl.Callback):
         self._handlers: dict[signal.Signals, Any] = {}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Turn a first signal into a stop after the current update; a second one stops at once."""
+        """Let a first signal stop the run after the current update, and a second one at once."""
         self._take_signals()
 
     def _take_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():
-            return  # handlers belong to the main thread, which is not this run's to stop
+            return  # only the main thread can have handlers, and it does other work than this run's
         for number in stopping():
             before = signal.signal(number, self._stop)
             self._handlers.setdefault(number, before)
@@ -130,7 +125,7 @@ class Resumption(pl.Callback):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Restore the signal handlers: the process may do something else after this run."""
+        """Restore the signal handlers, since the process may do something else after this run."""
         self._restore_handlers()
 
     def _restore_handlers(self) -> None:
@@ -144,11 +139,11 @@ class Resumption(pl.Callback):
         self.interrupted = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore this rank's random generators; at first, have it draw other numbers than the others."""
-        # Again, since Lightning has put in a handler of SIGTERM that waits for all ranks.
+        """Restore this rank's random generators; in a new run, make ranks draw different numbers."""
+        # Again, since Lightning has set a handler of SIGTERM that waits for all ranks.
         self._take_signals()
         self._written = time.monotonic()
-        if trainer.world_size > 1:  # over the hosts' network: on a GPU nothing has to wait for the device
+        if trainer.world_size > 1:  # between the CPUs, so that no message waits for a GPU
             self._hosts = dist.new_group(backend="gloo")
         if trainer.global_rank < len(self._generators):
             restore_generators(self._generators[trainer.global_rank])
@@ -177,7 +172,7 @@ class Resumption(pl.Callback):
             raise KeyboardInterrupt
 
     def _of_any_rank(self, *facts: bool) -> list[bool]:
-        """Which of the facts are so on any rank."""
+        """Per fact, whether it is true on any rank."""
         if self._hosts is None:
             return list(facts)
         wishes = torch.tensor(facts, dtype=torch.int32)
@@ -190,12 +185,12 @@ class Resumption(pl.Callback):
         if trainer.is_global_zero:
             with whole_file(self.path) as temporary:
                 trainer.save_checkpoint(temporary)
-        else:  # every rank takes part, and only the first one writes
+        else:  # every rank takes part, but only the first one writes
             trainer.save_checkpoint(self.path)
         self._written = time.monotonic()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the random generators, of the first rank and of the others."""
+        """The state of the random generators of all ranks."""
         states: list[Any] = [generators()]
         if self._hosts is not None:
             states *= dist.get_world_size()

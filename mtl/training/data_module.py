@@ -13,7 +13,7 @@ from mtl.training.ranks import rank_and_ranks
 
 
 class TrainingData(pl.LightningDataModule):
-    """Makes the batches of every epoch anew; a resumed epoch starts after the batches that are done."""
+    """Makes the batches of each epoch; a resumed epoch starts after the batches that are done."""
 
     def __init__(
         self,

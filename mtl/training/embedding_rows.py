@@ -16,18 +16,18 @@ from torch.utils.hooks import RemovableHandle
 
 
 class EmbeddingRows:
-    """Makes each row's updates when the row is read next: the same updates as AdamW, up to rounding.
+    """Makes the updates of a row when the row is read next: the same updates as AdamW, up to rounding.
 
-    Most rows of a vocabulary have no gradient in an update, yet AdamW reads and writes all of them: weight
-    decay and the decay of the moments change them, too. Here an update changes only the rows of its batch.
-    The pending updates of a row are made one after the other when a forward pass reads it, and those of all
-    rows for a state_dict and by `catch_up`. Until then, `embedding.weight` is out of date in the waiting
-    rows.
+    In an update, most rows of a vocabulary have no gradient. AdamW reads and writes them all the same, since
+    weight decay and the decay of the moments change them, too. Here an update changes only the rows of its
+    batch. The pending updates of a row are made one after the other when a forward pass reads it; those of
+    all rows are made by `catch_up` and before a state_dict is built. Until then, `embedding.weight` is out of
+    date in rows with pending updates.
 
     The moments are in the optimizer's state, as AdamW's own are, so checkpoints are interchangeable.
 
     Args:
-        embedding: trained, in float32, on a CPU; after `close` its gradients are no longer sparse.
+        embedding: Trained, in float32, on a CPU. Its gradients are sparse until `close`.
         optimizer: AdamW with the embedding's weight in a group. It does not see the gradient
             (`take_gradient`).
     """
@@ -39,9 +39,10 @@ class EmbeddingRows:
         )
         self._group: dict[str, Any] = group
         self._made = np.zeros(len(self.weight), np.int64)
-        """How many of the updates in `_waiting` each row has had."""
+        """Per row, how many of the updates in `_waiting` have been made."""
         self._waiting: list[tuple[float, float, float]] = []
-        """Of each update since the last `catch_up` what a row without a gradient needs to know."""
+        """Each update since the last `catch_up`: factor of weight decay, rate over the first moment's
+        correction, and square root of the second moment's correction."""
         self._gradient: Tensor | None = None
         self._lock = threading.RLock()  # other threads may read the model
         embedding.sparse = True
@@ -53,23 +54,23 @@ class EmbeddingRows:
         ]
 
     def take_gradient(self) -> Tensor | None:
-        """The gradients [row hidden] of the rows that have one, for this update; `None` if none has.
+        """The gradients [row hidden] of the rows that have one in this update; `None` if none has.
 
-        What is done to them in place is done to the update.
+        The update uses this tensor, so it may be changed in place.
         """
         gradient, self.weight.grad = self.weight.grad, None
         self._gradient = None if gradient is None else gradient.coalesce()
         return None if self._gradient is None else self._gradient.values()
 
     def catch_up(self) -> None:
-        """Make the updates that rows wait for."""
+        """Make the pending updates of all rows."""
         with self._lock:
             self._make(np.arange(len(self._made)))
             self._made[:] = 0
             self._waiting.clear()
 
     def close(self) -> None:
-        """Catch up, and leave the embedding as it was."""
+        """Make the pending updates, and make the embedding an ordinary one again."""
         self.catch_up()
         self._embedding.sparse = False
         for hook in self._hooks:
@@ -80,7 +81,7 @@ class EmbeddingRows:
             self._make(torch.unique(ids).numpy())
 
     def _make(self, rows: NDArray[np.int64]) -> None:
-        """Make the updates that these rows wait for."""
+        """Make the pending updates of these rows."""
         if not self._waiting:
             return
         _catch_up(
@@ -88,14 +89,14 @@ class EmbeddingRows:
         )  # fmt: skip
 
     def _step(self) -> None:
-        """The update of the optimizer's step, if it was made and the embedding has a gradient."""
+        """Update the embedding after the optimizer's step, unless that was skipped or had no gradient."""
         gradient, self._gradient = self._gradient, None
         if gradient is not None and not getattr(self._optimizer, "found_inf", None):
             with self._lock:
                 self._update(gradient)
 
     def _update(self, gradient: Tensor) -> None:
-        """Make an update in the rows that have a gradient; the others wait for it."""
+        """Make an update of the rows that have a gradient; for the others it is pending."""
         state, group = self._state(), self._group
         state["step"] += 1
         step, rate = float(state["step"]), float(group["lr"])
@@ -110,7 +111,7 @@ class EmbeddingRows:
         )  # fmt: skip
 
     def _state(self) -> dict[str, Tensor]:
-        """The optimizer's state of the embedding, as AdamW names it."""
+        """The optimizer's state for the embedding, with AdamW's names."""
         state: dict[str, Tensor] = self._optimizer.state[self.weight]
         if not state:
             state["step"] = torch.zeros(())
@@ -118,7 +119,7 @@ class EmbeddingRows:
         return state
 
     def _arrays(self) -> Iterator[NDArray[np.float32]]:
-        """Weight, mean and mean square, in place."""
+        """Weight, mean and mean square of the gradients, as views."""
         state = self._state()
         return (part.detach().numpy() for part in (self.weight, state["exp_avg"], state["exp_avg_sq"]))
 
@@ -128,7 +129,11 @@ class EmbeddingRows:
 
 
 def sole_embedding(model: nn.Module, embedding: nn.Module) -> nn.Embedding | None:
-    """The embedding, if its gradients may be sparse: plain, trained, in float32, its weight its own."""
+    """The embedding if its gradients may be sparse, else `None`.
+
+    They may be if it is a plain `nn.Embedding`, trained, in float32, on a CPU, and shares its weight with no
+    other module.
+    """
     if type(embedding) is not nn.Embedding or embedding.max_norm is not None or embedding.scale_grad_by_freq:
         return None
     weight = embedding.weight
@@ -140,7 +145,7 @@ def sole_embedding(model: nn.Module, embedding: nn.Module) -> nn.Embedding | Non
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _catch_up(weight, mean, square, rows, made, waiting, constants):
-    """Make the updates that `rows` wait for, without a gradient; `waiting` is [update 3]."""
+    """Make the pending updates of `rows`, in which they have no gradient; `waiting` is [update 3]."""
     zero = np.float32(0)
     for row in rows:
         moves = mean[row].any() or square[row].any()
@@ -158,7 +163,7 @@ def _catch_up(weight, mean, square, rows, made, waiting, constants):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _update(weight, mean, square, rows, made, latest, constants, gradients, updates):
-    """Make the latest of `updates` in `rows`, which have had those before, with their `gradients`."""
+    """Make the latest of `updates` updates in `rows`, with their `gradients`; the earlier ones are made."""
     decay, rate, correction = latest
     for number, row in enumerate(rows):
         made[row] = updates

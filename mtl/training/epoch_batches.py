@@ -26,7 +26,7 @@ class EpochBatches:
     tasks: tuple[str, ...]
 
     def __call__(self, epoch: int) -> list[BatchIndices]:
-        """The batches of an epoch, counted from 0."""
+        """The batches of an epoch; epochs are counted from 0."""
         config, rng = self.config, self._generator(epoch)
         if config.mode == "aligned":
             return aligned_batches(self.corpus, self.tasks, config.tokens, config.sentences, rng)
@@ -37,7 +37,7 @@ class EpochBatches:
     def updates(self, epochs: int, accumulate: int) -> int:
         """The number of updates in `epochs` epochs; an update takes up to `accumulate` batches.
 
-        Sentence lengths alone decide how many batches an epoch has, so no batch is made.
+        It follows from the lengths of sentences and the seed, so no batch is made.
         """
         together = [self.tasks] if self.config.mode == "aligned" else [(name,) for name in self.tasks]
         lengths = [corpus_of(self.corpus).annotated_lengths(tasks)[1] for tasks in together]
@@ -63,10 +63,10 @@ def separate_batches(
 ) -> list[BatchIndices]:
     """Batches of one task each (He & Choi 2021).
 
-    `in_turn` alternates between tasks until each has passed over its data; `proportional` shuffles all
-    batches of all tasks; `tempered` draws a task for each of as many batches as there are in all, task k of
-    n_k batches with a probability proportional to n_k^(1/temperature). A drawn task gives its next batch, and
-    its first one again after the last.
+    `in_turn` alternates between tasks until each has passed over its data. `proportional` shuffles all
+    batches of all tasks. `tempered` makes as many batches as there are in all, and draws a task for each:
+    task k, which has n_k batches, with a probability proportional to n_k^(1/temperature). A drawn task gives
+    its next batch; after its last batch it starts again with its first.
     """
     of_task = {name: aligned_batches(corpus, (name,), batch_tokens, batch_sentences, rng) for name in tasks}
     of_task = {name: batches for name, batches in of_task.items() if batches}

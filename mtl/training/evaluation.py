@@ -1,4 +1,4 @@
-"""Evaluation during training: scores on dev, the best model, early stopping."""
+"""Evaluation during training: scores on dev, the model that is kept, early stopping."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mtl.models.evaluate import evaluate, mean_score
 from mtl.runs.folder.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.observer import Observer
+from mtl.training.run_log import PLAIN
 from mtl.training.step import JointTraining
 from mtl.training.watch import require_finite
 
@@ -24,17 +25,18 @@ from mtl.training.watch import require_finite
 class Evaluation(pl.Callback):
     """Scores the model on dev, writes history, gates and a model, and stops once scores no longer improve.
 
-    Scores are computed in float32 even if training is in bf16, as the final scores and those of
-    `mtl evaluate` are.
+    Scores are computed in float32 even if training is in bfloat16, like the final scores and those of
+    `mtl evaluate`.
 
     Args:
         run: Where history, gates and model are written.
-        batches: Makes the batches of dev, or of this rank's share of it.
+        batches: Makes the batches of this rank's share of dev.
         every: Epochs between evaluations; the last epoch is always evaluated.
         patience: Stop after this many evaluations in a row without a better mean score; `None`: never.
-        keep_best: Keep the model with the best mean score; otherwise the last.
+        keep_best: Keep the model with the best mean score, or the last while scores do not count yet;
+            otherwise always the last.
         console: Where a line per evaluation is printed.
-        observers: Are told of every evaluation; any of them may end the run.
+        observers: Notified of every evaluation; each of them may end the run.
     """
 
     def __init__(
@@ -54,9 +56,9 @@ class Evaluation(pl.Callback):
         self.best = float("-inf")
         self.waited = 0
         self.ended = False
-        """Whether an evaluation has ended the run; a run that resumes after it trains no further."""
+        """Whether an evaluation has ended the run; if so, a resumed run trains no further."""
         self.chosen = False
-        """Whether a target's final choice of heads has been told."""
+        """Whether a target's final choice of heads has been recorded."""
         self._seconds = 0.0
         self._since: float | None = None
 
@@ -66,7 +68,7 @@ class Evaluation(pl.Callback):
         return self._seconds + (0.0 if self._since is None else time.monotonic() - self._since)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock; stop at once if the run had ended when the checkpoint was written."""
+        """Start the clock; stop at once if an evaluation had ended the run before it was resumed."""
         self._since = time.monotonic()
         trainer.should_stop = trainer.should_stop or self.ended
 
@@ -92,42 +94,28 @@ class Evaluation(pl.Callback):
         if settled:
             self.best = max(self.best, mean)
             self.waited = 0 if better else self.waited + 1
+        gates = {} if model.gates is None else gate_summary(model.gates)
+        choices = {} if gate_loss is None else gate_loss.choices
         row: dict[str, Any] = {
             "epoch": epoch,
             "update": trainer.global_step,
             "seconds": round(self.seconds, 1),
-        }
-        row |= {f"loss/{name}": round(loss, 5) for name, loss in losses.items()}
-        row |= {
-            f"dev/{name}/{key}": round(value, 3)
-            for name, of_task in scores.items()
-            for key, value in of_task.items()
-        }
-        row |= {"dev/mean": round(mean, 3)}
-        gates = {} if model.gates is None else gate_summary(model.gates)
-        row |= {
-            f"gates/{mask}/{key}": round(value, 4)
-            for mask, of_mask in gates.items()
-            for key, value in of_mask.items()
-        }
-        choices = {} if gate_loss is None else gate_loss.choices
-        newly_chosen, self.chosen = bool(choices) and not self.chosen, bool(choices) or self.chosen
-        row |= {
-            f"gates/{mask}/{key}": count
-            for mask, choice in choices.items()
-            for key, count in choice._asdict().items()
+            **{f"loss/{name}": round(loss, 5) for name, loss in losses.items()},
+            **{f"dev/{task}/{key}": round(of[key], 3) for task, of in scores.items() for key in of},
+            "dev/mean": round(mean, 3),
+            **{f"gates/{mask}/{key}": round(of[key], 4) for mask, of in gates.items() for key in of},
+            **{f"gates/{mask}/{key}": n for mask in choices for key, n in choices[mask]._asdict().items()},
         }
         self.history.append(row)
-        if model.gates is not None:
-            at_choice = None if gate_loss is None else gate_loss.log_alpha_at_choice
-            rows = gate_rows(
-                model.gates, tuple(model.tasks), trainer.global_step, model.encoder.tap.sites, at_choice
-            )
-            if trainer.is_global_zero:
-                add_gates(self.run.folder / "gates.parquet", gate_table(rows), first=len(self.history) == 1)
+        newly_chosen, self.chosen = bool(choices) and not self.chosen, bool(choices) or self.chosen
         if trainer.is_global_zero:
+            if model.gates is not None:
+                at_choice = None if gate_loss is None else gate_loss.log_alpha_at_choice
+                sites = model.encoder.tap.sites
+                rows = gate_rows(model.gates, tuple(model.tasks), trainer.global_step, sites, at_choice)
+                add_gates(self.run.folder / "gates.parquet", gate_table(rows), first=len(self.history) == 1)
             self.run.write_history(self.history)
-            if better or not self.keep_best:
+            if better or not settled or not self.keep_best:
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
                 self.run.update_status({"kept_epoch": epoch, "kept_dev_mean": mean})
@@ -135,13 +123,13 @@ class Evaluation(pl.Callback):
             self.console.print(
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
                 f"{' *' if better else ''}{open_heads(gates)}  [{self.seconds:.0f} s]",
-                highlight=False,
-                soft_wrap=True,
+                **PLAIN,
             )
-        if gate_loss is not None and newly_chosen and trainer.is_global_zero:
-            self.run.update_status({"choices": {mask: choice._asdict() for mask, choice in choices.items()}})
-            for line in choice_warnings(gate_loss):
-                self.console.print(line, highlight=False, soft_wrap=True)
+            if gate_loss is not None and newly_chosen:
+                made = {mask: choice._asdict() for mask, choice in choices.items()}
+                self.run.update_status({"choices": made})
+                for line in choice_warnings(gate_loss):
+                    self.console.print(line, **PLAIN)
         stop = [observer.on_evaluation(row) for observer in self.observers]
         out_of_patience = self.patience is not None and self.waited >= self.patience
         self.ended = bool(trainer.strategy.broadcast(any(stop))) or out_of_patience
@@ -153,7 +141,7 @@ class Evaluation(pl.Callback):
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the checkpoint; older ones also hold the rows that are in gates.parquet."""
+        """Restore the state from a checkpoint, which may be older than some of its keys."""
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.waited = state_dict["waited"]
         self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]

@@ -23,12 +23,12 @@ from mtl.tasks.in_words import counted
 from mtl.training.check_gates import check_kinds
 
 RATE_TIMES_UPDATES = 10.0
-"""Default of rate x planned updates. Adam moves a log alpha by about its rate per update, so this is the
-farthest it can move: about twice the distance from the default start to the closing point."""
+"""Default of the rate times the planned updates. Adam moves a log alpha by about its rate per update, so this
+is the farthest that it can move: about twice the distance from the default start to the closing point."""
 DEFAULT_TARGET = 1 / 3
-"""Share of heads that stay open where neither a target nor a penalty is given (docs/masks.md says why)."""
+"""Share of heads that stay open if neither a target nor a penalty is given (see docs/masks.md)."""
 FORCED_WARNING = 0.1
-"""A warning is printed if a target's choice forced more than this share of the wanted heads open or shut."""
+"""A warning is printed if a target's choice forced more than this share of the wanted heads to change."""
 
 
 class GateLoss(nn.Module):
@@ -37,14 +37,14 @@ class GateLoss(nn.Module):
     It is added to the balanced losses, so that the balancer does not scale it.
 
     Args:
-        gates: the masks.
-        updates: updates planned for the run.
-        penalties: weights of the expected number of open heads per layer, each with its sites (L0 of Louizos
+        gates: The masks.
+        updates: Number of updates planned for the run.
+        penalties: Weights of the expected number of open heads per layer, each with its sites (L0 of Louizos
             et al. 2018).
-        overlap_penalty: weight of the sum over heads and pairs of masks t, u of the gates' product z_t z_u; a
-            negative one rewards sharing.
-        warmup: share of the updates in which the penalties rise linearly from zero.
-        target: brings the masks to a number of open heads.
+        overlap_penalty: Weight of the sum over heads and pairs of masks t, u of the gates' product z_t z_u;
+            a negative weight rewards sharing.
+        warmup: Share of the updates in which the penalties rise linearly from zero.
+        target: Brings the masks to a number of open heads.
     """
 
     member: Tensor
@@ -64,11 +64,11 @@ class GateLoss(nn.Module):
         self.penalties, self.overlap_penalty, self.warmup = tuple(penalties), overlap_penalty, warmup
         member = membership(self.penalties, gates.log_alpha.shape[1])
         self.layers: list[int] = (member & gates.learned.any(1).cpu()).sum(1).tolist()
-        """Per penalty the number of its layers whose heads have gates."""
+        """Per penalty, the number of its layers that have heads with gates."""
         self.register_buffer("member", member, persistent=False)
 
     def forward(self, update: int, losses: Float[Tensor, " task"]) -> Float[Tensor, ""]:
-        """The cost of this update, in the unit of `losses`: one per task, weighted by the balancer."""
+        """The cost of this update, in the unit of `losses`, which are the tasks' losses as balanced."""
         progress = update / self.updates
         cost = self.gates.log_alpha.new_zeros(())
         if self.target is not None:
@@ -85,87 +85,70 @@ class GateLoss(nn.Module):
 
     @property
     def settled(self) -> bool:
-        """Whether scores count for the best model and patience: with a target, once its heads are chosen."""
+        """Whether scores count for the best model and patience: with a target, only after its choice."""
         return self.target is None or bool(self.target.chosen)
 
     @property
     def choices(self) -> dict[str, Choice]:
-        """What a target's choice of heads did (`HeadTarget.choices`); empty before it and without one."""
+        """The record of a target's choice of heads (`HeadTarget.choices`); empty before it or without one."""
         return {} if self.target is None else self.target.choices(self.gates)
 
     @property
     def log_alpha_at_choice(self) -> Float[Tensor, "mask site head"] | None:
-        """The log alphas by which a target's choice was made; `None` before it and without a target.
+        """The log alphas by which a target's choice was made; `None` before it or without a target.
 
-        NaN for heads without a target.
+        They are NaN for heads without a target.
         """
         if self.target is None or not self.target.chosen:
             return None
         return self.target.log_alpha_at_choice.masked_fill(~self.target.budgeted, torch.nan)
 
     def after_update(self, updates_done: int) -> None:
-        """Hold the gates to the target's choice of heads, in the run's final part."""
+        """Hold the gates to the target's choice of heads in the last part of the run."""
         if self.target is not None:
             self.target.project(self.gates, updates_done / self.updates)
 
 
-def new_gates(
-    config: GatesConfig,
-    layers: int,
-    heads: int,
-    tasks: Sequence[str],
-    absent: Sequence[Sequence[int]] = (),
-    group: int = 1,
-    sites: Sequence[Site] = (),
-) -> HeadGates:
-    """Fresh gates for an encoder, one mask for all tasks or one each; `absent` heads have none.
-
-    `layers` is the number of sites, and `sites` are their kinds of attention and layers. In the encoder
-    `group` heads share keys and values. Raises `InputError` for settings that do not fit encoder or tasks.
-    """
-    if config.unit == "head":
-        group = 1
-    elif group == 1:
-        raise InputError(
-            "gates.unit=group: no heads of the encoder share keys and values; use gates.unit=head"
-        )
-    elif absent:
-        raise InputError(
-            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups are not "
-            "alike; use gates.unit=head"
-        )
-    per_task = config.scope == "per_task" and len(tasks) > 1
-    if config.overlap_penalty and not per_task:
-        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
-    with as_input_error("gates"):
-        masks = tuple(tasks) if config.scope == "per_task" else ("shared",)
-        return HeadGates(
-            layers, heads, masks=masks, temperature=config.temperature,
-            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
-            ungated=ungated_sites(config.kinds, sites), group=group,
-        )  # fmt: skip
-
-
 def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> HeadGates:
-    """Fresh gates for the heads that an encoder has; see `new_gates`."""
+    """New gates for the heads that an encoder has, with one mask for all tasks or a mask per task.
+
+    Raises `InputError` for settings that do not fit the encoder or the tasks.
+    """
     absent = [
         (site, head)
         for site, remaining in enumerate(encoder.tap.remaining)
         for head in range(encoder.heads)
         if head not in remaining
     ]
-    group = heads_per_group(encoder.transformer)
-    return new_gates(config, encoder.layers, encoder.heads, tasks, absent, group, encoder.tap.sites)
+    group = heads_per_group(encoder.transformer) if config.unit == "group" else 1
+    if config.unit == "group" and group == 1:
+        raise InputError(
+            "gates.unit=group: no heads of the encoder share keys and values; use gates.unit=head"
+        )
+    if config.unit == "group" and absent:
+        raise InputError(
+            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups differ in "
+            "size; use gates.unit=head"
+        )
+    if config.overlap_penalty and not (config.scope == "per_task" and len(tasks) > 1):
+        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
+    with as_input_error("gates"):
+        return HeadGates(
+            encoder.layers, encoder.heads,
+            masks=tuple(tasks) if config.scope == "per_task" else ("shared",), temperature=config.temperature,
+            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
+            ungated=ungated_sites(config.kinds, encoder.tap.sites), group=group,
+        )  # fmt: skip
 
 
 def fixed_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]) -> FixedGates:
-    """The masks of the file `gates.masks` for an encoder; see `fixed_gates`."""
+    """The masks in the file `gates.masks`, for an encoder; see `fixed_gates`."""
     assert config.masks is not None
     return fixed_gates(Path(config.masks), config.scope, tasks, (encoder.layers, encoder.heads))
 
 
 def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[int, ...]:
-    """The numbers of the sites whose kind of attention has no gates; `kinds` have some, `None`: all have.
+    """The numbers of the sites whose kind of attention is not in `kinds`; none if `kinds` is `None`.
 
     Raises `InputError` for a kind that the model does not have.
     """
@@ -214,7 +197,7 @@ def _by_kind(
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
     """Freeze what the pruning regime does not train: decoders (static), encoder and decoders (gates_only).
 
-    In a translation model the decoder and all embeddings count as decoders.
+    In a translation model, the decoder stack and all embeddings count as decoders.
     """
     if regime in ("static", "gates_only"):
         model.decoders.requires_grad_(False).eval()
@@ -242,22 +225,20 @@ def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
 
 
 def choice_warnings(loss: GateLoss) -> list[str]:
-    """A warning for every mask in which a target's choice forced many heads: it was hardly learned."""
+    """A warning for each mask in which a target's choice forced many heads, so that it was hardly learned."""
     if loss.target is None:
         return []
-    at_most = loss.target.at_most
-    fix = "train longer"
-    if at_most is not None:
-        fix = f"gates.at_most={at_most} takes heads from masks that want the same; or train longer"
-    lines = []
+    at_most, lines = loss.target.at_most, []
+    limit = f"gates.at_most={at_most} takes heads from masks that want the same ones; or "
+    fix = f"{'' if at_most is None else limit}train longer"
     for name, choice in loss.choices.items():
         mask, _, kind = name.partition("/")
         wanted = choice.open_at_choice + choice.forced_open - choice.forced_closed
         if choice.forced_open + choice.forced_closed > FORCED_WARNING * wanted:
             of_kind, key = (f", {kind}", f".{kind}") if kind else ("", "")
             lines.append(
-                f"warning: mask {mask}{of_kind}: training had {counted(choice.open_at_choice, 'head')} open, "
-                f"gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
+                f"warning: mask {mask}{of_kind}: training left {counted(choice.open_at_choice, 'head')} "
+                f"open, but gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
                 f"{choice.forced_closed} closed by force; {fix}"
             )
     return lines

@@ -1,4 +1,4 @@
-"""Starts the processes of a run on this machine, and ends them all when one of them ends."""
+"""Start the processes of a run on this machine, and end them all when one of them fails."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from mtl.tasks.in_words import counted, first_line
 from mtl.training.ranks import PATIENCE, Processes
 
 _LOOK = 0.2
-"""Seconds between two looks at other processes."""
+"""Seconds between two checks of other processes."""
 _GRACE = 5.0
-"""Seconds that a process has to end by itself once another has failed."""
+"""Seconds that a process has to end by itself after another one has failed."""
 
 
 class Ranks(DDPStrategy):
     """Lightning's DDP for one run's processes, with `RanksLauncher`.
 
-    Buffers are not sent from the first rank to the others: they are equal, since everything that they are
-    computed from is equal (`JointTraining`). A batch may lack a task, whose decoder then has no gradient.
-    At the start the processes wait for each other for `PATIENCE`, not for Lightning's half an hour.
+    Buffers are not sent from the first rank to the others: they are equal, since they are computed from what
+    is equal on all ranks (`JointTraining`). A batch may lack a task, whose decoder then has no gradient. At
+    the start, the processes wait `PATIENCE` for each other, not half an hour as in Lightning.
     """
 
     def __init__(self, run: Run) -> None:
@@ -49,7 +49,7 @@ class Ranks(DDPStrategy):
         )
 
     def setup_distributed(self) -> None:
-        """Meet the other processes; raises `InputError` if some do not come."""
+        """Meet the other processes; raises `InputError` if one of them does not come."""
         processes = self.cluster_environment
         assert isinstance(processes, Processes)
         self.set_world_ranks()
@@ -72,7 +72,7 @@ class Ranks(DDPStrategy):
         super().setup_distributed()
 
     def _meet(self, processes: Processes) -> None:
-        if processes.place.started_by == "torchrun":  # whose agent may hold the store
+        if processes.place.started_by == "torchrun":  # its agent may have the store
             store, _, _ = next(torch.distributed.rendezvous("env://", timeout=PATIENCE))
         else:
             store = torch.distributed.TCPStore(
@@ -92,11 +92,11 @@ class Ranks(DDPStrategy):
 
 
 class RanksLauncher(_SubprocessScriptLauncher):
-    """Starts the other ranks of this machine, unless torchrun or SLURM has.
+    """Starts the other ranks of this machine, unless torchrun or SLURM has started them.
 
-    A rank that fails leaves its error in the run's folder. The first rank then ends the others of its
-    machine, and raises that error. If it hangs, because it waits for the rank that is gone, it notes the
-    error in the run's status and exits. Ranks whose first rank is gone exit.
+    A rank that fails leaves its error in the run's folder. The first rank then ends the others on its
+    machine, and raises that error. If it hangs because it waits for the failed rank, it notes the error in
+    the run's status and exits. A rank exits when the first rank, which started it, is gone.
     """
 
     def __init__(self, *words: Any, run: Run) -> None:
@@ -106,7 +106,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
     def launch(
         self, function: Callable[..., Any], *words: Any, trainer: pl.Trainer | None = None, **more: Any
     ) -> Any:
-        """Call the function in this process, and in the others that are started here."""
+        """Call the function; processes that this one starts run the same program, and call it, too."""
         environment = self.cluster_environment
         assert isinstance(environment, Processes)
         environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
@@ -124,7 +124,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
         _set_num_threads_if_needed(num_processes=self.num_processes)
         try:
             return function(*words, **more)
-        except (RunError, InputError):  # all ranks come to the same end
+        except (RunError, InputError):  # all ranks raise it
             raise
         except Exception as error:
             if first:
@@ -143,7 +143,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
                 del os.environ[name]
 
     def _cause(self, wait: float = 0.0) -> str | None:
-        """Why the first rank to fail died; `None` if none fails within `wait` seconds."""
+        """Why the first rank to fail has failed; `None` if none fails within `wait` seconds."""
         until = time.monotonic() + wait
         while True:
             for rank, process in enumerate(self.procs, 1):
@@ -160,7 +160,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
             time.sleep(_LOOK)
 
     def _watch_children(self, ended: threading.Event) -> None:
-        """End this process if it still runs some seconds after a child has failed."""
+        """End this process if it still runs `_GRACE` seconds after a child has failed."""
         while not ended.wait(_LOOK):
             cause = self._cause()
             if cause is None or ended.wait(_GRACE):
@@ -171,7 +171,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
             os._exit(1)
 
     def _end_children(self) -> None:
-        """Wait for the children that end by themselves, and kill the others."""
+        """Wait for the children to end, and kill those that do not."""
         for process in self.procs:
             try:
                 process.wait(_GRACE)
@@ -181,7 +181,7 @@ class RanksLauncher(_SubprocessScriptLauncher):
 
 
 def _watch_parent(ended: threading.Event) -> None:
-    """End this process if the one that started it is gone."""
+    """End this process when the one that started it is gone."""
     parent = os.getppid()
     while not ended.wait(_LOOK):
         if os.getppid() != parent:
@@ -189,14 +189,14 @@ def _watch_parent(ended: threading.Event) -> None:
 
 
 def note_failure(run: Run, rank: int, error: BaseException) -> None:
-    """Leave a rank's error in the run's folder, if the folder is there."""
+    """Leave a rank's error in the run's folder, if the folder exists."""
     if run.folder.is_dir():
         message = f"rank {rank}: {type(error).__name__}: {' '.join(str(error).split())}"
         write_json(run.folder / f"rank-{rank}.json", {"time": time.time(), "rank": rank, "error": message})
 
 
 def first_failure(run: Run, but: int | None = None) -> str | None:
-    """The error of the rank that failed first; `None` if none has, or if it is the rank `but`."""
+    """The error of the rank that failed first; `None` if none has failed, or if it is the rank `but`."""
     notes = [json.loads(path.read_bytes()) for path in failures(run)]
     if not notes:
         return None
@@ -206,8 +206,4 @@ def first_failure(run: Run, but: int | None = None) -> str | None:
 
 def failures(run: Run) -> list[Path]:
     """The files in which ranks have left their errors."""
-    return (
-        [path for path in run.folder.iterdir() if path.name.startswith("rank-")]
-        if run.folder.is_dir()
-        else []
-    )
+    return list(run.folder.glob("rank-*"))

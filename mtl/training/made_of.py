@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import plain
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprints
 from mtl.files import fingerprint
 from mtl.heads.gate_file import masks_fingerprint
@@ -24,7 +24,16 @@ from mtl.runs.folder.run import Run
 
 
 def made_of(config: TrainConfig, corpus: str, masks: str | None, encoder: str | None) -> dict[str, Any]:
-    """What a result depends on besides the configuration, and the process that made it."""
+    """What a result depends on besides the configuration, and the process that made it.
+
+    `corpus`, `masks` and `encoder` are fingerprints; the last two are `None` where the run has no such files.
+    """
+    where_known = {
+        "draw": draw_of(Path(str(config.gates.masks))) if config.pruning == "fixed" else None,
+        "heads_kept": None if config.init_from is None else _heads_kept(Path(config.init_from)),
+        "masks_fingerprint": masks,
+        "encoder_fingerprint": encoder,
+    }
     return {
         "seed": config.seed,
         "started": now(),
@@ -35,28 +44,22 @@ def made_of(config: TrainConfig, corpus: str, masks: str | None, encoder: str | 
         "corpus_fingerprint": corpus,
         "corpus_fingerprints": corpus_fingerprints(config.corpus, config.chosen()),
         "origins": recorded_origins(plain(dataclasses.asdict(config))),
-        **({} if (draw := _draw(config)) is None else {"draw": draw}),
-        **({} if (heads := _heads_kept(config)) is None else {"heads_kept": heads}),
-        **({} if masks is None else {"masks_fingerprint": masks}),
-        **({} if encoder is None else {"encoder_fingerprint": encoder}),
-    }
+    } | {key: value for key, value in where_known.items() if value is not None}
 
 
 def first_recorded(run: Run) -> dict[str, Any]:
-    """What other runs had made when this one started first, which may be gone when it is resumed."""
+    """What the run recorded of other runs when it first started; they may be gone when it is resumed."""
     return {key: value for key, value in run.status().items() if key in ("origins", "draw", "heads_kept")}
 
 
-def masks_of(config: TrainConfig, tasks: Sequence[str]) -> str | None:
-    """The fingerprint of the masks that the run is given; `None` if it is given none."""
-    if config.pruning != "fixed":
-        return None
-    return masks_fingerprint(check_masks(Path(str(config.gates.masks)), config.gates.scope, tasks))
+def masks_of(gates: GatesConfig, tasks: Sequence[str]) -> str:
+    """The fingerprint of the masks that a run with fixed masks is given."""
+    return masks_fingerprint(check_masks(Path(str(gates.masks)), gates.scope, tasks))
 
 
-def encoder_of(config: TrainConfig) -> str | None:
+def encoder_of(name: str) -> str | None:
     """The fingerprint of a local encoder's files; `None` for others, whose name says what they are."""
-    paths = encoder_files(config.encoder.name)
+    paths = encoder_files(name)
     return fingerprint(paths) if paths else None
 
 
@@ -65,14 +68,7 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _draw(config: TrainConfig) -> dict[str, Any] | None:
-    """How the masks that the run is given were drawn; `None` if they were not."""
-    return draw_of(Path(str(config.gates.masks))) if config.pruning == "fixed" else None
-
-
-def _heads_kept(config: TrainConfig) -> int | None:
-    """How many heads the run has that this one starts from, if that one was cut."""
-    folder = None if config.init_from is None else Path(config.init_from)
-    if folder is None or not (folder / "status.json").is_file():
-        return None
-    return Run.open(folder).status().get("heads_kept")
+def _heads_kept(source: Path) -> int | None:
+    """How many heads the run to start from has, if it was cut."""
+    run = Run.of_model(source) or Run(source)
+    return run.status().get("heads_kept") if (run.folder / "status.json").is_file() else None

@@ -1,4 +1,4 @@
-"""Pictures of the masks while they are learned, for the run folder and W&B."""
+"""Pictures of the masks as they are learned, for the run folder and W&B."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MaskPictures(Observer):
         self._masked, self._shared = config.pruning != "none", config.gates.scope == "shared"
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """Draw the masks as they are now."""
+        """Draw the current masks."""
         if self._masked and self._run is not None:
             figure = mask_picture(self._table(self._run))
             with whole_file(self._run.folder / "masks.png") as path:

@@ -19,21 +19,24 @@ class Observer(pl.Callback):
     """
 
     def on_run_start(self, config: TrainConfig, run: Run) -> None:
-        """The run's folder is ready; training or scoring starts or resumes."""
+        """Called when the run's folder is ready, before training or scoring starts or resumes."""
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """An evaluation was written to the run's folder; `row` is its row in the history. True ends a run."""
+        """Called when an evaluation has been written to the run's folder; returning true ends the run.
+
+        `row` is the evaluation's row in the history.
+        """
         return False
 
     def on_final_scores(self, scores: Mapping[str, Scores]) -> None:
-        """The kept model was scored; the run is finished."""
+        """Called with the scores of the kept model, when the run is finished."""
 
     def on_run_failure(self) -> None:
-        """The run failed or was interrupted."""
+        """Called when the run has failed or was interrupted."""
 
 
 class AfterEvaluation(Observer):
-    """Passes each row of the history to a function, which ends the run by returning true (for sweeps)."""
+    """Passes each row of the history to a function, which can end the run by returning true (for sweeps)."""
 
     def __init__(self, function: Callable[[Mapping[str, Any]], bool]) -> None:
         self.function = function

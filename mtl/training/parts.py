@@ -1,6 +1,6 @@
 """Starts and meters: what packages beside the core do before a training, and in its steps.
 
-The modules of parts import no torch; what needs it is imported where it is made (`mtl.config.part`).
+The modules of parts do not import torch; what needs it is imported where it is made (`mtl.config.part`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Started:
-    """What a start has made of a model."""
+    """What a start has done to a model."""
 
     owners: Owners | None = None
-    """The tasks that have each of the heads that not all have; `None`: one pass serves all tasks."""
+    """Per head that not all tasks have, the tasks that have it; `None`: one pass serves all tasks."""
     reassign: Reassign | None = None
     """What each pass of a training does to `JointModel.routes`."""
     said: str = ""
-    """What was done, in one line."""
+    """What was done, in one line; empty: nothing is printed."""
 
 
 class ModelStart(Part):
-    """What is done to the model before training; its key is a group of keys."""
+    """Changes the model before training; its key is a group of keys."""
 
     @abstractmethod
     def apply(
@@ -44,24 +44,24 @@ class ModelStart(Part):
     ) -> Started:
         """Change the encoder of a run that uses the start.
 
-        `source` is the model of the run that training starts from. Raises `InputError` for an encoder and a
-        source that do not fit.
+        `source` is the model of the run that training starts from, if any. Raises `InputError` for an encoder
+        or a source that does not fit.
         """
 
 
 def used_starts(config: TrainConfig) -> list[ModelStart]:
-    """The starts that a run uses, of which it may have one."""
+    """The starts that a run uses; `check_settings` allows one at most."""
     starts = cast(tuple[ModelStart, ...], part.starts())
     values = dataclasses.asdict(config) if starts else {}
     return [start for start in starts if start.used(values)]
 
 
 class Meter(Part):
-    """What watches the steps of a training; its key is no group of keys."""
+    """Watches the steps of a training; its key is a single key."""
 
     @abstractmethod
     def meter(self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str]) -> StepMeter | None:
-        """What watches the steps of this run; `None`: nothing."""
+        """The module that watches the steps of this run; `None`: the run does not use the meter."""
 
 
 def meters() -> tuple[Meter, ...]:

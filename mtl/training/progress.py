@@ -24,7 +24,7 @@ from mtl.training.step import JointTraining
 
 
 class ProgressLine(Observer):
-    """A progress bar per epoch with the mean loss, read from the device at most once a second."""
+    """A progress bar per epoch; the loss is the epoch's mean, read from the device at most once a second."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(

@@ -10,12 +10,9 @@ from datetime import timedelta
 import numpy as np
 import torch
 from lightning_fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
-from mtl.tasks.in_words import first_line
-from mtl.workers.launch import Place, place_of
+from mtl.workers.launch import Place
 
 PATIENCE = timedelta(minutes=10)
 """How long the processes of a run wait for each other at its start."""
@@ -24,14 +21,15 @@ PATIENCE = timedelta(minutes=10)
 def is_first_process() -> bool:
     """Whether this process writes the run's files; known before Lightning has started the others.
 
-    Only within `launch.placed`, which leaves no variables but those of this run's own launcher.
+    To be called only within `placed` (`mtl.workers.launch`), which leaves no variables but those of this
+    run's own launcher.
     """
     names = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
     return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def own_rank() -> int:
-    """The number of this process as its launcher gave it; known before Lightning has started the others."""
+    """The rank that the launcher gave this process; known before Lightning has started the others."""
     given = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
     return max((int(number) for number in given if number and number.isdecimal()), default=0)
 
@@ -44,10 +42,10 @@ def rank_and_ranks() -> tuple[int, int]:
 
 
 class Processes(LightningEnvironment):
-    """This run's processes, for Lightning, which otherwise looks for launchers by itself.
+    """Tells Lightning of this run's processes; otherwise it would look for launchers by itself.
 
-    Its own environment for SLURM would also take over signals, requeue the job, and load a checkpoint
-    (`hpc_ckpt`) of whatever run wrote one into the working directory.
+    Lightning's own environment for SLURM would also take over signals, requeue the job, and load any
+    checkpoint (`hpc_ckpt`) that another run left in the working directory.
     """
 
     def __init__(self, place: Place) -> None:
@@ -56,12 +54,12 @@ class Processes(LightningEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
-        """Whether the processes of this machine are there already."""
+        """Whether a launcher has started all processes of this machine."""
         return not self.place.starts_others
 
     @property
     def main_address(self) -> str:
-        """Where the first process is."""
+        """The address at which the first process listens."""
         nodes = os.environ.get("SLURM_NODELIST") or os.environ.get("SLURM_STEP_NODELIST")
         if "MASTER_ADDR" not in os.environ and self.place.started_by == "srun" and nodes:
             return SLURMEnvironment.resolve_root_node_address(nodes)
@@ -69,7 +67,7 @@ class Processes(LightningEnvironment):
 
     @property
     def main_port(self) -> int:
-        """The port at which the first process listens; srun's processes derive it from the job's number."""
+        """The port at which the first process listens; under srun it follows from the job's number."""
         job = os.environ.get("SLURM_JOB_ID", "")
         if "MASTER_PORT" not in os.environ and self.place.started_by == "srun":
             return 15000 + int(job[-4:]) if job.isdecimal() else 12910
@@ -87,28 +85,9 @@ class Processes(LightningEnvironment):
         return self.place.machine
 
 
-def processes_of(config: TrainerConfig) -> Processes:
-    """The processes of a run; raises `InputError` if a launcher started other ones."""
-    return Processes(place_of(config.devices, config.num_nodes, os.environ))
-
-
-@contextmanager
-def distributed(config: TrainerConfig) -> Iterator[None]:
-    """Turn Lightning's errors about devices and machines into `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
-        reason = first_line(error)
-        raise InputError(
-            f"trainer.devices={config.devices}, trainer.num_nodes={config.num_nodes}: {reason}"
-        ) from error
-
-
 @contextmanager
 def alike_on_all_ranks(device: torch.device, *seeds: int) -> Iterator[None]:
-    """Draw from `seeds` alone during the block; afterwards the generators are as they were before it."""
+    """Draw random numbers from `seeds` alone during the block; afterwards restore the generators."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         _seed(device, _mixed(*seeds))
@@ -116,7 +95,7 @@ def alike_on_all_ranks(device: torch.device, *seeds: int) -> Iterator[None]:
 
 
 def draw_apart(seed: int, rank: int) -> None:
-    """Seed torch's generators so that no two ranks draw alike; the first one's are left as they are."""
+    """Seed torch's generators differently on each rank, except on the first, which keeps its own."""
     if rank:
         torch.manual_seed(_mixed(seed, rank))
 
@@ -124,8 +103,8 @@ def draw_apart(seed: int, rank: int) -> None:
 def _seed(device: torch.device, seed: int) -> None:
     """Seed the generators of the CPU and of a device.
 
-    `torch.manual_seed` does that, too, but for every kind of device that torch knows, and formats a stack for
-    each that is not used: milliseconds of every step.
+    `torch.manual_seed` seeds every kind of device that torch knows, and formats a stack trace for each one
+    that is not used, which would take milliseconds of every step.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

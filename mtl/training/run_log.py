@@ -9,18 +9,23 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from rich.console import Console
 
 from mtl.errors import InputError, RunError
 
 NAME = "log.txt"
+PLAIN: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False, "soft_wrap": True}
+"""How a run prints a line: as it is, whatever is in the names of its files, and never broken."""
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class RunLog(io.TextIOBase):
-    """A stream that passes on what is written to it, and keeps the lines: until `keep_in`, in memory."""
+class RunLog:
+    """A stream that passes on what is written to it and keeps the lines, in memory until `keep_in` is called.
+
+    Its other properties, such as its encoding and whether it is a terminal, are those of the stream below it.
+    """
 
     def __init__(self, stream: IO[str] | io.TextIOBase) -> None:
         self._stream = stream
@@ -41,17 +46,8 @@ class RunLog(io.TextIOBase):
         self._append(_STYLES.sub("", text))
         return self._stream.write(text)
 
-    def flush(self) -> None:
-        """Pass on whatever a buffer of the stream holds."""
-        self._stream.flush()
-
-    def isatty(self) -> bool:
-        """Whether the text is passed on to a terminal."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """That of the stream."""
-        return self._stream.fileno()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
     def _append(self, text: str) -> None:
         *lines, self._waiting = f"{self._waiting}{text}".split("\n")
@@ -65,7 +61,7 @@ class RunLog(io.TextIOBase):
 
 @contextmanager
 def run_log(console: Console) -> Iterator[RunLog]:
-    """Have a log of what the console prints during the block, and of how the block ends if it fails."""
+    """Log what the console prints during the block and, if the block fails, why."""
     stream = console.file
     log = RunLog(stream)
     console.file = cast(IO[str], log)

@@ -1,9 +1,10 @@
-"""Read and check the corpus of a run, and say what is left out of it."""
+"""Read and check the corpus of a run, and report what is left out of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from mtl.models.limits import describe_long, require_limit
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.tasks.translate import translation_in
+from mtl.training.run_log import PLAIN
 from mtl.training.store import stored_sentences
 from mtl.training.train_sentences import LeftOut, SentencesInMemory, TrainSentences
 
@@ -32,7 +34,10 @@ class Splits:
 def read_splits(
     config: TrainConfig, tasks: Mapping[str, Task], corpus: str, inputs: InputCache, console: Console
 ) -> Splits:
-    """Read the corpus, whose fingerprint is `corpus`; what is left out of it is printed."""
+    """Read the corpus, whose fingerprint is `corpus`, and print what is left out of it.
+
+    Raises `InputError` for a corpus that the run cannot be trained on.
+    """
     refuse_shared(config.corpus, tasks)
     translation = translation_in(tasks)
     left_out = LeftOut(config.batch.max_words, None if translation is None else translation.layer)
@@ -42,24 +47,22 @@ def read_splits(
     for split, sentences in {"dev": dev, "test": test}.items():
         require_limit(sentences, config.batch.max_words, split)
 
-    def said(seen: Seen) -> Iterator[str]:
-        return _said(left_out, seen, dev, test, tasks)
-
+    notes = partial(_notes, left_out, dev, test, tasks)
     if on_disk:
-        return Splits(stored_sentences(config, tasks, corpus, left_out, said, console), dev, test)
-    for line in said(seen_in(in_memory, tasks)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return Splits(stored_sentences(config, tasks, corpus, left_out, notes, console), dev, test)
+    for line in notes(seen_in(in_memory, tasks)):
+        console.print(line, **PLAIN)
     return Splits(SentencesInMemory(in_memory, inputs), dev, test)
 
 
-def _said(
+def _notes(
     left_out: LeftOut,
-    seen: Seen,
     dev: Sequence[Sentence],
     test: Sequence[Sentence],
     tasks: Mapping[str, Task],
+    seen: Seen,
 ) -> Iterator[str]:
-    """A line for all that is left out or odd; raises `InputError` for what cannot be trained on."""
+    """Lines on what is left out or odd; raises `InputError` for sentences that cannot be trained on."""
     if message := describe_long(left_out.long, left_out.max_words):
         yield f"train: {message}: left out"
     translation = translation_in(tasks)
@@ -70,7 +73,7 @@ def _said(
                 yield f"{split}: {message}: {'left out' if split == 'train' else 'scored as they are'}"
         if translation.tokenizer() == "13a" and (found := describe_unspaced(dev, layer)):
             yield (
-                f"dev: {found} are in a script without blanks, and BLEU counts what blanks separate "
+                f"dev: {found} are in a script without spaces, but BLEU counts words between spaces "
                 f"(tokenize=13a): set target or tokenize (zh, ja-mecab, char) of {translation.name}"
             )
     require_seen(seen, tasks, "train")

@@ -1,4 +1,4 @@
-"""One training step: losses, balancer, gates, and the optimizer with its rates."""
+"""A training step: losses, balancer, gates, and the optimizer with its rates."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 class JointTraining(pl.LightningModule):
     """Trains a joint model: losses per task, weighted by the balancer, plus what the gates cost.
 
-    An update's loss of a task is its sum over the batches of *all* ranks and all that are accumulated,
-    divided by the annotated words, sentences or pieces (`Task.loss_unit`) in them. Two ranks with half a
-    batch each, or two halves one after the other, thus make the same step as one rank with all of it. The
-    balancer and the gates' costs see the losses of the whole update. What belongs to an update and not to a
-    sentence (the gates' samples, PCGrad's order) is drawn from `seed` and the update's number, alike on all
-    ranks.
+    An update's loss of a task is the sum over the accumulated batches of *all* ranks, divided by the
+    annotated words, sentences or pieces (`Task.loss_unit`) in them. So two ranks with half a batch each, or
+    two halves one after the other, make the same update as one rank with the whole batch. The balancer and
+    the gates' costs see the losses of the whole update. What belongs to an update and not to a sentence (the
+    gates' samples, PCGrad's order) is drawn from `seed` and the update's number, alike on all ranks.
 
     An update with a loss, gradient or gate that is not finite is not made, and ends the run (`Watch`).
 
@@ -54,11 +53,11 @@ class JointTraining(pl.LightningModule):
         schedule: How the rates change after the warm-up (`rate_factor`).
         beta2: Adam's decay of squared gradients.
         clip: Largest norm of the gradient of encoder and decoders; 0: no clipping.
-        gate_loss: What the gates cost; its gates are trained.
+        gate_loss: What the gates cost; its gates are trained. `None`: no gates are trained.
         gate_lr: Learning rate of log alpha.
         balancer_lr: Learning rate of the balancer's own weights.
-        meters: What watches the forward passes and losses.
-        seed: Of what all ranks draw alike.
+        meters: Watch the forward passes and losses.
+        seed: Seed of what all ranks draw alike.
     """
 
     loss_sum: Tensor
@@ -92,8 +91,8 @@ class JointTraining(pl.LightningModule):
         draw_by_counter(model)
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
-        # Ranks do not exchange buffers, so buffers hold what is equal on all of them. What one rank has of an
-        # update that is not over is no buffer; checkpoints are written between updates.
+        # Ranks do not exchange buffers, so buffers hold only what is equal on all ranks. A rank's part of an
+        # unfinished update is not a buffer; checkpoints are written between updates.
         self.register_buffer("loss_sum", torch.zeros(len(self.names)))
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
         for meter in self.meters:
@@ -103,11 +102,11 @@ class JointTraining(pl.LightningModule):
         self._rows: EmbeddingRows | None = None
         self._watch = Watch()
 
-    def forward(self, batch: Batch, batch_index: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch.
 
-        Before the last batch of an update it is that batch's part of the losses. Only if the balancer must
-        see all losses first, gradients are kept until then, and the last loss has those of all batches.
+        It is the batch's part of the update's loss. But if the balancer must see the losses of all batches
+        first, the gradients are kept until the last batch of the update, whose loss then has all of them.
         """
         accumulated = self.trainer.accumulate_grad_batches
         update, place = divmod(batch_index, accumulated)
@@ -116,7 +115,8 @@ class JointTraining(pl.LightningModule):
         losses = self._batch_losses(batch, update, last)
         rank_losses = self._stacked(losses)
         if place == 0:
-            self._kept = KeptGradients(self._trained()) if waits else None
+            trained = (parameter for parameter in self.model.parameters() if parameter.requires_grad)
+            self._kept = KeptGradients(trained) if waits else None
         self._losses = rank_losses.detach() if place == 0 else self._losses + rank_losses.detach()
         if self._kept is not None:
             self._kept.add(losses)
@@ -125,8 +125,8 @@ class JointTraining(pl.LightningModule):
         present = torch.tensor([batch.loss_units.get(name, 0) > 0 for name in self.names]).to(
             rank_losses.device, non_blocking=True
         )
-        # DDP averages gradients over ranks, and Lightning divides by the batches accumulated, while an
-        # update's loss is the sum of all parts: hence the factors. The balancer's own parameters and the
+        # DDP averages gradients over ranks, and Lightning divides by the number of accumulated batches, while
+        # an update's loss is the sum of all parts: hence the factors. The balancer's own parameters and the
         # gates' costs see the losses of the whole update, once.
         ranks = self.trainer.world_size
         if not last:
@@ -151,7 +151,7 @@ class JointTraining(pl.LightningModule):
         return total * accumulated
 
     def _batch_losses(self, batch: Batch, update: int, last: bool) -> dict[str, Tensor]:
-        """The losses of this rank's batch; `update` counts within the epoch, and this is its `last` batch."""
+        """The losses of this rank's batch; `update` counts within the epoch, `last`: its last batch."""
         scale = None
         if (scales := self.model.scales).any:
             with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
@@ -162,10 +162,6 @@ class JointTraining(pl.LightningModule):
         for meter, of_meter in zip(self.meters, seen, strict=True):
             meter.add(of_meter, losses, last)
         return losses
-
-    def _trained(self) -> list[nn.Parameter]:
-        """The model's parameters that are trained."""
-        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def _gram(self, losses: dict[str, Tensor]) -> Float[Tensor, "task task"] | None:
         if not self.shared:
@@ -190,10 +186,6 @@ class JointTraining(pl.LightningModule):
             losses = {**dict.fromkeys(self.names, torch.zeros((), device=self.device)), **losses}
         return torch.stack([losses[name].float() for name in self.names])
 
-    def training_step(self, batch: Batch, index: int) -> Tensor:
-        """The loss of one batch."""
-        return self(batch, index)
-
     def on_train_epoch_start(self) -> None:
         """Start the epoch's mean losses from zero."""
         self.loss_sum.zero_()
@@ -212,8 +204,8 @@ class JointTraining(pl.LightningModule):
     ) -> None:
         """Clip encoder and decoders by their common norm; gates and balancer are not clipped.
 
-        The fused AdamW divides all gradients by `grad_scale` as it reads them, which saves a pass over those
-        of encoder and decoders. The other gradients are multiplied by it beforehand.
+        The fused AdamW divides all gradients by `grad_scale` as it reads them, so those of encoder and
+        decoders are read once less. The others are multiplied by it beforehand.
         """
         graded = [
             (self._names[parameter], gradient, group["clip"])
@@ -222,9 +214,8 @@ class JointTraining(pl.LightningModule):
             if (gradient := self._taken(parameter)) is not None
         ]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
-        norm = torch.linalg.vector_norm(
-            norms[: sum(clip for _, _, clip in graded)]
-        )  # `_groups`: they are first
+        clipped = sum(clip for _, _, clip in graded)  # they come first (`_groups`)
+        norm = torch.linalg.vector_norm(norms[:clipped])
         scale = ((norm + 1e-6) / self.clip).clamp(min=1.0) if self.clip else torch.ones_like(norm)
         if self.clip:
             for _, gradient, clip in graded:
@@ -232,7 +223,7 @@ class JointTraining(pl.LightningModule):
                     gradient.mul_(scale)
         gates = [] if self.gate_loss is None else [self.gate_loss.gates.log_alpha.detach().abs().amax()[None]]
         values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
-        # AdamW's `step` reads both attributes; torch declares neither. With `found_inf` it changes nothing.
+        # AdamW's `step` reads both attributes, which torch does not declare. It does nothing if `found_inf`.
         found_inf = (values * 0).sum().isnan().to(scale.dtype)
         vars(optimizer).update(grad_scale=scale, found_inf=found_inf)
         self._watch.note(
@@ -251,13 +242,13 @@ class JointTraining(pl.LightningModule):
         return {parameter: name for name, parameter in self.named_parameters()}
 
     def _taken(self, parameter: nn.Parameter) -> Tensor | None:
-        """The gradient of a parameter; of an embedding whose rows are updated as they are read, its rows."""
+        """The gradient of a parameter; of its rows if it is an embedding of `EmbeddingRows`."""
         if self._rows is not None and parameter is self._rows.weight:
             return self._rows.take_gradient()
         return parameter.grad
 
     def require_finite(self, parameters: bool = False) -> None:
-        """Raise `RunError` if an update so far was not finite, or, if asked for, any of the `parameters`."""
+        """Raise `RunError` if an update was not finite; with `parameters`, also if a parameter is not."""
         self._watch.look()
         if parameters and (wrong := not_finite(self.named_parameters())):
             raise RunError(
@@ -272,51 +263,50 @@ class JointTraining(pl.LightningModule):
         """
         groups = list(self._groups())
         optimizer = torch.optim.AdamW(groups, betas=(0.9, self.beta2), fused=True)
-        # The gates are held to their target as a part of the update: at a batch's end Lightning calls the
-        # callbacks, one of which writes checkpoints, before the module's own hook.
+        # The gates are held to their target as a part of the update: at the end of a batch, Lightning calls
+        # the callbacks, one of which writes checkpoints, before the module's own hook.
         optimizer.register_step_post_hook(self._hold_gates)
 
         def factor(update: int) -> float:
             return rate_factor(update, self.updates, self.warmup, self.schedule)
 
         scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, [factor if group["clip"] else _constant for group in groups]
+            optimizer, [factor if group["clip"] else lambda update: 1.0 for group in groups]
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _sparse_embedding(self) -> nn.Embedding | None:
-        """The word embedding, if it can have sparse gradients: no balancer looks at them, and on one CPU."""
+        """The word embedding, if its gradients may be sparse: on one CPU, and if no balancer reads them."""
         looked_at = self.shared or self.balancer.by_losses
         if looked_at or self.trainer.world_size > 1 or self.trainer.strategy.root_device.type != "cpu":
             return None
         return sole_embedding(self.model, self.model.encoder.transformer.get_input_embeddings())
 
     def on_train_start(self) -> None:
-        """From here on update the rows of the word embedding as they are read, where that is possible."""
+        """Have the rows of the word embedding updated as they are read, where that is possible."""
         embedding = self._sparse_embedding()
         if embedding is not None:
             self._rows = EmbeddingRows(embedding, self.trainer.optimizers[0])
 
     def on_train_epoch_end(self) -> None:
-        """Make all rows of the word embedding what they are after the epoch."""
+        """Make the pending updates of the word embedding."""
         if self._rows is not None:
             self._rows.catch_up()
 
     def on_train_end(self) -> None:
-        """Leave the word embedding as it was before training, but for its values."""
+        """Make the word embedding an ordinary one again."""
         if self._rows is not None:
             self._rows.close()
             self._rows = None
 
     def _hold_gates(self, *_: Any) -> None:
-        """Hold the gates to their target's choice; called after each step of the optimizer."""
         if self.gate_loss is not None:
             self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update later
 
     def _groups(self) -> Iterator[dict[str, Any]]:
-        """Groups of parameters for AdamW; `clip`: clipped, and with a rate that follows the schedule.
+        """Groups of parameters for AdamW; those with `clip` are clipped, and their rates follow the schedule.
 
-        Those that are clipped come first.
+        They come first.
         """
         for module, rate in ((self.model.encoder, self.encoder_lr), (self.model.decoders, self.decoder_lr)):
             trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -352,7 +342,3 @@ def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) ->
         "constant": lambda x: 1.0,
     }
     return curves[schedule](progress)
-
-
-def _constant(update: int) -> float:
-    return 1.0

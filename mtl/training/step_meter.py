@@ -1,4 +1,4 @@
-"""What watches the steps of a training and adds rows (`mtl.training.parts.Meter` makes it)."""
+"""A module that watches the steps of a training and has rows written; made by a `Meter` (`parts`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtl.runs.folder.run import Run
 class StepMeter(nn.Module, ABC):
     """Watches the forward passes and losses of a training step; its buffers are part of a checkpoint.
 
-    Ranks do not exchange buffers: a meter's are equal on all of them.
+    Ranks do not exchange buffers, so a meter must keep its buffers equal on all of them.
     """
 
     name: ClassVar[str]
@@ -24,15 +24,15 @@ class StepMeter(nn.Module, ABC):
 
     @abstractmethod
     def watching(self, update: int) -> AbstractContextManager[Any]:
-        """What is seen of a forward pass inside the block; `update` counts within the epoch."""
+        """Watch a forward pass in the block, and yield what is seen; `update` counts within the epoch."""
 
     @abstractmethod
     def add(self, seen: Any, losses: Mapping[str, Tensor], ends: bool = True) -> None:
         """Take the losses of a pass that was watched, before its backward pass.
 
-        `losses` are this rank's by task; `ends`: the pass is the last one of its update.
+        `losses` are this rank's, by task. `ends` says that the pass is the last one of its update.
         """
 
     @abstractmethod
     def record(self, run: Run) -> pl.Callback:
-        """What writes the rows to the run's folder."""
+        """The callback that writes the rows to the run's folder."""

@@ -1,8 +1,9 @@
-"""Training sentences and their examples on disk, made once by several processes and found by their content.
+"""Training sentences and their examples on disk, made once and found by a hash of their inputs.
 
-Two folders of the cache (`mtl.workers.cache`): one has the sentences, their labels and what was said of them;
-the other has the pieces and targets that a tokeniser and tasks make of them, and what the order of an epoch
-and the weights of losses depend on. The name of a folder is a hash of all that its content depends on.
+They are in two folders of the cache (`mtl.workers.cache`). One has the sentences, their labels and the
+messages about them. The other has the pieces and targets that a tokeniser and tasks make of the sentences,
+and what the order of an epoch and the weights of losses depend on. The name of a folder is a hash of all that
+its content depends on.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from mtl.runs.folder.code_fingerprint import code_fingerprint, unused_modules
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
+from mtl.training.run_log import PLAIN
 from mtl.training.train_sentences import LeftOut, Tally, TrainSentences, tally_of
 from mtl.workers.cache import made_once
 from mtl.workers.collector import without_collector
@@ -48,7 +50,7 @@ from mtl.workers.in_processes import in_processes
 from mtl.workers.pool import threads_for
 
 _CHUNK = 1_000
-"""Sentences whose examples a process makes at once."""
+"""Number of sentences whose examples a process makes at a time."""
 _PACKAGES = ("numpy", "tokenizers", "transformers")
 
 
@@ -57,30 +59,30 @@ def stored_sentences(
     tasks: Mapping[str, Task],
     corpus: str,
     left_out: LeftOut,
-    said: Callable[[Seen], Iterable[str]],
+    notes: Callable[[Seen], Iterable[str]],
     console: Console,
 ) -> StoredSentences:
-    """The run's training sentences in a store, which is made if it is not there.
+    """The run's training sentences in a store, which is made if it does not exist.
 
-    `corpus` is the fingerprint of all of the run's files. What is `said` of the sentences is printed, also
-    where the store was there. Raises `InputError` for sentences that cannot be trained on, and for files that
-    are others when all is read.
+    `corpus` is the fingerprint of all of the run's files. The `notes` on the sentences are kept with them and
+    printed for every run that uses them. Raises `InputError` for sentences that cannot be trained on, and for
+    files that change while they are read.
     """
     settings = plain(dataclasses.asdict(config))
     readers = reader_modules(settings["corpus"])
-    # Sentences say where they were read, and halves of a task may go by that.
+    # A sentence records where it was read, and halves of a task may depend on that.
     named = [str(file) for file in corpus_files(config.corpus, tasks)]
     key = _digest(
         corpus,
         named,
         {name: value for name, value in settings["corpus"].items() if name != "store"},
-        config.batch.max_words,
+        left_out.max_words,
         _described(tasks),
         platform.python_version_tuple()[:2],
         [importlib.metadata.version(package) for package in _PACKAGES],
         code_fingerprint(__name__, *readers, unused=unused_modules(settings)),
     )
-    say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
+    say = partial(console.print, **PLAIN)
     new = False
 
     def make(folder: Path) -> None:
@@ -96,10 +98,10 @@ def stored_sentences(
                         yield sentence
 
                 seen = seen_in(written(), tasks)
-            if corpus_fingerprint(config.corpus, tasks) != corpus:  # others would find these by its hash
+            if corpus_fingerprint(config.corpus, tasks) != corpus:  # the store's name would be wrong
                 raise InputError("files of the corpus were changed while they were read: start again")
             lines = []
-            for line in said(seen):
+            for line in notes(seen):  # it may raise after some lines
                 lines.append(line)
                 say(line)
             with _bar(console, "labels", len(tasks)) as advance:
@@ -142,9 +144,15 @@ class StoredSentences(TrainSentences):
             {name: of.names for name, of in labels.items()},
         )
         make = partial(_make_examples, self.records, tokenizer, tasks, labels, self.console)
-        say = partial(self.console.print, highlight=False, markup=False, soft_wrap=True)
-        made = made_once(f"examples-{key}", Records[Any], make, say)
-        tally = _tally_from(made.facts)
+        made = made_once(f"examples-{key}", Records[Any], make, partial(self.console.print, **PLAIN))
+        facts = made.facts
+        tally = Tally(
+            Counter(facts["annotated"]),
+            Counter(facts["dropped"]),
+            Unknown(*facts["unknown"]),
+            facts["shortened"],
+            facts["cut"],
+        )
         if isinstance(tokenizer, SubwordTokenizer):
             tokenizer.warn_of(tally.shortened, tally.cut)
         return StoredExamples(self.records, made, tuple(tasks)), tally
@@ -160,7 +168,7 @@ class StoredExamples(Corpus):
         self._lengths: Int[np.ndarray, " sentence"] = records.array("lengths")
         units: Int[np.ndarray, "task sentence"] = records.array("units")
         self._units = dict(zip(tasks, units, strict=True))
-        """By task; -1 of a sentence without targets in it."""
+        """Loss units by task and sentence; -1 for a sentence without targets for the task."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -184,12 +192,12 @@ class StoredExamples(Corpus):
 
 
 class _Chunk(NamedTuple):
-    """Examples of sentences in a row, as a process hands them over."""
+    """Examples of consecutive sentences, as a process returns them."""
 
     records: list[bytes]
     lengths: list[int]
     units: list[list[int]]
-    """By task and sentence."""
+    """Loss units by task and sentence."""
     tally: Tally
 
 
@@ -201,58 +209,44 @@ def _make_examples(
     console: Console,
     folder: Path,
 ) -> None:
-    """Fill a folder with the examples of all sentences, the same for any number of processes."""
+    """Fill a folder with the examples of all sentences, which are the same for any number of processes."""
 
     def chunk(number: int) -> _Chunk:
         first = number * _CHUNK
         with without_collector(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # each process would warn of its own part
+            warnings.simplefilter("ignore")  # each process would warn about its own part
             some = examples(
                 sentences[first : first + _CHUNK], tokenizer, tasks, labels, training=True, first=first
             )
         return _Chunk(
             [packed((example.tokens, example.targets)) for example in some],
             [example.length for example in some],
-            [
-                [
-                    task.loss_units(example.sentence, example.targets[name])
-                    if name in example.targets
-                    else -1
-                    for example in some
-                ]
-                for name, task in tasks.items()
-            ],
+            [[units(task, name, example) for example in some] for name, task in tasks.items()],
             tally_of(some, tokenizer, tasks, labels),
         )
 
+    def units(task: Task, name: str, example: Example) -> int:
+        targets = example.targets
+        return task.loss_units(example.sentence, targets[name]) if name in targets else -1
+
     chunks = -(-len(sentences) // _CHUNK)
     processes = min(threads_for(1), chunks)
-    lengths, units, tallies = [], [], []
+    lengths, of_tasks, tallies = [], [], []
     with RecordWriter(folder) as writer, _bar(console, "pieces and targets", len(sentences)) as advance:
         for part in in_processes(chunk, chunks, processes):
             writer.add(part.records)
             lengths.append(np.array(part.lengths, dtype=np.int64))
-            units.append(np.array(part.units, dtype=np.int32).reshape(len(tasks), -1))
+            of_tasks.append(np.array(part.units, dtype=np.int32).reshape(len(tasks), -1))
             tallies.append(part.tally)
             advance(len(part.records))
         writer.finish(
             reduce(Tally.and_, tallies)._asdict(),
-            {"lengths": np.concatenate(lengths), "units": np.concatenate(units, axis=1)},
+            {"lengths": np.concatenate(lengths), "units": np.concatenate(of_tasks, axis=1)},
         )
 
 
-def _tally_from(facts: Mapping[str, Any]) -> Tally:
-    return Tally(
-        Counter(facts["annotated"]),
-        Counter(facts["dropped"]),
-        Unknown(*facts["unknown"]),
-        facts["shortened"],
-        facts["cut"],
-    )
-
-
 def _described(tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """What tasks are, as JSON."""
+    """Classes, layers and settings of tasks, as JSON."""
     return {
         name: [
             [f"{kind.__module__}.{kind.__qualname__}" for kind in type(task).__mro__],
@@ -264,7 +258,7 @@ def _described(tasks: Mapping[str, Task]) -> dict[str, Any]:
 
 
 def _tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of all that pieces depend on: the files of a tokenizer, and how this program reads with it."""
+    """A hash of all that pieces depend on: the tokenizer's files, and how this program uses it."""
     settings = {
         name: value
         for name, value in vars(tokenizer).items()
@@ -283,7 +277,7 @@ def _digest(*values: Any) -> str:
 
 @contextmanager
 def _bar(console: Console, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar; yields a function that is called with how many more are done."""
+    """A progress bar; yields a function that takes how many more items are done."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)

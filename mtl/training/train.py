@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -41,9 +42,9 @@ from mtl.training.launch import failures, note_failure
 from mtl.training.made_of import encoder_of, first_recorded, made_of, masks_of, now
 from mtl.training.observer import Observer
 from mtl.training.ranks import is_first_process, own_rank
-from mtl.training.run_log import RunLog, run_log
+from mtl.training.run_log import PLAIN, RunLog, run_log
 from mtl.training.splits import Splits, read_splits
-from mtl.training.trainer import device_name, quiet_lightning, trainer_for
+from mtl.training.trainer import device_name, quiet_lightning
 from mtl.workers.launch import PARENT, Place, placed
 from mtl.workers.lease import holder_of, lease
 
@@ -63,44 +64,32 @@ def train(
     Args:
         config: All settings.
         console: Where progress is printed; default: standard output, from the first process only.
-        inputs: Corpora and encoders that several runs of one process share.
-        observers: Watch the run; see `Observer`.
+        inputs: Corpora and encoders that several runs of one process share; default: nothing is shared.
+        observers: Watch the run from its first process; see `Observer`.
     """
     if not isinstance(config, TrainConfig):
         raise InputError(f"config is a {type(config).__name__}: use mtl.TrainConfig(...)")
     config = configuration_from(TrainConfig, plain(dataclasses.asdict(config)))  # which checks every value
     with placed(config.trainer.devices, config.trainer.num_nodes) as place:
-        console = console or Console(markup=False, emoji=False, quiet=not place.is_first)
+        console = console or Console(quiet=not place.is_first)
         with run_log(console) as log:
-            return _run(
-                config, place, console, log, inputs or InputCache(), observers if place.is_first else ()
-            )
-
-
-def _run(
-    config: TrainConfig,
-    place: Place,
-    console: Console,
-    log: RunLog,
-    inputs: InputCache,
-    observers: Sequence[Observer],
-) -> Run:
-    rates = config.rates()
-    optimizer = dataclasses.replace(
-        config.optimizer, encoder_lr=rates["encoder_lr"], decoder_lr=rates["decoder_lr"]
-    )
-    config = dataclasses.replace(config, optimizer=optimizer)
-    run = Run(Path(config.runs) / config.run_name())
-    check_settings(config)
-    device_of(config.trainer.accelerator, "trainer.accelerator")
-    check_target(config)
-    if message := unused_gates(config):
-        console.print(message, highlight=False, soft_wrap=True)
-    check_folder_place(run.folder)
-    _require_parent(place, run)
-    keep_large_blocks()
-    with _threads(config.trainer.threads), _lease(run) if place.is_first else nullcontext():
-        _train(config, run, console, log, inputs, observers)
+            rates: dict[str, Any] = config.rates()
+            config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, **rates))
+            run = Run(Path(config.runs) / config.run_name())
+            check_settings(config)
+            device_of(config.trainer.accelerator, "trainer.accelerator")
+            check_target(config)
+            source = None if config.init_from is None else Path(config.init_from).resolve()
+            if source in (run.folder.resolve(), run.model.resolve()):
+                raise InputError(f"{run.folder} cannot start from itself (--from): use another --name")
+            if message := unused_gates(config):
+                console.print(message, **PLAIN)
+            check_folder_place(run.folder)
+            _require_parent(place, run)
+            keep_large_blocks()
+            with _threads(config.trainer.threads), _lease(run) if place.is_first else nullcontext():
+                watching = observers if place.is_first else ()
+                _train(config, run, console, log, inputs or InputCache(), watching)
     gc.collect()  # trainer and callbacks hold each other, and the model with them
     release_free_blocks()
     return run
@@ -108,7 +97,7 @@ def _run(
 
 @contextmanager
 def _threads(number: int | None) -> Iterator[None]:
-    """So many of torch's threads inside the block (`None`: as many as before), which are the process's."""
+    """Have torch use this many threads during the block; `None` leaves their number as it is."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)
@@ -120,19 +109,21 @@ def _threads(number: int | None) -> Iterator[None]:
 
 @contextmanager
 def _lease(run: Run) -> Iterator[None]:
-    """Keep other processes off the run's folder during the block."""
+    """Hold the lease on the run's folder during the block; raises `InputError` if another process has it."""
     with lease(run.lease) as mine:
         if not mine:
             holder = holder_of(run.lease) or "another process"
-            raise InputError(f"{run.folder}: {holder} trains in it; wait for its end, or use another --name")
+            raise InputError(
+                f"{run.folder}: {holder} is training in it; wait until it has ended, or use another --name"
+            )
         run.recover()
         yield
 
 
 def _require_parent(place: Place, run: Run) -> None:
-    """Raise `InputError` unless the process that started this one, as its environment says, trains the run.
+    """Raise `InputError` if the environment names a process that started this one but does not train the run.
 
-    The first process of another machine holds no lease, and is not looked at.
+    This is checked on the first machine only: the first process of another one holds no lease.
     """
     if place.started_by == "mtl" and place.machine == 0:
         holder = holder_of(run.lease)
@@ -155,38 +146,38 @@ def _train(
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
     corpus = corpus_fingerprint(config.corpus, tasks)
-    masks = masks_of(config, tuple(tasks))
+    masks = masks_of(config.gates, tuple(tasks)) if config.pruning == "fixed" else None
+    encoder = encoder_of(config.encoder.name)
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
-    encoder = encoder_of(config)
     resumes = holds(run, settings, corpus, config.overwrite, masks, encoder)
     if resumes and run.status()["state"] == "finished":
-        console.print(f"{run.folder} is finished already; use another --name to train again", soft_wrap=True)
+        console.print(f"{run.folder} is finished already; use another --name to train again", **PLAIN)
         _remove_leftovers(run)
         return
     trained = resumes and run.status().get("trained", False)
     if trained and not is_first_process():
         return
-    start = None
+    start, training, checkpoint = None, None, None
     if not trained:  # before any corpus is read, so that a model that does not fit is refused at once
         pl.seed_everything(config.seed, verbose=False)
         start = load_start(config, tasks, inputs, console)
     splits = read_splits(config, tasks, corpus, inputs, console)
-    training = None if start is None else assemble(config, run, splits, console, inputs, observers, start)
-    if training is not None and resumes and run.resume_checkpoint.exists():
-        check_checkpoint(run.resume_checkpoint, training.module)
-    trainer = trainer_for(config, []) if training is None else training.trainer
-    device = trainer.strategy.root_device  # read now: after training Lightning moves the model to the CPU
-    if is_first_process() and not resumes:
-        aside = run.put_aside()
-        if aside is not None:
-            console.print(
-                f"{run.folder}: the run that was there is in {aside} until this one has finished",
-                highlight=False,
-                soft_wrap=True,
-            )
-        run.create(settings)
+    device = device_of(config.trainer.accelerator)
+    if start is not None:
+        training = assemble(config, run, splits, console, inputs, observers, start)
+        device = training.trainer.strategy.root_device  # after training Lightning moves the model to the CPU
+        if resumes and run.resume_checkpoint.exists():
+            checkpoint = run.resume_checkpoint
+            check_checkpoint(checkpoint, training.module)
     if is_first_process():
+        if not resumes:
+            aside = run.put_aside()
+            if aside is not None:
+                console.print(
+                    f"{run.folder}: the run that was there is in {aside} until this one has finished", **PLAIN
+                )
+            run.create(settings)
         log.keep_in(run.folder)
     with _outcome_noted(run, observers):
         if is_first_process():
@@ -195,27 +186,23 @@ def _train(
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
-            _fit(training, run, console, resumes)
+            _fit(training, run, console, checkpoint)
         if is_first_process():
             _score(run, tasks, splits, device, observers)
 
 
-def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> None:
-    """Train to the end, with `resumes` from the run's checkpoint if it has one."""
+def _fit(training: TrainingParts, run: Run, console: Console, checkpoint: Path | None) -> None:
+    """Train to the end, from the run's checkpoint if there is one."""
     trainer, module = training.trainer, training.module
-    # Not the checkpoint of a run that another process is about to replace.
-    resumes = resumes and run.resume_checkpoint.exists()
     console.print(
-        f"{run.folder}: {'resuming' if resumes else 'training'} {', '.join(module.names)} on "
+        f"{run.folder}: {'training' if checkpoint is None else 'resuming'} {', '.join(module.names)} on "
         f"{counted(len(training.data.corpus), 'sentence')}, {counted(trainer.max_epochs or 0, 'epoch')}, "
         f"{counted(module.updates, 'update')}, "
         f"{device_name(trainer.strategy.root_device)}, {trainer.precision}",
-        highlight=False,
-        soft_wrap=True,
+        **PLAIN,
     )
     if is_first_process():
         run.update_status({"first_step": round(time.time(), 2)})
-    checkpoint = str(run.resume_checkpoint) if resumes else None
     try:
         with quiet_lightning():
             # Tensors, numbers and text only: a checkpoint from elsewhere runs no code.
@@ -225,7 +212,7 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
         raise KeyboardInterrupt from error
     except RunError as error:
         if not is_first_process():
-            raise SystemExit(1) from error  # the first one says it
+            raise SystemExit(1) from error  # the first process says why
         raise RunError(f"{run.folder}: {error}; {_kept(run)}") from error
     _leave_group()  # one process does the rest
     if is_first_process():
@@ -233,13 +220,13 @@ def _fit(training: TrainingParts, run: Run, console: Console, resumes: bool) -> 
 
 
 def _leave_group() -> None:
-    """End what connects this process with the run's others, if there are others."""
+    """Leave the process group of the run, if the run has several processes."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def _kept(run: Run) -> str:
-    """What a run that failed has kept, in words."""
+    """What is left of the work of a run that failed, in words."""
     if not run.resume_checkpoint.exists():
         return "no state was saved before"
     progress = torch.load(run.resume_checkpoint, map_location="cpu", mmap=True, weights_only=True)
@@ -271,7 +258,7 @@ def _score(
 
 
 def _remove_leftovers(run: Run) -> None:
-    """Remove what a finished run does not need: its checkpoint and the runs that it replaces.
+    """Remove what a finished run does not need: its checkpoint, notes on failures, and the runs it replaced.
 
     A checkpoint is three times as large as the model.
     """
@@ -284,7 +271,7 @@ def _remove_leftovers(run: Run) -> None:
 
 @contextmanager
 def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
-    """Note in the run's status if the block fails or is interrupted, and tell the observers."""
+    """If the block fails or is interrupted, note it in the run's status and tell the observers."""
     try:
         yield
     except BaseException as error:

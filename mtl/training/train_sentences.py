@@ -26,12 +26,12 @@ class Tally(NamedTuple):
     """Items that a task cannot represent, by task."""
     unknown: Unknown
     shortened: int
-    """Words that lost pieces."""
+    """Words that were shortened to a maximum number of pieces."""
     cut: int
-    """Pairs that lost an end."""
+    """Sentence pairs that were cut at the end."""
 
     def and_(self, later: Tally) -> Tally:
-        """The same of this part of a corpus and the one that follows."""
+        """The tally of this part of a corpus together with a later one."""
         return Tally(
             self.annotated + later.annotated,
             self.dropped + later.dropped,
@@ -44,7 +44,7 @@ class Tally(NamedTuple):
 def tally_of(
     corpus: Sequence[Example], tokenizer: Any, tasks: Mapping[str, Task], labels: Mapping[str, Labels]
 ) -> Tally:
-    """Count over training examples."""
+    """The tally of these training examples."""
     unknown = tokenizer.unknown if isinstance(tokenizer, SubwordTokenizer) else -1
     return Tally(
         Counter(name for example in corpus for name in example.targets),
@@ -69,7 +69,7 @@ class TrainSentences(Sequence[Sentence]):
     def examples(
         self, tokenizer: Any, tasks: Mapping[str, Task], labels: Mapping[str, Labels]
     ) -> tuple[Corpus, Tally]:
-        """Their examples, as `mtl.models.batches.examples` makes them in training, and counts of them."""
+        """Their examples, as `mtl.models.batches.examples` makes them in training, and the tally of these."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,13 @@ class SentencesInMemory(TrainSentences):
 
 @dataclass
 class LeftOut:
-    """The sentences that training cannot use, taken out of a stream of them."""
+    """Takes the sentences that training cannot use out of a stream of sentences."""
 
     max_words: int
     layer: str | None
     """The layer of translations, if the run has any."""
     long: list[Sentence] = field(default_factory=list)
+    """Sentences of more than `max_words` words."""
     empty: list[Sentence] = field(default_factory=list)
     """Translations with an empty side."""
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: a view of a run; the run's own files are what counts."""
+"""Weights & Biases shows a run; nothing is read back from it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mtl.errors import RunError
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """Values on their way to the CPU."""
+    """Values that are being copied to the CPU; `arrived` waits for them."""
 
     where: str
     names: Sequence[str]
@@ -24,17 +24,18 @@ class _Noted:
 
 
 class Watch:
-    """Ends a run at the first value that is not finite, in bfloat16, too: its range is that of float32.
+    """Ends a run at the first value that is not finite.
 
-    On a CPU, values are checked when they are noted. On a GPU, they are checked one update later, so that
-    the program does not wait for the device; the device itself skips an update whose values are not finite.
+    That holds in bfloat16, too, whose range is that of float32. On a CPU, values are checked when they are
+    noted. On a GPU, they are checked one update later, so that the program does not wait for the device; the
+    device itself skips an update whose values are not finite.
     """
 
     def __init__(self) -> None:
         self._noted: _Noted | None = None
 
     def note(self, where: str, names: Sequence[str], values: Float[Tensor, " name"]) -> None:
-        """Look at the values noted before, and keep these; on a CPU look at them at once.
+        """Look at the values noted before, and keep these to look at next; on a CPU look at once.
 
         Raises `RunError` as `look` does.
         """
@@ -50,7 +51,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Raise `RunError` that names the first value not finite among those noted, where there is one."""
+        """Raise `RunError` if any of the noted values is not finite; the message names the first one."""
         noted, self._noted = self._noted, None
         if noted is None:
             return
@@ -59,7 +60,7 @@ class Watch:
 
 
 def require_finite(where: str, values: Mapping[str, float]) -> None:
-    """Raise `RunError` if any of the values is not finite; the keys say what they are."""
+    """Raise `RunError` if any of the values is not finite; the keys name them in the message."""
     wrong = [name for name, value in values.items() if not math.isfinite(value)]
     if wrong:
         more = "" if len(wrong) == 1 else f" (and {len(wrong) - 1} more)"

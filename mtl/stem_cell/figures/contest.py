@@ -31,16 +31,15 @@ from mtl.runs.compare.measured_alike import measured_otherwise
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.compare.worth import measured_run, provenance_of, worth_of_run
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
-from mtl.stem_cell.pair_cosines import cosines_of
-from mtl.stem_cell.pair_runs import pairs_of
+from mtl.stem_cell.pair_runs import cosines_of, pairs_of
 
 
 @dataclass(frozen=True)
 class _Contest:
-    """What the figures of the contest are drawn from."""
+    """The data of the contest's figures."""
 
     values: pl.DataFrame
-    """The measures on the heads of pairs."""
+    """The measures of worth on the heads of pair runs."""
     pairs: pl.DataFrame
     claims: dict[str, Masks]
     """By setup of masked single-task runs."""
@@ -58,12 +57,15 @@ def lines(request: FigureRequest) -> FigureWithTables:
     tables = {"-heads": heads, "-tasks": means, "-sides": sides}
     notes = (*_forced(next(iter(read.claims.values()))), *notes)
     if len(cells.seeds) < FEWEST_SEEDS:
-        notes = (*notes, f"{len(cells.seeds)} of {FEWEST_SEEDS} seeds that a word on the contest needs")
+        notes = (
+            *notes,
+            f"{len(cells.seeds)} of {FEWEST_SEEDS} seeds that an answer on the contest needs",
+        )
     return FigureWithTables(contest_figure(heads, means, sides), (*read.notes, *notes), tables)
 
 
 def all_estimates(request: FigureRequest) -> FigureWithTables:
-    """Every estimate of the contest; the first setup with claims gives the primary one."""
+    """All estimates of the contest; the claims of the first setup give the primary one."""
     read = _read(request)
     (_, masks), *others = read.claims.items()
     claims = {name: claims_table(of) for name, of in others}
@@ -76,7 +78,7 @@ def all_estimates(request: FigureRequest) -> FigureWithTables:
 
 
 def conflict(request: FigureRequest) -> FigureWithTables:
-    """Cosines of two tasks' gradients by who claims the head, as recorded while pairs were trained."""
+    """Cosines of two tasks' gradients by which tasks claim the head, as recorded when pairs were trained."""
     _, pairs, claims, notes = _claims_and_pairs(request)
     cosines = cosines_of(pairs)
     if cosines is None:
@@ -91,7 +93,7 @@ def conflict(request: FigureRequest) -> FigureWithTables:
 
 
 def _forced(masks: Masks) -> list[str]:
-    """A note that counts claims and learned ones, where a target forced some."""
+    """A note with the numbers of claims and of learned claims, if a target forced some."""
     return [masks.forced_in_words().removesuffix("; ")] if masks.forced().any() else []
 
 
@@ -122,7 +124,7 @@ def _claims_and_pairs(
 def _like_pairs(
     alone: list[RunWithSetup], runs: list[RunWithSetup], pairs: pl.DataFrame | None, notes: list[str]
 ) -> list[RunWithSetup]:
-    """The single-task runs with masks that were trained like the pairs, but for their masks."""
+    """The single-task runs with masks that differ from the pairs in their masks only."""
     masked = {str(run.run.folder): run for run in alone if run.setup.pruning != "none"}
     chosen = set() if pairs is None else set(pairs["run"])
     settings = {
@@ -134,7 +136,7 @@ def _like_pairs(
     notes += [f"claims: {note}" for note in left_out]
     kept = [masked[name] for name in alike if name in masked]
     if masked and not kept:
-        raise InputError(f"no claims that the pairs can be compared by: {left_out[0]}")
+        raise InputError(f"no claims of runs that were trained like the pairs: {left_out[0]}")
     return kept
 
 

@@ -1,4 +1,4 @@
-"""The figure of scores against forced overlap, of pairs under fixed masks."""
+"""The figure of scores against forced overlap, for pairs under fixed masks."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ from mtl.runs.folder.run import Run
 from mtl.stem_cell.mixing import SharedComponents, components_in, overlaps_in
 
 BEFORE, JOINT, ALONE = "before", "joint", "alone"
-"""Collaborative models before training, after joint training, and after training on one task."""
+"""Groups of collaborative models: before training, after joint training, after training on one task."""
 _PAIR = ["attention", "layer", "first", "second"]
 """The columns that name a pair of heads."""
 
 
 def by_claims(request: FigureRequest) -> FigureWithTables:
-    """Overlap of the heads' mixing vectors by how many of the joint runs' tasks claim them.
+    """Overlap of the heads' mixing vectors, by how many of the joint runs' tasks claim the heads.
 
     Raises `InputError` without joint runs or claims, and for models that cannot be compared.
     """
@@ -51,8 +51,8 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
     joint = [run for run in runs if any(str(run.folder) == name for _, name, _ in models[JOINT])]
     if not joint:
         raise InputError(
-            "no collaborative joint run among these: train one with 'mtl train --encoder.name=DIR', DIR "
-            "being what 'mtl collaborate' wrote"
+            "no collaborative joint run among these: train one with 'mtl train --encoder.name=DIR', where "
+            "DIR is the folder that 'mtl collaborate' wrote"
         )
     models, masked = _alike(models, masked, configs, notes)
     joint = [run for run in joint if any(str(run.folder) == name for _, name, _ in models[JOINT])]
@@ -83,9 +83,10 @@ def _alike(
     configs: Mapping[Run, Mapping[str, object]],
     notes: list[str],
 ) -> tuple[dict[str, list[tuple[Path, str, int]]], list[Run]]:
-    """Models and masked runs without those that were trained otherwise than most joint runs.
+    """Models and masked runs without those whose settings differ from those of most joint runs.
 
-    Masks may differ, and so may the encoder: claims are on the heads of the one that was made collaborative.
+    Masks may differ. So may the encoder, since claims are on the heads of the encoder that was made
+    collaborative.
     """
     compared = {name for group in (JOINT, ALONE) for _, name, _ in models[group]}
     settings = {
@@ -104,7 +105,7 @@ def _alike(
 
 
 def _masked_alone(run: Run, config: Mapping[str, object]) -> bool:
-    """Whether a run's masks are the claims of a task: learned, for a single task."""
+    """Whether a run's masks are claims: learned, for a single task, in a run that is not derived."""
     alone = isinstance(config["tasks"], list) and len(config["tasks"]) == 1
     return alone and config.get("pruning", "none") not in ("none", "fixed") and not run.derivation()
 
@@ -123,13 +124,13 @@ def _tasks_of(runs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         if set(tasks) != set(first[1]):
             raise InputError(
                 f"joint runs of different tasks: {first[0]} of {', '.join(first[1])}, {run} of "
-                f"{', '.join(tasks)}; use runs of the same"
+                f"{', '.join(tasks)}; use runs of the same tasks"
             )
     return first[1]
 
 
 def _claims(masked: list[Run], tasks: list[str], notes: list[str]) -> pl.DataFrame:
-    """The heads that these tasks claim by masks of single-task runs; `InputError` without two tasks."""
+    """The heads that these tasks claim in masked single-task runs; raises `InputError` for fewer than two."""
     check_encoders({str(run.folder): encoder_of(run) for run in masked})
     chosen = [run for run in with_setups(masked) if run.config["tasks"][0] in tasks]
     names = {run.setup.name for run in chosen}
@@ -163,15 +164,15 @@ def _note_encoders(masked: list[Run], joint: list[Run], bare: list[Path], notes:
             "together if the one was made from the other by 'mtl collaborate'"
         )
     notes += [
-        f"{path} is taken for the model before training, and the joint runs name {trained.place}: what "
-        "training changed is right only if these are the same model"
+        f"{path} is taken for the model before training, but the joint runs name {trained.place}: what "
+        "training changed is shown correctly only if both are the same model"
         for path in bare
         if path.resolve() != Path(trained.place).resolve() and trained.another_encoder(Content(str(path)))
     ]
 
 
 def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl.DataFrame]:
-    """The overlaps of each group; raises `InputError` for models with other components, or with none."""
+    """The overlaps of each group; raises `InputError` for models with no components, or different ones."""
     components: dict[str, SharedComponents] = {}
     groups: dict[str, pl.DataFrame] = {}
     for group, members in models.items():
@@ -194,7 +195,7 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
                 )
             if components[name] != found:
                 raise InputError(
-                    f"{first} and {name} share other numbers of components: use models of one --dim"
+                    f"{first} and {name} have different numbers of components: use models of one --dim"
                 )
             parts.append(overlaps_in(folder, name, seed))
         groups[group] = pl.concat(parts)
@@ -202,7 +203,7 @@ def _overlaps(models: Mapping[str, list[tuple[Path, str, int]]]) -> dict[str, pl
 
 
 def _less(overlaps: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """What training changed: the overlaps less the mean overlaps before it, per pair of heads."""
+    """What training changed: per pair of heads, the overlap less the mean overlap before training."""
     start = before.group_by(_PAIR).agg(start=pl.col("overlap").mean())
     joined = overlaps.join(start, on=_PAIR, how="inner", maintain_order="left")
     if joined.height < overlaps.height:

@@ -1,4 +1,4 @@
-"""The figure of what remedies bring back."""
+"""The figure of what remedies recover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.stem_cell.remedies import remedy_scores
 
 
 def recovered(request: FigureRequest) -> FigureWithTables:
-    """Per task the recovered share of each condition, and scores against parameters."""
+    """Per task, the recovery of each condition, and scores against the number of parameters."""
     score = TrainConfig().main_scores()
     runs, left_out = request.runs()
     scores, notes = remedy_scores(runs, request.split, score)

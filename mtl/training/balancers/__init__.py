@@ -1,4 +1,4 @@
-"""Balancers: from the losses of a step (and how the tasks' gradients agree) to the weights of the tasks."""
+"""Balancers: from an update's losses, and the agreement of the tasks' gradients, to weights of the tasks."""
 
 from mtl.training.balancers.balancer import Balancer
 from mtl.training.balancers.fixed import Fixed

@@ -1,4 +1,4 @@
-"""Weights given beforehand."""
+"""Weights that the user gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 
 class Fixed(Balancer):
-    """The weights that the user chose, in the order of the tasks; `ValueError` if negative or not finite."""
+    """The user's weights, in the order of the tasks; raises `ValueError` if one is negative or not finite."""
 
     gradients = "none"
     by_losses = False

@@ -9,18 +9,18 @@ from torch import Tensor
 from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 _SMALLEST = 1e-20
-"""Lower bound of losses and means that are divided by."""
+"""Lower bound of losses and means that serve as divisors."""
 
 
 class GradNorm(Balancer):
     """Pulls w_i |g_i| towards mean_j(w_j |g_j|) * r_i^alpha, r_i > 1 for slow learners (Chen et al. 2018).
 
-    r_i = (L_i(t) / L_i(0)) / mean_j(L_j(t) / L_j(0)). The weights take one step of gradient descent on
-    sum_i | w_i |g_i| - target_i |, targets held constant, per training step, and are brought back to sum to
-    the number of tasks. The step is taken in log w, and on norms divided by their mean: so weights stay
-    positive and `rate` does not depend on the losses' scale (the paper: in w, norms as they are).
-    `gram` is that of the gradients in the last shared layer. An absent task counts with its last norm and
-    ratio, so that batches that lack tasks are balanced, too.
+    r_i = (L_i(t) / L_i(0)) / mean_j(L_j(t) / L_j(0)). In each update, the weights take one step of gradient
+    descent on sum_i | w_i |g_i| - target_i | with constant targets, and are scaled to sum to the number of
+    tasks. Unlike in the paper, the step is taken in log w, and norms are divided by their mean: so weights
+    stay positive, and `rate` does not depend on the scale of the losses. `gram` is that of the gradients in
+    the last shared layer. An absent task counts with its last norm and ratio, so that batches that lack tasks
+    are balanced, too.
     """
 
     gradients = "last_layer"

@@ -8,13 +8,13 @@ from torch import Tensor
 from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 _SMALLEST_AVERAGE = 1e-8
-"""Lower bound of an average loss, which the weight is divided by."""
+"""Lower bound of an average loss, which is the divisor of a weight."""
 
 
 class MovingAverage(Balancer):
     """Weight of task k: the sum of all tasks' recent average losses over that of k (He & Choi 2021).
 
-    Averages are over the last `window` steps (this one included) in which the task was present; a task that
+    Averages are over the last `window` updates, this one included, in which the task was present. A task that
     was never present adds nothing to the sum.
     """
 
@@ -25,7 +25,7 @@ class MovingAverage(Balancer):
     def __init__(self, tasks: int, window: int = 5) -> None:
         super().__init__()
         if window < 1:
-            raise ValueError(f"window {window}: the moving average needs at least 1 step")
+            raise ValueError(f"window {window}: the moving average needs at least 1 update")
         self.register_buffer("history", torch.zeros(tasks, window))
         self.register_buffer("count", torch.zeros(tasks, dtype=torch.long))
 

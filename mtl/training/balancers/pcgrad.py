@@ -10,11 +10,11 @@ from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 class PCGrad(Balancer):
     """Projects each task's gradient where it conflicts with another's, and adds up (Yu et al. 2020, alg. 1).
 
-    For each task i, over the other tasks j in random order: where the gradient so far has a negative dot
-    product with the *original* g_j, it is projected onto the plane normal to g_j. It stays a linear
-    combination of the g's, and its dot products follow from the Gram matrix alone; so the result is one
-    weight per task, and no projected gradient is ever stored. The order is drawn from torch's global
-    generator of the Gram matrix's device.
+    The gradient of each task i meets the other tasks j in random order: if it has a negative dot product with
+    the *original* g_j, it is projected onto the plane normal to g_j. It stays a linear combination of the
+    original gradients, and its dot products follow from the Gram matrix alone. So the result is one weight
+    per task, and no projected gradient is ever stored. The order is drawn from torch's global generator on
+    the Gram matrix's device.
     """
 
     gradients = "encoder"

@@ -1,4 +1,4 @@
-"""Weightings of the library TorchJD, which needs the extra `torchjd`."""
+"""Weightings of the library TorchJD, which the extra `torchjd` installs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from mtl.training.balancers.balancer import Balancer, Gram, PerTask, Present
 
 Weighting = Literal["AlignedMTL", "CAGrad", "DualProj", "FairGrad", "IMTLG", "MGDA", "NashMTL", "UPGrad"]
 _SETTINGS: Mapping[Weighting, Mapping[str, float]] = {"CAGrad": {"c": 0.5}, "FairGrad": {"alpha": 1.0}}
-"""Of weightings that the library has no defaults for: those of LibMTL."""
+"""Settings for which the library has no defaults: LibMTL's defaults."""
 
 
 class TorchJD(Balancer):
     """A weighting of TorchJD (Quinton and Rey 2024) by its name, from the Gram matrix of the encoder.
 
-    Weights are the library's for the present tasks, in its scale: most weightings sum up to about 1, where
-    `Uniform` has 1 for each task. The gradients of the decoders get the same weights. A task that is alone in
-    its run has weight 1. Nash-MTL starts each step from the weights of the last one, the only state. Raises
-    `ImportError` if what the weighting needs is not installed.
+    The present tasks get the library's weights in its scale: most weightings sum to about 1, while `Uniform`
+    gives 1 to each task. The gradients of the decoders get the same weights. A task that is alone in its run
+    has weight 1. Nash-MTL starts each update from the weights of the last one, which are the only state.
+    Raises `ImportError` if what the weighting needs is not installed.
     """
 
     gradients = "encoder"
@@ -35,7 +35,7 @@ class TorchJD(Balancer):
         self.name = weighting
         self.register_buffer("last", torch.ones(tasks, dtype=torch.float64))
         self._of: dict[int, Callable[[Tensor], Tensor]] = {}
-        self._weights_of(tasks)  # says what is not installed before anything is trained
+        self._weights_of(tasks)  # raises for what is not installed before anything is trained
 
     @torch.no_grad()
     def forward(self, losses: PerTask, gram: Gram | None, present: Present) -> PerTask:
@@ -67,12 +67,12 @@ class TorchJD(Balancer):
     def _nash(
         self, gram: Float[Tensor, "present present"], present: Bool[Tensor, " task"]
     ) -> Float[Tensor, " present"]:
-        """The library asks for gradients but uses their inner products alone: any that have these will do."""
+        """Nash-MTL's weights; the library takes gradients, but any with these inner products will do."""
         values, vectors = torch.linalg.eigh(gram)
         weighting = self._weights_of(len(gram))
         weighting.prvs_alpha = self.last[present].cpu().numpy()
         with warnings.catch_warnings():
-            # cvxpy compiles the problem anew in each step; a user can do nothing about it.
+            # cvxpy compiles the problem anew in each update; the user can do nothing about it.
             warnings.filterwarnings("ignore", message=".*not DPP")
             weights: Tensor = weighting(vectors * values.clamp(min=0).sqrt())
         self.last[present] = torch.from_numpy(np.asarray(weighting.prvs_alpha)).to(self.last)

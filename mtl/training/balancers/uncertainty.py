@@ -26,5 +26,5 @@ class Uncertainty(Balancer):
         return torch.where(present, 0.5 * torch.exp(-self.log_variance), 0).to(losses.dtype)
 
     def regulariser(self, present: Present) -> Float[Tensor, ""]:
-        # Only for present tasks: without a loss beside it, s / 2 alone would push an absent task's s down.
+        # Only for present tasks: without a loss, s / 2 alone would push s down.
         return torch.where(present, 0.5 * self.log_variance, 0).sum()

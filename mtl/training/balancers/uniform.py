@@ -1,4 +1,4 @@
-"""All tasks alike."""
+"""The same weight for all tasks."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from mtl.commands.main import main
-from mtl.config.schema import EncoderConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
-from mtl.stem_cell.check_copies import check_family, copies_that_fail
 from mtl.stem_cell.claims_file import Claims, write_claims
-from mtl.stem_cell.clones_config import ClonesConfig
+from mtl.stem_cell.claims_of_runs import CLAIMS, check_family
+from mtl.stem_cell.clones_start import ClonesConfig
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job, Progress
 from tests.mtl.commands.test_startup import run as run_program
@@ -64,12 +64,11 @@ def test_the_reason_is_that_of_the_model(
     tmp_path: Path, configuration: dict[str, object], reason: str | None
 ) -> None:
     encoder = encoder_with(tmp_path / "encoder", **configuration)
-    config = TrainConfig(encoder=EncoderConfig(name=str(encoder)))
     if reason is None:
-        check_family("x", config)
+        check_family("x", str(encoder))
     else:
         with pytest.raises(InputError, match=f"run x: no heads can be copied .*{reason}"):
-            check_family("x", config)
+            check_family("x", str(encoder))
 
 
 def test_a_given_file_without_a_contested_head_is_refused_when_the_study_is_planned(
@@ -109,7 +108,7 @@ def test_claims_and_masks_of_another_shape_are_refused_when_the_study_is_planned
     block = GRID[1] | {"set": {"clones.kind": "routed", "clones.claims": str(path)}}
     assert dry_run(tmp_path, toy, tiny_encoder, [block]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "about 6 layers of 12 heads, and the encoder has 3 layers of 4: use claims on the same" in line
+    assert "about 6 layers of 12 heads, and the encoder has 3 layers of 4: use claims of the same" in line
     gates(tmp_path / "given", "pos", 1)
     masks = tmp_path / "given" / "gates.parquet"
     fixed = {"setups": ["pos"], "masks": ["fixed"], "set": {"gates.masks": str(masks)}}
@@ -128,24 +127,24 @@ def test_masks_that_are_finished_tell_that_nothing_is_contested(tmp_path: Path) 
         gates(study.run(name), name, opened)
         study.write_job(jobs[name])
     study.write_progress("pos", Progress("finished"))
-    assert not [*copies_that_fail(jobs, set(), study)]  # the other masks are not known yet
+    assert not [*CLAIMS.notes(jobs, set(), study)]  # the other masks are not known yet
     study.write_progress("dep", Progress("finished"))
-    [line] = copies_that_fail(jobs, set(), study)
+    [line] = CLAIMS.notes(jobs, set(), study)
     assert line.startswith("C will fail: no head is claimed by two of pos, dep")
-    assert not [*copies_that_fail(jobs, {"dep"}, study)]  # its mask will be learned again
+    assert not [*CLAIMS.notes(jobs, {"dep"}, study)]  # its mask will be learned again
     gates(study.run("dep"), "dep", 0)
-    assert not [*copies_that_fail(jobs, set(), study)]
+    assert not [*CLAIMS.notes(jobs, set(), study)]
     # A placebo needs as many heads of the layer that are not contested.
     placebo = dataclasses.replace(tasks.clones, heads="uncontested")
     config = dataclasses.replace(tasks, clones=placebo)
     jobs["D"] = dataclasses.replace(jobs["C"], name="D", config=config)
-    assert not [*copies_that_fail(jobs, set(), study)]
+    assert not [*CLAIMS.notes(jobs, set(), study)]
     for name in ("pos", "dep"):
         gates(study.run(name), name, 0, 1)
-    [line] = copies_that_fail(jobs, set(), study)
+    [line] = CLAIMS.notes(jobs, set(), study)
     assert line.startswith("D will fail: L0 has 1 head for the placebo")
     (study.run("dep") / "gates.parquet").write_text("no table")
-    line, _ = copies_that_fail(jobs, set(), study)
+    line, _ = CLAIMS.notes(jobs, set(), study)
     assert line.startswith("C will fail: ")
     assert line.endswith("train dep again")
 

@@ -19,7 +19,7 @@ from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table
 from mtl.stem_cell.claims_file import Claims, read_claims, write_claims
 from mtl.stem_cell.clones import CopiedHead, describe_clones, planned_copies, swapped
-from mtl.stem_cell.clones_config import ClonesConfig
+from mtl.stem_cell.clones_start import ClonesConfig
 from mtl.training.check import check_settings
 
 THERE = [tuple(range(6))] * 3
@@ -77,7 +77,7 @@ def test_what_cannot_be_planned_is_one_line() -> None:
     crowded = Claims((1, 6), {"pos": every, "dep": every})
     with pytest.raises(InputError, match=r"L0 has 2 heads for the placebo .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", heads="uncontested"))
-    with pytest.raises(InputError, match=r"L0 has 2 heads that nobody claims, .*, and 4 are needed"):
+    with pytest.raises(InputError, match=r"L0 has 2 heads that no task claims, .*, and 4 are needed"):
         planned_copies(crowded, THERE, ("pos", "dep"), ClonesConfig(claims="FILE", kind="transplant"))
     with pytest.raises(InputError, match="L0H1 is claimed, but it has been cut out"):
         planned_copies(CLAIMS, [(0, 2)] * 3, ("pos", "dep"), ClonesConfig(claims="FILE"))
@@ -95,10 +95,10 @@ def test_claims_are_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_claims(tmp_path / "none.json", ("pos",), (3, 6))
     path.write_text('{"layers": 3, "heads": 6, "claims": {"pos": [[3, 0]]}}')
-    with pytest.raises(InputError, match="pos claims L3H0, which is not there"):
+    with pytest.raises(InputError, match="pos claims L3H0, which does not exist"):
         read_claims(path, ("pos",), (3, 6))
     path.write_text("[]")
-    with pytest.raises(InputError, match="is no file of claims"):
+    with pytest.raises(InputError, match="is not a file of claims"):
         read_claims(path, ("pos",), (3, 6))
 
 

@@ -72,7 +72,7 @@ def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, ca
     # One seed gives figures, and no word.
     few = runs_of(planted, "*-dynamic-*", "*-none-*1")
     figure("contest", few, tmp_path / "few.png")
-    assert "1 of 3 seeds that a word on the contest needs" in " ".join(capsys.readouterr().out.split())
+    assert "1 of 3 seeds that an answer on the contest needs" in " ".join(capsys.readouterr().out.split())
     figure("forest", few, tmp_path / "few.png")
     assert "cannot tell, 1 seed of every pair, and 3 are needed" in " ".join(capsys.readouterr().out.split())
 

@@ -145,8 +145,8 @@ def test_importance_can_say_which_heads_are_best(world):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"overlap": {"runs": ["nowhere/*"]}}, r"overlap\.runs=nowhere/\*: no runs there"),
-        ({"overlap": {"runs": []}}, r"overlap\.runs=\[\]: no runs there"),
+        ({"overlap": {"runs": ["nowhere/*"]}}, r"overlap\.runs=nowhere/\*: no runs to rank"),
+        ({"overlap": {"runs": []}}, r"overlap\.runs=\[\]: no runs to rank"),
         ({"overlap": {"by": "importance"}}, r"none of 4 runs has importance of heads for pos"),
         ({"overlap": {"shared": [5]}}, r"overlap\.shared=5: use a number from 0 to overlap\.heads=4"),
         ({"overlap": {"pool": 6}}, "overlap of pos.dep: 4 heads for each of two masks .* a pool of 6 heads"),
@@ -156,10 +156,10 @@ def test_importance_can_say_which_heads_are_best(world):
         ),
         (
             {"block": {"setups": ["pos+dep+srl"]}},
-            r"overlap is between two tasks, and setup 'pos\+dep\+srl' has",
+            r"overlap needs pairs of tasks, but setup 'pos\+dep\+srl' has",
         ),
         ({"block": {"setups": ["pos+srl"]}}, "none of 4 runs has log_alpha of heads for srl"),
-        ({"block": {"masks": ["dynamic"]}}, r"use masks: \[fixed_per_task\] beside it"),
+        ({"block": {"masks": ["dynamic"]}}, r"set masks: \[fixed_per_task\] in the"),
         ({"block": {"set": {"gates.masks": "m"}}}, r"leave gates\.masks out"),
     ],
 )

@@ -99,10 +99,10 @@ def test_a_block_has_masks_of_one_source():
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (Block(("pos+dep",), overlap=OverlapConfig()), r"use masks: \[fixed_per_task\] beside it"),
+        (Block(("pos+dep",), overlap=OverlapConfig()), r"set masks: \[fixed_per_task\] in the"),
         (
             Block(("pos",), ("fixed_per_task",), overlap=OverlapConfig()),
-            "overlap is between two tasks, and setup 'pos' has pos",
+            "overlap needs pairs of tasks, but setup 'pos' has pos",
         ),
         (
             Block(("pos+dep",), ("fixed_per_task",), overlap=OverlapConfig(shared=(13,))),

@@ -129,7 +129,7 @@ def test_a_planted_world_is_drawn(study, tmp_path, capsys):
     start = study.root / "before"
     assert len(notes) == 1
     assert notes[0].startswith(
-        f"note: {start} is taken for the model before training, and the joint runs name"
+        f"note: {start} is taken for the model before training, but the joint runs name"
     )
     # A model is the one before training by what it is, whatever its folder is called.
     moved = tmp_path / "elsewhere"
@@ -156,7 +156,7 @@ def test_what_is_missing_is_one_line(study, tmp_path, capsys):
     small = tiny.model("bert")
     collaborate(small, 5, steps=1, starts=1)
     five = other.model(tmp_path / "five", small)
-    with pytest.raises(InputError, match="share other numbers of components"):
+    with pytest.raises(InputError, match="have different numbers of components"):
         figure("mixing", [*paths(study, "*-dynamic-*", "joint1"), five], out)
     albert = tiny.model("albert")
     collaborate(albert, 6, steps=1, starts=1)

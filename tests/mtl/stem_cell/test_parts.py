@@ -19,7 +19,7 @@ from mtl.training.check import check_settings
 
 PAIR = ["--tasks=pos,dep", "--encoder.name=bert-base-cased"]
 CONFLICT = {"mtl.stem_cell.conflict_meter", "mtl.stem_cell.gradient_conflict"}
-COPIES = {f"mtl.stem_cell.{name}" for name in ("claims_file", "clones", "clones_config", "clones_start")}
+COPIES = {f"mtl.stem_cell.{name}" for name in ("claims_file", "clones", "clones_start")}
 
 
 def values(*words: str) -> dict:

@@ -118,7 +118,7 @@ def test_what_cannot_be_compared_is_one_line(runs: list[Run], tmp_path: Path) ->
     with pytest.raises(InputError, match=r"/C-1 and \S*/Cagain-1 are the same condition and seed"):
         remedy_scores([*runs, again], "test", SCORE)
     others = run(tmp_path, "others", ("pos", "ner"), 1, clones=KINDS["C"])
-    with pytest.raises(InputError, match=r"several sets of tasks \(pos\+dep, pos\+ner\)"):
+    with pytest.raises(InputError, match=r"have different tasks \(pos\+dep, pos\+ner\)"):
         remedy_scores([*runs, others], "test", SCORE)
     assert encoder_parameters(tmp_path) is None
 

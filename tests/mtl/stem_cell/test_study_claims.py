@@ -14,7 +14,7 @@ from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA
 from mtl.stem_cell.claims_file import read_claims
-from mtl.stem_cell.clones_config import ClonesConfig, clones_of
+from mtl.stem_cell.clones_start import ClonesConfig, clones_of
 from mtl.stem_cell.study_claims import write_claims_of
 from mtl.study.config import Block, StudyConfig
 from mtl.study.grid.grid import planned
@@ -84,7 +84,7 @@ def test_labels_say_which_masks_count() -> None:
 
 
 def test_a_task_without_claims_is_one_line() -> None:
-    with pytest.raises(InputError, match="copies heads by what dep claims, and the grid has no masks of dep"):
+    with pytest.raises(InputError, match="copies heads that dep claims, but the grid has no masks of dep"):
         runs(ROUTED, Block(("pos",), ("dynamic",)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,7 +14,14 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.keys import hints_of, without_null
 from mtl.config.parse import changed
-from mtl.config.schema import COMPARING, BalancerConfig, BatchConfig, TrainConfig
+from mtl.config.schema import (
+    COMPARING,
+    BalancerConfig,
+    BatchConfig,
+    EncoderConfig,
+    TrainConfig,
+    TrainerConfig,
+)
 from mtl.config.typed import out_of_range, range_of
 from mtl.errors import InputError
 from mtl.models.known_encoders import check_encoder
@@ -21,6 +29,7 @@ from mtl.tasks.ranges import Range
 from mtl.training import balancers
 from mtl.training.check import check_settings
 from mtl.training.check_gates import check_target
+from mtl.training.train import train
 
 
 @pytest.mark.parametrize(
@@ -188,3 +197,15 @@ def test_a_run_that_is_refused_leaves_no_folder(word, toy, tiny_encoder, tmp_pat
     assert main(["train", *words, f"--runs={tmp_path / 'runs' / 'in'}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["run", "run/model"])
+def test_a_run_cannot_start_from_itself(place: str, tiny_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    config = TrainConfig(
+        name="run", runs=str(tmp_path), tasks=("pos",), init_from=str(tmp_path / "." / place), overwrite=True,
+        encoder=EncoderConfig(name=str(tiny_encoder)), trainer=TrainerConfig(accelerator="cpu"),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"run cannot start from itself \(--from\): use another --name$"):
+        train(config)
+    assert not [*(tmp_path / "run").iterdir()]

@@ -60,13 +60,13 @@ def test_one_for_each_kind_with_gates(gates):
         ),
         (
             {"target_open": {"encoder": 3.0}},
-            "gates.target_open: nothing is given for decoder, cross: set a target or a penalty for each, or "
-            "gates.kinds=encoder",
+            "gates.target_open: nothing is given for decoder, cross: set a target or a penalty for each "
+            "kind, or use gates.kinds=encoder",
         ),
         (
             {"penalty": {"encoder": 0.1}, "target_open": {"cross": 2.0}},
             "gates.target_open and gates.penalty: nothing is given for decoder: set a target or a penalty "
-            "for each, or gates.kinds=cross,encoder",
+            "for each kind, or use gates.kinds=cross,encoder",
         ),
         (
             {"penalty": {"encoder": 0.1, "cross": 0.1}, "target_open": {"cross": 2.0}, "kinds": TWO},
@@ -74,7 +74,7 @@ def test_one_for_each_kind_with_gates(gates):
         ),
         (
             {"penalty": {"encoder": 0.1, "cross": 0.1}, "target_open": 9.0, "kinds": TWO},
-            "gates.target_open=9 is for all kinds of attention, and gates.penalty has one for each",
+            "gates.target_open=9 is for all kinds of attention, but gates.penalty is given by kind",
         ),
         (
             {"target_open": {}},

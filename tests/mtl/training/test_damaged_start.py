@@ -27,9 +27,12 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def test_undamaged_files_are_read(tmp_path: Path) -> None:
-    sections, tasks = _settings_of(written(tmp_path / "run", GOOD))
+    run = written(tmp_path / "run", GOOD)
+    sections = _settings_of(run, ("pos", "ner"))
+    assert sections.keys() == {"encoder", "pos"}
     assert sections["encoder"]["name"] == "tiny"
-    assert tasks == {"pos": {"inventory": "tags", "dropout": 0.33}}
+    assert sections["pos"] == {"inventory": "tags", "dropout": 0.33}
+    assert _settings_of(run, ("ner",)).keys() == {"encoder"}
 
 
 def test_a_saved_model_has_its_own_settings_and_no_file_above_its_folder_counts(tmp_path: Path) -> None:
@@ -40,8 +43,12 @@ def test_a_saved_model_has_its_own_settings_and_no_file_above_its_folder_counts(
     (saved / "encoder.json").write_bytes(GOOD["model/encoder.json"])
     for origin, name in (({"encoder": "tiny"}, {"name": "tiny"}), ({}, {})):
         (saved / "model.json").write_text(json.dumps({"tasks": {"pos": {}}, "origin": origin}))
-        sections, _ = _settings_of(saved)
-        assert sections["encoder"] == {"pooling": "first", "layers": "last", "word_dropout": 0.0, **name}
+        assert _settings_of(saved, ())["encoder"] == {
+            "pooling": "first",
+            "layers": "last",
+            "word_dropout": 0.0,
+            **name,
+        }
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -49,5 +56,5 @@ def test_damaged_files_are_one_line(name: str, tmp_path: Path) -> None:
     for number, content in enumerate(DAMAGED):
         run = written(tmp_path / str(number), {**GOOD, name: content})
         with pytest.raises(InputError, match=re.escape(str(run))) as caught:
-            _settings_of(run)
+            _settings_of(run, ("pos",))
         assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ from pytorch_lightning.accelerators import CUDAAccelerator
 from safetensors.torch import load_file
 
 from mtl.commands.main import main
-from mtl.config.schema import TrainConfig, TrainerConfig
+from mtl.config.schema import TrainerConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.runs.folder.run import Run
 from mtl.training import launch
@@ -129,14 +129,14 @@ def test_or_it_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_who_asks_for_the_cpu_is_not_told_of_the_gpu(monkeypatch):
+def test_who_asks_for_the_cpu_is_not_told_of_the_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(CUDAAccelerator, "is_available", staticmethod(lambda: True))
-    config = TrainConfig(trainer=TrainerConfig(accelerator="cpu"))
+    config = TrainerConfig(accelerator="cpu")
     with pytest.warns(UserWarning, match="GPU available but not used"):
         Trainer(accelerator="cpu", logger=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trainer_for(config, [])
+        trainer_for(config, Run(tmp_path), 1, 1, [])
 
 
 def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tmp_path, monkeypatch, capsys):

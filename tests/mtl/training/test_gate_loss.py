@@ -256,8 +256,8 @@ def test_a_choice_that_moved_many_heads_is_warned_of():
     assert choice_warnings(loss) == []
     loss.after_update(90)
     assert choice_warnings(loss) == [
-        "warning: mask shared: training had 72 heads open, gates.target_open wants 20: 0 were opened and 52 "
-        "closed by force; train longer"
+        "warning: mask shared: training left 72 heads open, but gates.target_open wants 20: 0 were opened "
+        "and 52 closed by force; train longer"
     ]
     with torch.no_grad():
         gates.log_alpha.fill_(-9).view(-1)[:18] = 3
@@ -272,8 +272,8 @@ def test_a_choice_by_kind_that_moved_many_heads_is_warned_of_by_its_kind():
     loss = gate_loss(gates, GatesConfig(target_open=targets), 100, SITES)
     loss.after_update(90)
     assert choice_warnings(loss) == [
-        "warning: mask shared, cross: training had 3 heads open, gates.target_open.cross wants 2: 0 were "
-        "opened and 1 closed by force; train longer"
+        "warning: mask shared, cross: training left 3 heads open, but gates.target_open.cross wants 2: 0 "
+        "were opened and 1 closed by force; train longer"
     ]
 
 

@@ -11,22 +11,26 @@ import time
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
-from mtl.training.ranks import distributed
+from mtl.runs.folder.run import Run
+from mtl.training.trainer import trainer_for
 from tests.mtl.forked import ended, forked, printed
 
 WITHIN = 30.0
 """Seconds until no process of a run is left after one of them has died: 5 to end by itself, and slack."""
 
 
-def test_what_lightning_refuses_is_one_line():
-    with (
-        pytest.raises(InputError, match=r"^trainer.devices=2, trainer.num_nodes=1: no such GPU$"),
-        distributed(TrainerConfig(devices=2)),
-    ):
+def test_what_lightning_refuses_is_one_line(monkeypatch, tmp_path):
+    def refuse(**_: object) -> None:
         raise ValueError("no such GPU\nmore of it")
+
+    monkeypatch.setattr(pl, "Trainer", refuse)
+    config = TrainerConfig(devices=2, accelerator="cpu")
+    with pytest.raises(InputError, match=r"^trainer.devices=2, trainer.num_nodes=1: no such GPU$"):
+        trainer_for(config, Run(tmp_path), 1, 1, [])
 
 
 def torchrun(*words: str) -> subprocess.CompletedProcess[str]:

@@ -168,7 +168,7 @@ def test_only_another_run_is_overwritten_and_only_when_all_is_read(config, tiny_
     assert content(run.folder) == before
     with lease(run.lease) as mine:
         assert mine
-        with pytest.raises(InputError, match=r"process \d+ on .* trains in it; wait for its end"):
+        with pytest.raises(InputError, match=r"process \d+ on .* is training in it; wait until it has ended"):
             train(dataclasses.replace(other, overwrite=True), console=QUIET)
     assert content(run.folder) == before
     train(dataclasses.replace(other, overwrite=True), console=QUIET)

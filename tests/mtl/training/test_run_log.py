@@ -7,9 +7,10 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.progress_bar import ProgressBar
 
 from mtl.errors import RunError
-from mtl.training.run_log import NAME, run_log
+from mtl.training.run_log import NAME, PLAIN, run_log
 
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", re.MULTILINE)
 
@@ -67,3 +68,24 @@ def test_nothing_is_kept_without_a_folder(tmp_path, monkeypatch):
     with run_log(console):
         console.print("refused")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_log_leaves_it_to_the_stream_what_can_be_printed(tmp_path):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    console = Console(file=stream, width=20)
+    with run_log(console) as log:
+        log.keep_in(tmp_path)
+        console.print(ProgressBar(total=2, completed=1))
+        console.print("|")
+    assert set(lines(tmp_path)[0].rstrip("|")) == {"-"}
+
+
+def test_a_line_is_printed_as_it_is(tmp_path):
+    out = io.StringIO()
+    console = Console(file=out, width=20, force_terminal=True)
+    name = "runs/[b]1:smile: of a long name[/b]"
+    with run_log(console) as log:
+        log.keep_in(tmp_path)
+        console.print(name, **PLAIN)
+    assert out.getvalue() == f"{name}\n"
+    assert lines(tmp_path) == [name]

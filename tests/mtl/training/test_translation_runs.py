@@ -133,7 +133,7 @@ def test_targets_by_kind_are_met_by_kind_through_the_command_and_when_resumed(tm
             assert int(history(broken)[-1][f"gates/{name}/{figure}"]) == number
     forced = choices["shared/encoder"]
     if forced["forced_open"] + forced["forced_closed"]:
-        assert "warning: mask shared, encoder: training had" in printed
+        assert "warning: mask shared, encoder: training left" in printed
 
 
 def test_a_static_run_trains_the_encoder_alone(before, tmp_path):
