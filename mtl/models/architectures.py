@@ -21,8 +21,8 @@ def from_scratch(
     """A model with random weights; source, translation and output share their embeddings.
 
     Models like BART start with weights of standard deviation 1 / sqrt(width), which for square matrices is
-    Xavier's; T5 models start as transformers initialises them. Whether norms come before or after each
-    sublayer is the architecture's choice. If `components` is set, the heads of each layer share that many
+    Xavier's; T5 models start as transformers initialises them. The architecture determines whether norms come
+    before or after each sublayer. If `components` is set, the heads of each layer share that many components
     (`start_collaborative`).
     """
     assert config.architecture is not None
@@ -48,10 +48,10 @@ def from_scratch(
 
 
 def _start(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast) -> int | None:
-    """The token before a translation: the padding.
+    """The token before a translation: padding, or the end-of-text token in mBART and M2M100.
 
-    mBART's is the last token of the translation, by definition. M2M100 does not count padding as a position
-    in training, and counts it in search.
+    mBART begins with the last token of the translation. M2M100 counts padding as a position in search but
+    not in training.
     """
     return tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
 

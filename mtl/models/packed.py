@@ -1,4 +1,4 @@
-"""Many small tensors taken to a device in one copy."""
+"""Copy many small tensors to a device at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 _ALIGNED = 8
-"""Bytes; the offset of a tensor has to be a multiple of the size of its numbers."""
+"""Bytes; the offset of a tensor must be a multiple of the size of its numbers."""
 
 
 def together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors, all of the CPU, as views of one block on `device`; the host does not wait for the copy.
+    """The tensors, all on the CPU, as views of one block on `device`; the host does not wait for the copy.
 
-    For a GPU the block is packed in page-locked memory, which torch keeps for the blocks to come.
+    For a GPU the block is packed in page-locked memory, which torch keeps for later blocks.
     """
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     room = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]

@@ -1,4 +1,4 @@
-"""How word vectors are read off a transformer, and the defaults for encoders of each kind."""
+"""How word vectors are made from a transformer's output, and the defaults for each kind of encoder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mtl.models.subwords import SubwordTokenizer
 
 Layers = Literal["last", "mix"]
 WORD_DROPOUT = 0.2
-"""Default word dropout of encoders whose tokenizer has a token to put instead of words."""
+"""Default word dropout of encoders whose tokenizer has a token to put in place of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings as given; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
+    """Settings as the user gave them; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
 
     pooling: Pooling | None = None
     """How the vectors of a word's pieces become one. `None`: their mean; in decoder-only models the vector of
@@ -50,7 +50,7 @@ class Reading:
         return self.word_dropout
 
     def note(self, tokenizer: SubwordTokenizer, dropout: float) -> str | None:
-        """A note for a user who gave no word dropout and gets none; else `None`."""
+        """A note if word dropout was not given and is 0; else `None`."""
         if self.word_dropout is not None or dropout:
             return None
         return "encoder.word_dropout is 0: the encoder's tokenizer has no mask token to put instead of words"

@@ -39,7 +39,7 @@ def bare(name: str = "llama", **settings: object) -> Encoder:
     torch.manual_seed(0)
     tokenizer = bare_tokenizer()
     config = tiny.config(name, vocab_size=len(tokenizer))
-    encoder = Encoder.from_config(config, tokenizer, **settings).double().eval()  # type: ignore[arg-type]
+    encoder = tiny.encoder_of(config, tokenizer, **settings).double().eval()  # type: ignore[arg-type]
     tiny.shake(encoder.transformer)
     return encoder
 
@@ -86,11 +86,11 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
     # An unknown token takes its place where that is asked for.
     tokenizer = bare_tokenizer(unk_token="<|end|>")
     config = tiny.config("llama", vocab_size=len(tokenizer))
-    assert Encoder.from_config(config, tokenizer).word_dropout == 0
-    asked = Encoder.from_config(config, tokenizer, Reading(word_dropout=0.1))
+    assert tiny.encoder_of(config, tokenizer).word_dropout == 0
+    asked = tiny.encoder_of(config, tokenizer, Reading(word_dropout=0.1))
     assert (asked.word_dropout, asked.note) == (0.1, None)
     masked = bare_tokenizer(mask_token="<|end|>")
-    assert Encoder.from_config(config, masked).word_dropout == 0.2
+    assert tiny.encoder_of(config, masked).word_dropout == 0.2
 
 
 def brute_force(counts: np.ndarray, spans: list[tuple[int, int]]) -> list[int]:
@@ -156,11 +156,9 @@ def test_a_model_that_translates_is_no_encoder() -> None:
 
 def test_gemma_2_bounds_its_scores_and_one_without_a_causal_mask_sees_all() -> None:
     assert bare("llama").transformer.config._attn_implementation == "sdpa"
-    bounded = Encoder.from_config(
-        tiny.config("gemma2", attn_logit_softcapping=50.0), tiny.tokenizer("gemma2")
-    )
+    bounded = tiny.encoder_of(tiny.config("gemma2", attn_logit_softcapping=50.0), tiny.tokenizer("gemma2"))
     assert bounded.transformer.config._attn_implementation == "eager"
-    embedding = Encoder.from_config(
+    embedding = tiny.encoder_of(
         tiny.config("gemma3_text", use_bidirectional_attention=True), tiny.tokenizer("gemma3_text")
     )
     assert (embedding.causal, embedding.pooling, bare().causal) == (False, "mean", True)

@@ -137,8 +137,8 @@ def test_word_dropout_without_a_token_for_it_is_refused() -> None:
     bare = tiny.tokenizer("bert")
     bare.mask_token = bare.unk_token = None
     with pytest.raises(InputError, match="tokenizer of BertModel has neither: use word_dropout=0"):
-        Encoder.from_config(tiny.config("bert"), bare, Reading(word_dropout=0.3))
-    encoder = Encoder.from_config(tiny.config("bert"), bare)
+        tiny.encoder_of(tiny.config("bert"), bare, Reading(word_dropout=0.3))
+    encoder = tiny.encoder_of(tiny.config("bert"), bare)
     assert encoder.word_dropout == 0
     assert encoder.note is not None
 

@@ -89,6 +89,13 @@ def test_without_the_text_words_have_blanks_between_them() -> None:
     assert source.encode_sentences(bare)[0].ids.tolist() != source.encode_sentences(SENTENCES)[0].ids.tolist()
 
 
+def test_a_sentence_without_words_has_no_pieces() -> None:
+    source = SourceTokenizer(ParallelTokenizer(trained(), 64))
+    empty, full = source.encode_sentences([Sentence(()), Sentence(("a",))])
+    assert (len(empty), empty.ids.tolist()) == (0, [])
+    assert len(full) == 1
+
+
 def test_a_word_whose_letters_are_in_its_neighbours_piece_is_not_covered() -> None:
     tokenizer = train_vocabulary(["gimme cannot"] * 50, 300, 64)
     source = SourceTokenizer(ParallelTokenizer(tokenizer, 64))

@@ -148,14 +148,14 @@ def test_taking_sentences_is_collating_them(max_length: int, order: list[int]) -
 def test_moving_keeps_everything() -> None:
     tokenizer = SubwordTokenizer(tiny.tokenizer("bert"), 12)
     subwords = tokenizer.collate(tokenizer.encode_all(SENTENCES))
-    assert equal(subwords.to("cpu", non_blocking=True), subwords)
+    assert equal(subwords.to("cpu"), subwords)
     assert subwords.to("meta").slot.device.type == "meta"
 
 
 def test_bad_windows_and_batches_are_refused() -> None:
     with pytest.raises(InputError, match="no room"):
         SubwordTokenizer(tiny.tokenizer("bert"), 2)
-    with pytest.raises(InputError, match=r"stride 7 is outside 1\.\.6"):
+    with pytest.raises(InputError, match="stride=7: use a number from 1 to 6"):
         SubwordTokenizer(tiny.tokenizer("bert"), 8, stride=7)
     with pytest.raises(ValueError, match="empty batch"):
         SubwordTokenizer(tiny.tokenizer("bert"), 8).collate([])
