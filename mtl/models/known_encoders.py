@@ -79,19 +79,24 @@ def _config_file(name: str) -> Path:
 def _from_hub(name: str) -> Path:
     """The path of the config.json of an encoder on the hub, downloaded if necessary."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled
     from huggingface_hub.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # no notes on retries
     try:
         return Path(hf_hub_download(name, "config.json"))
+    except GatedRepoError as error:
+        raise InputError(
+            f"{name}: its owner decides who may read it: accept the conditions on its page, and log in ('hf "
+            "auth login')"
+        ) from error
     except (OSError, ValueError, RuntimeError) as error:
         place, fix = "here or on the hub", ": use 'minilm', a folder, or a name on the hub"
         if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
             place = "here"
             fix = (
-                " or in the cache of the hub, which cannot be reached or is off (HF_HUB_OFFLINE): use "
+                ", and the hub, which may have it, cannot be reached or is off (HF_HUB_OFFLINE): use "
                 "'minilm' or a folder"
             )
         fix = fix if name in KNOWN else did_you_mean(name, KNOWN, fix)

@@ -130,7 +130,7 @@ SAME_ROW = (
     "megatron-bert", "mistral", "mixtral", "nomic_bert", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
     "roc_bert", "smollm3", "splinter", "xmod", *LIKE_LLAMA,
 )  # fmt: skip
-"""Families with the row of another one (BERT, Llama), whose tests are slow ones."""
+"""Families with the row of another one (BERT, Llama), whose tests are marked as slow."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
 """`NAMES` for `pytest.mark.parametrize`."""
 CUTTABLE = tuple(
@@ -199,7 +199,7 @@ def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any)
 
 
 def shake(module: nn.Module) -> None:
-    """Move every parameter by a little noise, but for positions that follow a formula and are not saved."""
+    """Add a little noise to every parameter, except to positions that follow a formula and are not saved."""
     generator = torch.Generator().manual_seed(1)
     by_formula = getattr(module, "_keys_to_ignore_on_save", None) or ()
     for name, parameter in module.named_parameters():

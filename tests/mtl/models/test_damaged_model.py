@@ -40,7 +40,7 @@ def names(saved: Path) -> list[str]:
 
 
 def message_of(folder: Path) -> str | None:
-    """What loading a damaged model says; `None` where it loads."""
+    """What loading a damaged model says; `None` if it loads."""
     try:
         JointModel.from_pretrained(folder)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Decoder-only models as encoders: what is on the right of a word has no part in it."""
+"""Decoder-only models as encoders: a word's vector does not depend on what follows the word."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
     assert "no mask token" in encoder.note
     with pytest.raises(InputError, match="LlamaModel has neither: use word_dropout=0"):
         bare(reading=Reading(word_dropout=0.1))
-    # An unknown token takes its place where that is asked for.
+    # An unknown token takes the place of the mask token on request.
     tokenizer = bare_tokenizer(unk_token="<|end|>")
     config = tiny.config("llama", vocab_size=len(tokenizer))
     assert tiny.encoder_of(config, tokenizer).word_dropout == 0
@@ -94,7 +94,7 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
 
 
 def brute_force(counts: np.ndarray, spans: list[tuple[int, int]]) -> list[int]:
-    """The span that owns each word: of those with the word, the one with most pieces before it."""
+    """The span that owns each word: of those that contain it, the one with the most pieces before it."""
     start = np.cumsum(counts) - counts
     owners = []
     for word in range(len(counts)):
@@ -103,7 +103,7 @@ def brute_force(counts: np.ndarray, spans: list[tuple[int, int]]) -> list[int]:
     return owners
 
 
-def test_words_of_several_windows_are_read_with_most_before_them() -> None:
+def test_words_in_several_windows_are_read_with_the_most_pieces_before_them() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         counts = rng.integers(1, 5, size=int(rng.integers(1, 40)))
@@ -149,7 +149,7 @@ def test_the_first_token_says_nothing_of_a_sentence() -> None:
         JointModel(tiny.encoder("llama"), {"cola": Cola(pooling="first")}, {"cola": Labels(("0", "1"))})
 
 
-def test_a_model_that_translates_is_no_encoder() -> None:
+def test_a_model_that_translates_is_refused_as_an_encoder() -> None:
     with pytest.raises(InputError, match="BartModel translates"):
         Encoder(tiny.translator("bart").base_model, tiny.tokenizer("bert"))
 

@@ -1,4 +1,4 @@
-"""Joint models in other types than float32, without numbers and with values that are none."""
+"""Joint models in other types than float32, without values (on `meta`) and with NaN."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def trained(size: int = 330) -> PreTrainedTokenizerFast:
 
 
 def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """Of bytes from scratch; with a special token before the text; of pieces with blanks as letters."""
+    """Of bytes from scratch, with a special token before the text, and with spaces as letters of pieces."""
     return {"scratch": trained(), "words": tiny.tokenizer("bert"), "pieces": tiny.tokenizer("camembert")}
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_probed_is_one_line() -> None:
 
 
 def by_definition(model: Seq2Seq, sentence: Sentence, scale: Tensor | None) -> tuple[Tensor, Tensor]:
-    """From a pass of the whole model and loops: attention between words, and the heads' outputs."""
+    """Attention between words and the heads' outputs, by loops over a pass of the whole model."""
     tokenizer = model.tokenizer.tokenizer
     ids = torch.tensor([tokenizer(sentence.text)["input_ids"]])
     counts = SourceTokenizer(model.tokenizer).encode_sentences([sentence])[0].counts.tolist()
