@@ -150,7 +150,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             temporary.rename(path)
         finally:
             if old.exists() and not path.exists():
-                old.rename(path)
+                old.rename(path)  # if this fails, both folders stay for `recover_folder`
             remove(temporary)
             remove(old)
 

@@ -31,13 +31,10 @@ def from_scratch(
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "decoder_start_token_id": _start(config, tokenizer),
-        "tie_word_embeddings": True,
     }
-    kind = CONFIG_MAPPING[config.architecture]
-    of_architecture = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
-    settings = kind(**shared, **of_architecture)
-    if config.architecture in ("t5", "mt5"):
-        settings.tie_word_embeddings = True
+    sizes = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
+    settings = CONFIG_MAPPING[config.architecture](**shared, **sizes)
+    settings.tie_word_embeddings = True
     model = AutoModelForSeq2SeqLM.from_config(
         settings, attn_implementation="eager" if attention == "eager" else None
     )
