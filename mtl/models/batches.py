@@ -89,8 +89,8 @@ def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | Pa
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
-    A task that needs words only takes the sentences that another task is annotated on, or all sentences if
-    there are only such tasks.
+    A task that needs nothing but words takes the sentences that another task is annotated on, or all
+    sentences if there are only such tasks.
     """
     there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]
     on_layers = [name for name, task in there if task.layers]

@@ -95,7 +95,7 @@ def upload(
 
 
 def holds_model(name: str, revision: str | None) -> bool:
-    """Whether a repository on the hub holds a joint model; `False`, too, if there is none or the hub is off.
+    """Whether a repository on the hub holds a joint model; `False`, too, if it cannot be read.
 
     Raises `InputError` for any other failure.
     """

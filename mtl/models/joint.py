@@ -248,7 +248,7 @@ class JointModel(Annotator):
     def save_with_card(self, folder: Path, name: str) -> None:
         """As `save_pretrained`, with a card for a model of this name."""
         if broken := not_finite(self.named_parameters()):
-            raise InputError(f"{broken[0]} has values that are not finite: it could not be loaded again")
+            raise InputError(f"{broken[0]} has values that are not finite: no model with them can be loaded")
         changed = self._when_loaded is not None and self._when_loaded != weights_checksum(self)
         origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
         self.save(folder, origin)

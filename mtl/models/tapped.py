@@ -93,7 +93,7 @@ class SharedEncoder(TappedModel):
     hidden: int
     """How many numbers a decoder is given for each word, or for each piece if the model translates."""
     settings_file: ClassVar[str]
-    """The file that `save` writes `settings` to, and by which folders that it wrote are known."""
+    """The file that `save` writes `settings` to; it marks a folder that `save` wrote."""
 
     @property
     def translator(self) -> Seq2Seq | None:
