@@ -7,6 +7,7 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _LARGEST = 2**28
 _UNUSED = 2**30
+_NO_GLIBC = (OSError, TypeError, AttributeError)
 
 
 def keep_large_blocks() -> bool:
@@ -18,7 +19,7 @@ def keep_large_blocks() -> bool:
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
+    except _NO_GLIBC:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST) and mallopt(_M_TRIM_THRESHOLD, _UNUSED))
 
@@ -30,7 +31,6 @@ def release_free_blocks() -> bool:
     largest run needed, and the gaps that all runs left.
     """
     try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, TypeError, AttributeError):
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except _NO_GLIBC:
         return False
-    return bool(trim(0))

@@ -55,17 +55,10 @@ def gates_for(
     model without masks, for an unknown task, and if tasks have masks or heads of their own and no task is
     named.
     """
-    tasks = tasks_of(model, task)
-    return model.scales.of_one_mask(tasks, task is not None, given), tasks
-
-
-def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
-    """The named task, or all of the model's tasks; raises `InputError` for an unknown one."""
-    if task is None:
-        return tuple(model.tasks)
-    if task not in model.tasks:
+    if task is not None and task not in model.tasks:
         raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
-    return (task,)
+    tasks = tuple(model.tasks) if task is None else (task,)
+    return model.scales.of_one_mask(tasks, task is not None, given), tasks
 
 
 def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "site head"]:

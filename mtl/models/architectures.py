@@ -30,7 +30,11 @@ def from_scratch(
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": _start(config, tokenizer),
+        # mBART begins with the last token of the translation. M2M100 counts padding as a position in search
+        # but not in training.
+        "decoder_start_token_id": (
+            tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
+        ),
     }
     sizes = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
     settings = CONFIG_MAPPING[config.architecture](**shared, **sizes)
@@ -42,15 +46,6 @@ def from_scratch(
         learned = config.mixing == "learned"
         start_collaborative(model, config.components, config.width**-0.5, learned=learned)
     return model
-
-
-def _start(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast) -> int | None:
-    """The token before a translation: padding, or the end-of-text token in mBART and M2M100.
-
-    mBART begins with the last token of the translation. M2M100 counts padding as a position in search but
-    not in training.
-    """
-    return tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
 
 
 def _of_bart(config: Seq2SeqConfig) -> dict[str, Any]:

@@ -132,11 +132,12 @@ class Encoder(WordReader, SharedEncoder):
 
     def read(self, subwords: Subwords, **options: Any) -> ModelOutput:
         """The transformer's output for these subwords, of which some are masked in training."""
+        if subwords.token_types is not None and self.reads_token_types:
+            options["token_type_ids"] = subwords.token_types
         return self.transformer(
             input_ids=self._with_word_dropout(subwords),
             attention_mask=subwords.attention_mask,
             output_hidden_states=self.mix is not None,
-            **self._token_types(subwords),
             **self._options,
             **options,
         )
@@ -191,11 +192,6 @@ class Encoder(WordReader, SharedEncoder):
         return subwords.input_ids.masked_fill(
             (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
         )
-
-    def _token_types(self, subwords: Subwords) -> dict[str, Tensor]:
-        if subwords.token_types is None or not self.reads_token_types:
-            return {}
-        return {"token_type_ids": subwords.token_types}
 
     def scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
         """Inside the block, the scale, or one per sentence, applies to passes over these subwords."""

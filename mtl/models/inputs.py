@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import Tasks, load_split
@@ -33,15 +32,10 @@ MOST_TEXTS = 1_000_000
 """Texts whose pieces are kept, per tokeniser."""
 
 
-class FileVersion(NamedTuple):
-    """A file as it was when it was read."""
-
-    path: str
-    changed_ns: int
-    size: int
+FileVersion = tuple[str, int, int]
+"""A file as it was when it was read: its path, the time of its last change in ns, and its size in bytes."""
 
 
-@dataclass
 class InputCache:
     """Reads corpora, tokenises them and loads encoders; with `keep`, the most recently used ones only once.
 
@@ -49,16 +43,13 @@ class InputCache:
     modification time and size, so a changed corpus or encoder is read again.
     """
 
-    keep: bool = False
-    _corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = field(
-        default_factory=dict, repr=False
-    )
-    _pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = field(
-        default_factory=dict, repr=False
-    )
-    _encoders: dict[
-        tuple[str, str, tuple[FileVersion, ...]], tuple[PreTrainedModel, PreTrainedTokenizerFast]
-    ] = field(default_factory=dict, repr=False)
+    def __init__(self, keep: bool = False) -> None:
+        self.keep = keep
+        self._corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = {}
+        self._pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = {}
+        self._encoders: dict[
+            tuple[str, str, tuple[FileVersion, ...]], tuple[PreTrainedModel, PreTrainedTokenizerFast]
+        ] = {}
 
     def split(self, config: CorpusConfig, tasks: Tasks, split: str) -> list[Sentence]:
         """The sentences of one split, with the layers of the chosen tasks; see `load_split`."""
@@ -130,4 +121,4 @@ def _encoded(
 
 def _version(file: Path) -> FileVersion:
     status = file.stat()
-    return FileVersion(str(file.resolve()), status.st_mtime_ns, status.st_size)
+    return str(file.resolve()), status.st_mtime_ns, status.st_size

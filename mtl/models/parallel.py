@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mtl.errors import InputError
+from mtl.models.packed import Tensors
 from mtl.tasks.decoders.translator import PieceTargets
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
@@ -39,7 +40,7 @@ class ParallelTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelSubwords:
+class ParallelSubwords(Tensors):
     """Padded rows of sources, and of the translations if they are known."""
 
     input_ids: Int[Tensor, "row subword"]
@@ -54,10 +55,6 @@ class ParallelSubwords:
         """The number of sentences."""
         return len(self.sentence)
 
-    def to(self, device: torch.device | str) -> ParallelSubwords:
-        """The same on another device."""
-        return self.each(lambda tensor: tensor.to(device))
-
     def take(self, sentences: Int[Tensor, " batch"]) -> ParallelSubwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
         chosen = sentences.to(self.sentence.device)
@@ -70,15 +67,6 @@ class ParallelSubwords:
             return self.attention_mask
         assert self.pieces is not None
         return (self.pieces != UNKNOWN).long()
-
-    def each(self, move: Callable[[Tensor], Tensor]) -> ParallelSubwords:
-        """The same with each tensor replaced by what `move` makes of it."""
-        return ParallelSubwords(
-            move(self.input_ids),
-            move(self.attention_mask),
-            None if self.pieces is None else move(self.pieces),
-            move(self.sentence),
-        )
 
 
 class ParallelTokenizer:

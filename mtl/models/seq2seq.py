@@ -70,10 +70,11 @@ class Seq2Seq(SharedEncoder):
         super().__init__(transformer, family_of(transformer))
         require_decoder(transformer.config.model_type, type(transformer).__name__)
         self.source, self.target = source, target
-        longest = min(_positions(transformer), tokenizer.model_max_length)
-        self.tokenizer = ParallelTokenizer(
-            tokenizer, longest if max_length is None else max_length, source, target
-        )
+        if max_length is None:
+            # T5, with relative positions, has no limit.
+            positions = getattr(transformer.config, "max_position_embeddings", None) or 100_000
+            max_length = min(positions, tokenizer.model_max_length)
+        self.tokenizer = ParallelTokenizer(tokenizer, max_length, source, target)
         self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
 
     @property
@@ -277,8 +278,3 @@ def _load(
             "or use another model"
         )
     return loaded.model, tokenizer
-
-
-def _positions(model: PreTrainedModel) -> int:
-    """The number of positions that a model can read; T5, with relative positions, has no limit."""
-    return int(getattr(model.config, "max_position_embeddings", None) or 100_000)

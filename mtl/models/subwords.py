@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.models.packed import Tensors
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import Rows, rows_of
 from mtl.tasks.in_words import counted
@@ -43,7 +44,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Subwords:
+class Subwords(Tensors):
     """Padded rows of subwords, and the word and sentence that each position contributes to."""
 
     input_ids: Int[Tensor, "row subword"]
@@ -58,10 +59,6 @@ class Subwords:
     """Words of the longest sentence."""
     token_types: Int[Tensor, "row subword"] | None = None
     """The token type of each position, by the sentence of a pair; `None` if the batch has no pairs."""
-
-    def to(self, device: torch.device | str) -> Subwords:
-        """The same on another device."""
-        return self.each(lambda tensor: tensor.to(device))
 
     def take(self, sentences: Int[Tensor, " batch"]) -> Subwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
@@ -91,18 +88,6 @@ class Subwords:
     def positions(self, attention: str) -> Int[Tensor, "row subword"]:
         """1 where there is a token, 0 at padding; the same for every kind of attention."""
         return self.attention_mask
-
-    def each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
-        """The same with each tensor replaced by what `move` makes of it."""
-        return Subwords(
-            move(self.input_ids),
-            move(self.attention_mask),
-            move(self.slot),
-            move(self.sentence),
-            self.sentences,
-            self.width,
-            None if self.token_types is None else move(self.token_types),
-        )
 
 
 class SubwordTokenizer:
