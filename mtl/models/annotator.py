@@ -177,10 +177,6 @@ class Annotator(nn.Module, ABC):
         Args:
             text: the text; control characters in it separate words.
             language: `en`, or the code of a language of spaCy (the extra `languages`).
-            max_words: see `annotate`.
-            probabilities: see `annotate`.
-            batch_tokens: see `annotate`.
-            threads: see `annotate`.
 
         Raises:
             InputError: the text is no string or cannot be split, there is no such language, or a sentence

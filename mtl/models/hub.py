@@ -131,7 +131,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
     """What an error of the hub's client says to someone who gave a name."""
     match error:
         case HFValidationError():
-            return "no name that a repository on the hub can have"
+            return "not a valid name of a repository on the hub"
         case GatedRepoError():
             return "its owner decides who may read it: accept the conditions on its page, and give your token"
         case RepositoryNotFoundError():

@@ -129,15 +129,15 @@ class SubwordTokenizer:
         self._before_word = " " if _space_belongs_to_word(self._pieces) else ""
         self.prefix, self.suffix = special_tokens(self._pieces)
         self._pair = pair_template(self._pieces)
+        end, padding, unknown, mask = (
+            getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "pad", "unk", "mask")
+        )
         if self._pair is not None and not self._pair.between:
-            end = getattr(tokenizer, "eos_token_id", None)
             self._pair = None if end is None else replace(self._pair, between=(int(end),))
-        padding = getattr(tokenizer, "pad_token_id", None)
         self.padding = 0 if padding is None else int(padding)
-        unknown = getattr(tokenizer, "unk_token_id", None)
-        self.unknown = self.padding if unknown is None else int(unknown)
-        """The id that a word without pieces gets: the unknown token's, else that of padding."""
-        mask = getattr(tokenizer, "mask_token_id", None)
+        self.unknown = next((int(id) for id in (unknown, padding, end) if id is not None), self.padding)
+        """The id that a word without pieces gets: of the unknown token, else of padding, else of the end of a
+        text. An ordinary piece's would be counted as unknown wherever it occurs."""
         self.has_mask_token = mask is not None
         self.mask: int | None = unknown if mask is None else int(mask)
         """The id that word dropout puts in place of words: the mask token's, else the unknown token's."""
@@ -170,7 +170,7 @@ class SubwordTokenizer:
     ) -> list[Tokens]:
         """The pieces of every sentence; those with a number in `seconds` are pairs, divided at that word.
 
-        A word without pieces gets the unknown token. A word with more pieces than a window holds keeps its
+        A word without pieces gets the piece `unknown`. A word with more pieces than a window holds keeps its
         first ones; `Tokens.shortened` counts such words. One warning per call reports such words, and one
         reports pairs longer than a window.
         """

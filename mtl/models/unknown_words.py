@@ -37,7 +37,7 @@ class Unknown(NamedTuple):
 def count_unknown(corpus: Iterable[Example], unknown: int) -> Unknown:
     """Count words with a piece that the vocabulary lacks; translations are skipped.
 
-    `unknown` is the id of the unknown token.
+    `unknown` is the id that stands for what the vocabulary lacks (`SubwordTokenizer.unknown`).
     """
     words = lacking = 0
     first = ""

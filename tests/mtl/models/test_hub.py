@@ -175,7 +175,7 @@ def test_a_cut_encoder_is_loaded_by_name_and_revision(hub: Hub, tmp_path: Path):
         ("someone/parser", {"revision": "v9"}, "has no branch, tag or commit 'v9'"),
         ("someone/other", {}, "holds no joint model (no model.json)"),
         ("someone/secret", {"token": "good", "local_files_only": True}, "not in the cache of the hub"),
-        ("runs/joint/model", {}, "no such folder, and no name that a repository"),
+        ("runs/joint/model", {}, "no such folder, and not a valid name of a repository"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(hub: Hub, name: str, options: dict[str, object], message: str):

@@ -5,11 +5,15 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.models.batches import examples
 from mtl.models.known_encoders import embedded_minilm
 from mtl.models.subwords import Subwords, SubwordTokenizer
+from mtl.models.unknown_words import count_unknown
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 SENTENCES = [
@@ -66,6 +70,19 @@ def test_pieces_by_hand() -> None:
         ["▁the"],
         ["▁dog", "s"],
     ]
+
+
+def test_an_ordinary_piece_does_not_stand_for_what_the_vocabulary_lacks() -> None:
+    """As in Llama 3, there is no token for unknown pieces or padding, and id 0 is an exclamation mark."""
+    entries = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|end|>"]
+    assert entries[0] == "!"
+    pieces = Tokenizer(models.BPE({entry: number for number, entry in enumerate(entries)}, []))
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer = SubwordTokenizer(PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="<|end|>"), 16)
+    corpus = examples([Sentence(("stop", "!"))], tokenizer, {}, {})
+    assert 0 in corpus[0].tokens.ids
+    assert count_unknown(corpus, tokenizer.unknown).lacking == 0
+    assert tokenizer.unknown == len(entries) - 1
 
 
 def test_truncation_and_padding_of_the_checkpoint_are_left_out() -> None:
