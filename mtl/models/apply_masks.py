@@ -18,6 +18,7 @@ from mtl.heads.prune import prune_heads
 from mtl.models.head_scales import closed_heads
 from mtl.models.joint import JointModel
 from mtl.models.mask_file import check_masks, differ, require_shape
+from mtl.probes.sites import Site, in_order, kinds_in_order
 from mtl.tasks.in_words import counted
 
 
@@ -86,13 +87,8 @@ def _gates_of(
             f"{path}: the mask of {task} has {mask.height} of {counted(shape[0] * shape[1], 'head')}: use a "
             "row for each"
         )
-    kinds = list(mask["attention"].unique(maintain_order=True))
-    of_rows = list(zip(mask["attention"], mask["layer"], strict=True))
-    sites = sorted(set(of_rows), key=lambda site: (kinds.index(site[0]), site[1]))
-    gates = torch.ones(shape)
-    rows = torch.tensor([sites.index(site) for site in of_rows])
-    gates[rows, mask["head"].to_torch().long()] = mask["gate"].to_torch()
-    return gates
+    kinds = [Site(kind, 0) for kind in kinds_in_order(mask["attention"])]
+    return mask.sort(in_order(kinds), "layer", "head")["gate"].to_torch().view(shape)
 
 
 def fixed_gates(path: Path, scope: GateScope, tasks: Sequence[str], shape: tuple[int, int]) -> FixedGates:

@@ -22,7 +22,8 @@ def check_shape(path: Path, masks: pl.DataFrame, encoder: str) -> None:
 
 def require_shape(path: Path, masks: pl.DataFrame, shape: tuple[int, int], encoder: str) -> None:
     """Raise `InputError` if masks do not have the shape of an encoder: sites and heads."""
-    found = masks.select("attention", "layer").n_unique(), int(masks["head"].to_numpy().max()) + 1
+    layers = masks.group_by("attention").agg(pl.col("layer").max() + 1)["layer"].sum()
+    found = int(layers), int(masks["head"].to_numpy().max()) + 1
     if found != shape:
         raise InputError(
             f"{path} is a mask over {counted(found[0], 'layer')} of {counted(found[1], 'head')}, but "
