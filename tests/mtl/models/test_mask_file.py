@@ -91,7 +91,7 @@ def test_a_mask_of_another_shape_or_with_heads_missing_is_one_line(path):
 
 
 def test_the_order_of_rows_does_not_matter(path):
-    """Gates are in the order of a model's sites: those of the encoder, of the decoder, and cross attention."""
+    """Gates are in the order of a model's sites: encoder, decoder, cross attention."""
     gates = np.arange(3 * LAYERS * HEADS).reshape(3, LAYERS, HEADS) / 100
     tables = [
         table({"pos": of_kind}).with_columns(attention=pl.lit(kind))
