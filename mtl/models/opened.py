@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mtl.errors import InputError
 from mtl.heads.arguments import refuse_revision
 from mtl.models.annotator import Annotator
+from mtl.models.checked import damaged
 from mtl.models.device import Accelerator, Precision, prepare
 from mtl.models.encoder import Encoder
 from mtl.models.exported import load_exported
@@ -59,5 +60,6 @@ def open_target(target: str, revision: str | None = None) -> Opened:
         model = JointModel.from_pretrained(found.model)
         return Opened(model.encoder, model, found.run)
     if (folder / Encoder.settings_file).is_file():
-        return Opened(Encoder.load(folder).eval(), None, None)
+        with damaged(folder):
+            return Opened(Encoder.load(folder).eval(), None, None)
     return Opened(Encoder.from_pretrained(target, revision=revision).eval(), None, None)

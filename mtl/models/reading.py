@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from mtl.errors import InputError
+from mtl.heads.arguments import one_of
 from mtl.models.pooling import Pooling
 from mtl.models.subwords import SubwordTokenizer
 
@@ -16,7 +17,10 @@ WORD_DROPOUT = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Settings as the user gave them; `pooling_of` and `word_dropout_of` fill in an encoder's defaults."""
+    """Settings as the user gave them; `pooling_of` and `word_dropout_of` fill in an encoder's defaults.
+
+    Raises `InputError` for a pooling or layers that do not exist.
+    """
 
     pooling: Pooling | None = None
     """How the vectors of a word's pieces become one. `None`: their mean; in decoder-only models the vector of
@@ -27,6 +31,11 @@ class Reading:
     """Probability in training that a word's pieces are replaced by the mask token, or by the unknown token if
     there is no mask token. `None`: 0.2, or 0 without either token. In decoder-only models `None` is 0 without
     a mask token, since their unknown token is often the end-of-text token."""
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None:
+            one_of(self.pooling, "pooling", get_args(Pooling))
+        one_of(self.layers, "layers", get_args(Layers))
 
     def pooling_of(self, causal: bool) -> Pooling:
         """How an encoder's word vectors are made; `causal`: no position sees a later one."""
