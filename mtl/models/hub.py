@@ -37,27 +37,17 @@ def model_folder(
 ) -> Path:
     """The folder with a joint model's files: of a run, of a saved model, or of a downloaded repository.
 
-    A string that is no folder here names a repository; a `Path` never does. Raises `InputError` for a folder
-    or repository that does not exist or holds no joint model.
+    A string that is no folder here names a repository; a `Path` never does. The files of a repository are all
+    of one commit. Raises `InputError` for a folder or repository that does not exist or holds no joint model,
+    and for a repository that cannot be reached.
     """
-    if isinstance(name, str) and not Path(name).exists():
-        return download(name, revision, cache_dir, token, local_files_only)
-    folder = folder_of(name, "name")
-    refuse_revision(folder, revision)
-    for place in (folder, folder / "model"):
-        if (place / MODEL_FILE).exists():
-            return place
-    raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
-
-
-def download(
-    name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None,
-    local_files_only: bool,
-) -> Path:  # fmt: skip
-    """The folder in the cache with the files of a joint model on the hub, all of one commit.
-
-    Raises `InputError` for a repository that does not exist, holds no joint model or cannot be reached.
-    """
+    if not isinstance(name, str) or Path(name).exists():
+        folder = folder_of(name, "name")
+        refuse_revision(folder, revision)
+        for place in (folder, folder / "model"):
+            if (place / MODEL_FILE).exists():
+                return place
+        raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
     revision = revision_of(revision)
     with hub_errors(name, revision, looked_for=True):
         # The weights come after this file: from other repositories nothing large is downloaded.
@@ -65,12 +55,12 @@ def download(
             name, MODEL_FILE, revision=revision, cache_dir=cache_dir, token=token,
             local_files_only=local_files_only,
         )  # fmt: skip
-        folder = snapshot_download(
+        downloaded = snapshot_download(
             name, revision=Path(described).parent.name, cache_dir=cache_dir, token=token,
             local_files_only=local_files_only, allow_patterns=[f"*{end}" for end in ENCODER_FILES],
             ignore_patterns=["*/*"],
         )  # fmt: skip
-    return Path(folder)
+    return Path(downloaded)
 
 
 def upload(
