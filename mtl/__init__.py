@@ -1,9 +1,9 @@
 """Multi-task models on a shared encoder, masks over its attention heads, and what each head is worth.
 
 The names here are the public ones (docs/reference/public.md). `prune_heads`, `clone_heads`,
-`transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any transformers model of the
-families table, trained here or not, and so do `head_importance` and `ablate_heads`, which say what each head
-is worth. transformers 5 itself no longer has `prune_heads` or `head_mask`.
+`transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any transformers model of a family
+in the families table, trained here or not. So do `head_importance` and `ablate_heads`, which measure what
+each head is worth. transformers 5 itself no longer has `prune_heads` or `head_mask`.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ _PLACES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker is to find names that are not there
+if not TYPE_CHECKING:  # so that a type checker reports names that do not exist
 
     def __getattr__(name: str) -> Any:
-        # Imported when asked for, so that the command line does not load torch to print its help.
+        # Imported on first use, so that the command line does not load torch to print its help.
         if name == "__version__":
             from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The error that the command line prints as one line, and what messages share."""
+"""The errors that the command line prints as one line, and what their messages share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 LONGEST_NAME = 200
-"""Maximum bytes of a name that becomes a file's or folder's: file systems allow 255, endings included."""
+"""Maximum bytes of a name that is given to a file or folder: file systems allow 255, endings included."""
 
 
 class InputError(ValueError):
@@ -21,7 +21,7 @@ class RunError(Exception):
 def as_input_error(where: str = "") -> Iterator[None]:
     """Turn a `ValueError` of the block into an `InputError` that begins with `where`.
 
-    An `InputError`, which says all that is to be said, passes unchanged.
+    An `InputError` passes unchanged, since its message is complete.
     """
     try:
         yield
@@ -32,11 +32,11 @@ def as_input_error(where: str = "") -> Iterator[None]:
 
 
 def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """The end of a message about an unknown name: the nearest known one, if it may be a slip of the pen.
+    """The end of a message about an unknown name: the nearest choice, if the name may be a misspelling of it.
 
-    That is one letter in four at most that is wrong, missing, too much or swapped with the next; or a dotted
-    key that lacks its beginning, if there is one such key. Otherwise the message ends in `otherwise`, by
-    default the list of all choices.
+    In a misspelling, at most one letter in four is wrong, missing, superfluous or swapped with the next. A
+    dotted key without its beginning counts, too, if it fits one choice only. Otherwise the message ends with
+    `otherwise`, by default with the list of all choices.
     """
     known = list(choices)
     slips = {choice: _slips(name.lower(), choice.lower()) for choice in known}
@@ -50,7 +50,7 @@ def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None
 
 
 def _slips(one: str, other: str) -> int:
-    """How many letters are wrong, missing, too much or swapped with the next (optimal string alignment)."""
+    """How many letters are wrong, missing, superfluous or swapped with the next: optimal string alignment."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, start=1):
@@ -64,10 +64,10 @@ def _slips(one: str, other: str) -> int:
 
 
 def plain_name(value: str, what: str) -> str:
-    """The value, if it can name one file or folder inside another; `what` begins the message if not.
+    """The value, if it can name a file in a folder; `what` says in the error what it should name.
 
     Raises `InputError` for names that would leave their folder (a separator, `.`, `..`, an absolute path),
-    that hide (a leading dot), or that no terminal or file system takes.
+    that would be hidden (a leading dot), or that terminals cannot show or file systems cannot hold.
     """
     fault = _fault_of(value)
     if fault is not None:
@@ -77,7 +77,7 @@ def plain_name(value: str, what: str) -> str:
 
 
 def _fault_of(name: str) -> str | None:
-    """Why a name cannot be a file's; `None` if it can."""
+    """Why a file cannot have this name; `None` if it can."""
     if not name.strip():
         return "is empty"
     if "/" in name or "\\" in name:

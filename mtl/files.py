@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 _ROOM = 1 << 20
-"""Bytes on a disk below which it counts as full: about what a library writes at once."""
+"""A disk with fewer free bytes counts as full: libraries write about as many at once."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OF_RUST = re.compile(r"\(os error (\d+)\)")
 _LONGEST = 160
-"""Maximum bytes of a name within the names of temporary files beside it; file systems allow 255 for all."""
+"""Maximum bytes of a name inside the name of a temporary file; file systems allow 255 for the latter."""
 
 
 @contextmanager
 def naming_full_disk(path: Path) -> Iterator[None]:
-    """Have an error for want of room name `path`, which is to be written during the block.
+    """Make an error about a full disk name `path`, the file or folder that the block writes.
 
-    Python's `OSError` names no file where a write fails, and libraries raise errors of any type.
+    Python's `OSError` names no file if a write fails, and libraries raise errors of any type.
     """
     try:
         yield
@@ -42,9 +42,9 @@ def naming_full_disk(path: Path) -> Iterator[None]:
 
 
 def full_disk(error: BaseException, folder: Path) -> int | None:
-    """The error number of a full disk or a used-up quota; `None` for another error.
+    """The error number of a full disk or an exhausted quota; `None` for any other error.
 
-    Where neither the error nor one that it was raised for has a number, the free room in the folder decides.
+    If neither the error nor any of its causes has a number, the free space in the folder decides.
     """
     numbers = [number for each in _origins(error) if (number := _system_number(each)) is not None]
     if numbers:
@@ -53,7 +53,7 @@ def full_disk(error: BaseException, folder: Path) -> int | None:
 
 
 def _origins(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised for; SQLAlchemy has the database's in `orig`."""
+    """The error and its causes; SQLAlchemy keeps the database's error in `orig`."""
     while error is not None:
         yield error
         if isinstance(origin := getattr(error, "orig", None), BaseException):
@@ -62,9 +62,9 @@ def _origins(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _system_number(error: BaseException) -> int | None:
-    """The operating system's number of an error; `None` where it has none.
+    """The operating system's number of an error; `None` if it has none.
 
-    Errors of libraries in Rust (safetensors, polars) have it in their text alone, as Rust prints it.
+    Errors of libraries in Rust (safetensors, polars) have it only in their text, as Rust prints it.
     """
     if isinstance(error, OSError):
         return error.errno
@@ -75,9 +75,9 @@ def _system_number(error: BaseException) -> int | None:
 
 
 def check_folder_place(folder: Path) -> None:
-    """Raise `OSError`, as writing would, if files cannot be written into a folder, there or yet to be made.
+    """Raise `OSError`, as writing would, if files cannot be written into a folder, which need not exist yet.
 
-    A file without a name is written into the nearest folder that is there: permissions alone do not tell.
+    A file without a name is written into the nearest folder that exists: permissions alone do not tell.
     """
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     try:
@@ -92,9 +92,9 @@ def check_folder_place(folder: Path) -> None:
 
 
 def check_file_place(path: Path) -> None:
-    """Raise `OSError`, as writing would, if a file cannot be written there, or is there and no regular file.
+    """Raise `OSError`, as writing would, if a file cannot be written there, or if something else is there.
 
-    A file is replaced, which a device such as /dev/null would not survive.
+    Writing replaces what is there, which would destroy a device such as /dev/null.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -105,7 +105,7 @@ def check_file_place(path: Path) -> None:
 
 
 def _check_prints(path: Path, name: str) -> None:
-    """Raise `OSError` for a new name that lists of files and tables could not show."""
+    """Raise `OSError` for a name that lists and tables could not show."""
     if not os.fsencode(name).decode(errors="replace").isprintable():
         raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path))
 
@@ -114,7 +114,7 @@ def _check_prints(path: Path, name: str) -> None:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that replaces it when the block ends without an error.
 
-    Of a link the file that it points to is replaced.
+    If `path` is a link, the file that it points to is replaced.
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() else path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_file(path: Path) -> Iterator[Path]:
-    """A new file beside `path`, which goes when the block ends, or with the next one if it is killed."""
+    """A new file beside `path`, removed when the block ends; after a kill the next such block removes it."""
     with _beginning(path, _make_file) as temporary:
         try:
             yield temporary
@@ -137,8 +137,8 @@ def temporary_file(path: Path) -> Iterator[Path]:
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that replaces `path` when the block ends without an error.
 
-    A folder that has something in it cannot be replaced in one step. After an error between the two steps the
-    old folder is put back; after a kill `recover_folder` does it.
+    A folder that is not empty cannot be replaced in one step. After an error between the two steps the old
+    folder is put back; after a kill `recover_folder` puts it back.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     old = _beside(path, "old")
@@ -150,22 +150,20 @@ def whole_folder(path: Path) -> Iterator[Path]:
             temporary.rename(path)
         finally:
             if old.exists() and not path.exists():
-                old.rename(path)
+                old.rename(path)  # if this fails, both folders stay for `recover_folder`
             remove(temporary)
             remove(old)
 
 
 @contextmanager
 def _beginning(path: Path, make: Callable[[Path], int]) -> Iterator[Path]:
-    """A temporary name in place of `path`; `make` makes what it names, and opens it.
+    """A temporary file or folder beside `path`, which `make` creates and opens.
 
-    A lock marks it as that of a living process. What killed processes of this machine left of theirs has
-    none, and is removed first. On a file system without locks it stays.
+    A lock marks it as that of a living process. What killed processes of this machine left has no lock, and
+    is removed first. On a file system without locks it stays.
     """
     for left in left_beside(path, f"new.{_host()}"):
-        if (descriptor := _locked_alone(left)) is not None:
-            remove(left)
-            os.close(descriptor)
+        remove_unused(left)
     while True:
         temporary = _beside(path, "new")
         with _named(temporary, path):
@@ -173,7 +171,7 @@ def _beginning(path: Path, make: Callable[[Path], int]) -> Iterator[Path]:
             try:
                 with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_SH)
-                if temporary.exists():  # no other process took it, in between, for what a killed one left
+                if temporary.exists():  # before the lock, another process may have taken it for a leftover
                     yield temporary
                     return
             finally:
@@ -182,7 +180,7 @@ def _beginning(path: Path, make: Callable[[Path], int]) -> Iterator[Path]:
 
 @contextmanager
 def _named(temporary: Path, path: Path) -> Iterator[None]:
-    """Have an error name `path`, which the user gave or knows, and not what is written in its place."""
+    """Make an error name `path`, which the user gave or knows, and not the temporary file or folder."""
     try:
         yield
     except OSError as error:
@@ -201,7 +199,7 @@ def _make_folder(path: Path) -> int:
 
 
 def _locked_alone(path: Path) -> int | None:
-    """A descriptor that holds the only lock on a file or folder; `None` if another process has one."""
+    """A descriptor with the exclusive lock on a file or folder; `None` if the lock cannot be had."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
         try:
@@ -213,7 +211,7 @@ def _locked_alone(path: Path) -> int | None:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a living process holds a lock on a file or folder; also where locks cannot be had."""
+    """Whether a living process holds a lock on a file or folder; true, too, if locks cannot be had."""
     if (descriptor := _locked_alone(path)) is None:
         return True
     os.close(descriptor)
@@ -223,7 +221,7 @@ def in_use(path: Path) -> bool:
 def remove_unused(path: Path) -> bool:
     """Remove a file or folder that is not `in_use`; returns whether it is gone.
 
-    Meanwhile it is locked, so that whoever opens it and asks for a lock finds that it is not whole.
+    It is locked meanwhile, so that a process that opens it and waits for a lock finds it incomplete.
     """
     if (descriptor := _locked_alone(path)) is not None:
         remove(path)
@@ -232,7 +230,7 @@ def remove_unused(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder with everything in it, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -241,7 +239,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """As `whole_folder`, for a folder that is not there, or empty.
+    """As `whole_folder`, for a folder that does not exist or is empty.
 
     Raises `FileExistsError` if another process has filled it meanwhile.
     """
@@ -264,7 +262,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 def recover_folder(path: Path) -> None:
     """Clean up after a process that was killed while it replaced the folder `path`.
 
-    The old folder is put back if there is no new one. No other process may be replacing `path` meanwhile.
+    The old folder is put back if there is no new one. No other process may be replacing `path` at this time.
     """
     if not path.parent.exists():
         return
@@ -276,20 +274,20 @@ def recover_folder(path: Path) -> None:
 
 
 def left_beside(path: Path, kind: str = "") -> list[Path]:
-    """What a killed process left of its way to replace `path`: all, or the `new` or the `old` ones."""
+    """Temporary files and folders beside `path`, which killed processes leave: all, or those of a `kind`."""
     start = f".{short_name(path.name)}.{kind}{'.' if kind else ''}"
     return [other for other in path.parent.iterdir() if other.name.startswith(start)]
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove what killed processes left of files that they wrote into a folder; none may be at work there."""
+    """Remove temporary files that killed processes left in a folder; no process may be writing there."""
     for leftover in folder.glob(".*.new.*"):
         if leftover.is_file():
             leftover.unlink(missing_ok=True)
 
 
 def _beside(path: Path, kind: str) -> Path:
-    """A new hidden name in the same folder; machines and containers that share it never have the same."""
+    """A new hidden name in the same folder, unique among the machines and containers that share it."""
     return path.with_name(f".{short_name(path.name)}.{kind}.{_host()}.{os.urandom(4).hex()}")
 
 
@@ -298,7 +296,7 @@ def _host() -> str:
 
 
 def short_name(name: str) -> str:
-    """The name, or of a long one its beginning and a hash, so that a longer one can be made of it."""
+    """The name, a long one cut and with a hash at its end, so that a longer name can be made of it."""
     encoded = os.fsencode(name)
     if len(encoded) <= _LONGEST:
         return name
@@ -329,7 +327,7 @@ def sha256(path: Path) -> str:
 
 
 def checksum(path: Path) -> str:
-    """A short number over a file's content, which tells files apart that were not made to be alike."""
+    """The CRC-32 of a file's content, as hexadecimal digits: it finds accidental changes, not forgeries."""
     total = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -338,6 +336,6 @@ def checksum(path: Path) -> str:
 
 
 def known_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a record that are fields of a dataclass; another version may have written more."""
+    """The values that are fields of a dataclass; another version may have written more."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in values.items() if name in names}

@@ -1,8 +1,8 @@
 """Registries: tables from a name to an object that is imported when the name is used.
 
-A package of `mtl` may have a module `entries` with a table `ENTRIES`: by registry and name, an object as
-`module:object`. The room that uses a registry defines what its objects offer. Without such a package
-every registry is empty, and a configuration has no keys of its entries.
+A package of `mtl` may have a module `entries` with a table `ENTRIES`, which names objects as `module:object`
+by registry and name. The room that uses a registry defines what its objects offer. Without such a package
+every registry is empty, and configurations do not have the package's keys.
 """
 
 from __future__ import annotations

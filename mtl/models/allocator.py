@@ -7,30 +7,30 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _LARGEST = 2**28
 _UNUSED = 2**30
+_NO_GLIBC = (OSError, TypeError, AttributeError)
 
 
 def keep_large_blocks() -> bool:
     """Let glibc keep freed blocks of up to 256 MiB, up to 1 GiB in all; `False` without glibc.
 
     By default it returns blocks above 32 MiB to the system at once. The dense gradient of MiniLM's word
-    embeddings has 45 MiB: of the 350 ms or so of a training step (16 sentences, one thread), 10 to 25 ms
-    would go into page faults. No result depends on it.
+    embeddings has 45 MiB: page faults would take 10 to 25 ms of a training step of about 350 ms (16
+    sentences, one thread). No result depends on it.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, TypeError, AttributeError):
+    except _NO_GLIBC:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST) and mallopt(_M_TRIM_THRESHOLD, _UNUSED))
 
 
 def release_free_blocks() -> bool:
-    """Return freed memory that glibc keeps to the system; `False` if there was none, or without glibc.
+    """Return the freed memory that glibc keeps to the system; `False` if there was none, or without glibc.
 
     Otherwise a process that makes many runs, such as a study's worker, would keep as much memory as the
-    largest run needed, and the gaps that all of them left.
+    largest run needed, and the gaps that all runs left.
     """
     try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, TypeError, AttributeError):
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except _NO_GLIBC:
         return False
-    return bool(trim(0))

@@ -1,10 +1,10 @@
-"""Sentences annotated, one batch after the other, by decoders that are given scores."""
+"""Annotate words or running text with the decoders of a model, wherever their scores come from."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -16,13 +16,15 @@ from mtl.corpora.running_text import offsets_of, split
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import shown, whole_number
 from mtl.heads.given_models import require_weights
-from mtl.models.annotation import Decoded, Probable, annotated
-from mtl.models.batches import Batch
+from mtl.models.annotation import Decoded, Probable
+from mtl.models.batches import Batch, examples, unlabelled
+from mtl.models.buckets import buckets
 from mtl.models.checked import checked_sentences, require_layers_of_their_own, require_lengths
 from mtl.models.finite import require_numbers
 from mtl.models.head_scales import TaskScale
 from mtl.models.limits import MAX_WORDS
 from mtl.models.modes import computing_threads, in_evaluation_mode
+from mtl.tasks.decoders.alternatives import Item
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
@@ -36,7 +38,7 @@ class TaskScores(NamedTuple):
 
 
 class Annotator(nn.Module, ABC):
-    """Decoders of one or more tasks; subclasses say where the scores come from."""
+    """The decoders of one or more tasks; a subclass computes their scores."""
 
     tasks: dict[str, Task]
     labels: dict[str, Labels]
@@ -45,16 +47,16 @@ class Annotator(nn.Module, ABC):
     @property
     @abstractmethod
     def tokenizer(self) -> Any:
-        """Pieces of sentences, and batches of them (`Tokenizer`)."""
+        """Makes pieces of sentences, and batches of them (`Tokenizer`)."""
 
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where batches have to be."""
+        """The device that batches must be on."""
 
     @property
     def translates(self) -> bool:
-        """Whether the model translates sentences, and labels no words."""
+        """Whether the model translates sentences instead of labelling words."""
         return False
 
     def decoder(self, name: str) -> Decoder:
@@ -81,9 +83,9 @@ class Annotator(nn.Module, ABC):
     ) -> dict[str, Decoded]:
         """Predictions per task for the batch's sentences; `head_scale` is as in `forward`.
 
-        With `given` also the predictions given a part of the gold (`Decoder.decode_given`), and for
-        translations the cross-entropy of the references (`Translator.references`). With `k` also the `k` most
-        probable values (`Decoder.alternatives`).
+        With `given`, they include the predictions given a part of the gold (`Decoder.decode_given`), for
+        translations the cross-entropy of the references (`Translator.references`). With `k`, they include the
+        `k` most probable values (`Decoder.alternatives`).
         """
         decoded = {}
         outputs = self(batch, head_scale)
@@ -101,9 +103,9 @@ class Annotator(nn.Module, ABC):
         return decoded
 
     def evaluation_tokens(self) -> int:
-        """Padded subwords in a batch without gradients.
+        """The maximum number of padded subwords in a batch without gradients.
 
-        On a CPU small batches fit into its caches: MiniLM is 1.28 times as fast at 1,024 as at 4,096.
+        Small batches fit into the caches of a CPU: MiniLM is 1.28 times as fast at 1,024 as at 4,096.
         """
         return 1024 if self.device.type == "cpu" else 16384
 
@@ -145,12 +147,12 @@ class Annotator(nn.Module, ABC):
 
         Args:
             sentences: lists of words, or sentences; `annotate_text` takes running text.
-            max_words: the number of words that a sentence may have.
-            probabilities: K, for also the K most probable values of everything that is predicted, as far as
-                the decoders have probabilities (docs/decoders.md).
-            batch_tokens: padded subwords in a batch, at most; a longer sentence is a batch of its own.
-                `None`: 1,024 on a CPU, 16,384 elsewhere.
-            threads: CPU threads that the calling thread computes with; `None`: as torch is set.
+            max_words: the maximum number of words in a sentence.
+            probabilities: a number K, to get also the K most probable values of everything that is predicted,
+                where the decoders have probabilities (docs/decoders.md).
+            batch_tokens: the maximum number of padded subwords in a batch; a longer sentence is a batch of
+                its own. `None`: 1,024 on a CPU, 16,384 elsewhere.
+            threads: the number of CPU threads that the calling thread uses; `None`: torch's setting.
 
         Raises `InputError` for a sentence that is not a list of words, that has more than `max_words` words,
         or that has none (unless the model translates), and for models with two decoders for one layer.
@@ -168,17 +170,13 @@ class Annotator(nn.Module, ABC):
         batch_tokens: int | None = None,
         threads: int | None = None,
     ) -> AnnotatedText:
-        """Annotate running text, split into sentences and words by rule, with the place of every word.
+        """Annotate running text, which rules split into sentences and words; words keep their places in it.
 
         The rules are those of `mtl predict`. All other arguments are those of `annotate`.
 
         Args:
             text: the text; control characters in it separate words.
             language: `en`, or the code of a language of spaCy (the extra `languages`).
-            max_words: see `annotate`.
-            probabilities: see `annotate`.
-            batch_tokens: see `annotate`.
-            threads: see `annotate`.
 
         Raises:
             InputError: the text is no string or cannot be split, there is no such language, or a sentence
@@ -201,7 +199,7 @@ class Annotator(nn.Module, ABC):
     def _annotated(
         self, sentences: Any, max_words: Any, k: Any, batch_tokens: Any, threads: int | None
     ) -> list[Probable]:
-        """Both ways to annotate, of arguments that are not checked yet; `k`: see `annotate`."""
+        """What `annotate` and `annotate_text` share, with unchecked arguments; `k` is `probabilities`."""
         require_layers_of_their_own(self.tasks)
         if self.device.type == "meta":
             require_weights(self, "annotate")
@@ -216,8 +214,37 @@ class Annotator(nn.Module, ABC):
         if batch_tokens is not None:
             tokens = whole_number(batch_tokens, "batch_tokens", 1)
 
-        def decode(batch: Batch) -> dict[str, Decoded]:
-            return self.decoded(batch.to(self.device), k=k)
-
         with computing_threads(threads), in_evaluation_mode(self):
-            return annotated(plain, self.tokenizer, self.tasks, self.labels, decode, tokens, k)
+            return self._in_batches(plain, tokens, k)
+
+    def _in_batches(self, sentences: Sequence[Sentence], tokens: int, k: int | None) -> list[Probable]:
+        """Annotate in batches of at most `tokens` padded subwords; with `k` also the most probable values."""
+        corpus = examples(sentences, self.tokenizer, {}, {})
+        found = list(sentences)
+        items: list[dict[str, tuple[Item, ...]]] = [{} for _ in sentences]
+        ordered = _in_order_of_need(self.tasks)
+        for indices in buckets([example.length for example in corpus], tokens, None, None):
+            batch = unlabelled([corpus[index] for index in indices], self.tokenizer, self.tasks)
+            decoded = self.decoded(batch.to(self.device), k=k) if batch.rows else {}
+            for name, task in ordered:
+                if name not in decoded:
+                    continue
+                rows = [indices[row] for row in batch.places[name]]
+                for index, annotation in zip(rows, decoded[name].predicted, strict=True):
+                    found[index] = task.annotate(found[index], annotation)
+                probable = decoded[name].items
+                if k is None or probable is None:
+                    continue
+                for index, of_sentence in zip(rows, probable, strict=True):
+                    items[index][name] = task.offered(sentences[index], of_sentence, k, self.labels[name])
+        return [Probable(*pair) for pair in zip(found, items, strict=True)]
+
+
+def _in_order_of_need(tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
+    """The tasks; a task whose annotation includes the layer of another comes after it (CON after tags)."""
+    made = {task.layer for task in tasks.values()}
+
+    def waits(item: tuple[str, Task]) -> bool:
+        return any(layer in made for layer in item[1].layers[1:] if layer != item[1].layer)
+
+    return sorted(tasks.items(), key=waits)

@@ -1,4 +1,4 @@
-"""Cut the heads that a mask closes out of a model; read masks from models and files."""
+"""Cut out of a model the heads that a mask closes; read masks from models and files."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from mtl.heads.gates import FixedGates
 from mtl.heads.prune import prune_heads
 from mtl.models.head_scales import closed_heads
 from mtl.models.joint import JointModel
-from mtl.models.mask_file import check_masks
+from mtl.models.mask_file import check_masks, differ, require_shape
+from mtl.probes.sites import Site, in_order, kinds_in_order
 from mtl.tasks.in_words import counted
 
 
 def apply_masks(
     model: JointModel,
-    gates: Float[Tensor, "layer head"],
+    gates: Float[Tensor, "site head"],
     tasks: tuple[str, ...],
     *,
     keep_shape: bool = False,
 ) -> JointModel:
-    """Cut heads with a closed gate out of the encoder, and scale the others by their gates.
+    """Cut the heads whose gates are closed out of the encoder, and scale the others by their gates.
 
     The new model has the given tasks and no gates. It takes over the encoder and decoders of `model`, which
-    must not be used afterwards. Open gates below 1 are multiplied into the output projections; with
-    `keep_shape` so are closed ones, and nothing is cut out.
+    must not be used afterwards. Open gates below 1 are multiplied into the output projections. With
+    `keep_shape`, closed gates are multiplied in, too, and nothing is cut out.
     """
     gates = gates.to(next(model.parameters()).device)
     prune_heads(model.encoder.transformer, closed_heads(gates), gates, keep_shape=keep_shape)
@@ -47,58 +48,47 @@ def apply_masks(
 
 
 def gates_for(
-    model: JointModel, task: str | None, given: Float[Tensor, "layer head"] | None = None
-) -> tuple[Float[Tensor, "layer head"], tuple[str, ...]]:
-    """The evaluation gates of a run's mask, and the tasks that it serves (`task`; `None`: all).
+    model: JointModel, task: str | None, given: Float[Tensor, "site head"] | None = None
+) -> tuple[Float[Tensor, "site head"], tuple[str, ...]]:
+    """The evaluation gates of a model's mask, and the tasks that it serves (`task`; `None`: all).
 
-    `given` are gates to take instead of the run's. Heads that belong to other tasks only are closed. Raises
-    `InputError` for a model without masks, for an unknown task, and if tasks have masks or heads of their own
-    and no task is named.
+    `given` gates replace the model's. Heads that only other tasks have are closed. Raises `InputError` for a
+    model without masks, for an unknown task, and if tasks have masks or heads of their own and no task is
+    named.
     """
-    tasks = tasks_of(model, task)
+    if task is not None and task not in model.tasks:
+        raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
+    tasks = tuple(model.tasks) if task is None else (task,)
     return model.scales.of_one_mask(tasks, task is not None, given), tasks
 
 
-def tasks_of(model: JointModel, task: str | None) -> tuple[str, ...]:
-    """The named task, or all of the model's tasks; raises `InputError` for an unknown one."""
-    if task is None:
-        return tuple(model.tasks)
-    if task not in model.tasks:
-        raise InputError(f"the run was not trained on {task}: its tasks are {', '.join(model.tasks)}")
-    return (task,)
-
-
-def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "layer head"]:
+def gates_from_file(path: Path, task: str | None, shape: tuple[int, int]) -> Float[Tensor, "site head"]:
     """The last gates of a mask file, of one task or of all; raises `InputError` if they do not fit.
 
-    Without a task all masks of the file must be equal. `shape` is the encoder's: sites and heads.
+    Without a task, all masks of the file must be equal. `shape` is the encoder's: sites and heads.
     """
     masks = read_masks(path)
     tasks = masks["task"].unique(maintain_order=True).to_list()
     if task is not None and task not in tasks:
         raise InputError(f"{path} has no mask for {task}: it has {', '.join(tasks)}")
-    several = masks.group_by("attention", "layer", "head").agg(pl.col("gate").n_unique())
-    if task is None and several["gate"].max() != 1:
+    if task is None and differ(masks):
         raise InputError(f"{path} has a mask per task: choose one with --task ({', '.join(tasks)})")
-    mask = masks.filter(pl.col("task") == (task or tasks[0]))
-    kinds = list(mask["attention"].unique(maintain_order=True))
-    of_rows = list(zip(mask["attention"], mask["layer"], strict=True))
-    sites = sorted(set(of_rows), key=lambda site: (kinds.index(site[0]), site[1]))
-    layers, heads = len(sites), 1 + max(mask["head"].to_list())
-    if (layers, heads) != shape:
+    return _gates_of(path, masks, task or tasks[0], shape)
+
+
+def _gates_of(
+    path: Path, masks: pl.DataFrame, task: str, shape: tuple[int, int]
+) -> Float[Tensor, "site head"]:
+    """The gates of one task from a file's masks; raises `InputError` if they do not fit the shape."""
+    mask = masks.filter(pl.col("task") == task)
+    require_shape(path, mask, shape, "the encoder")
+    if mask.height != shape[0] * shape[1]:
         raise InputError(
-            f"{path} is a mask over {counted(layers, 'layer')} of {counted(heads, 'head')}, but the "
-            f"encoder has "
-            f"{counted(shape[0], 'layer')} of {counted(shape[1], 'head')}: use masks that were learned on it"
+            f"{path}: the mask of {task} has {mask.height} of {counted(shape[0] * shape[1], 'head')}: use a "
+            "row for each"
         )
-    if mask.height != layers * heads:
-        raise InputError(
-            f"{path}: the mask of {task or tasks[0]} has {mask.height} of {counted(layers * heads, 'head')}"
-        )
-    gates = torch.ones(shape)
-    rows = torch.tensor([sites.index(site) for site in of_rows])
-    gates[rows, mask["head"].to_torch().long()] = mask["gate"].to_torch()
-    return gates
+    kinds = [Site(kind, 0) for kind in kinds_in_order(mask["attention"])]
+    return mask.sort(in_order(kinds), "layer", "head")["gate"].to_torch().view(shape)
 
 
 def fixed_gates(path: Path, scope: GateScope, tasks: Sequence[str], shape: tuple[int, int]) -> FixedGates:
@@ -107,8 +97,8 @@ def fixed_gates(path: Path, scope: GateScope, tasks: Sequence[str], shape: tuple
     `shape` is the encoder's: sites and heads. Raises `InputError` for masks that do not fit it, and if the
     file lacks a task's mask or, in the scope `shared`, has different masks for these tasks.
     """
-    check_masks(path, scope, tasks)
-    masks = torch.stack([gates_from_file(path, task, shape) for task in tasks])
+    chosen = check_masks(path, scope, tasks)
+    masks = torch.stack([_gates_of(path, chosen, task, shape) for task in tasks])
     if scope == "per_task":
         return FixedGates(masks, tuple(tasks))
     return FixedGates(masks[:1])

@@ -21,8 +21,8 @@ def from_scratch(
     """A model with random weights; source, translation and output share their embeddings.
 
     Models like BART start with weights of standard deviation 1 / sqrt(width), which for square matrices is
-    Xavier's; T5 models start as transformers initialises them. Whether norms come before or after each
-    sublayer is the architecture's choice. If `components` is set, the heads of each layer share that many
+    Xavier's; T5 models start as transformers initialises them. The architecture determines whether norms come
+    before or after each sublayer. If `components` is set, the heads of each layer share that many components
     (`start_collaborative`).
     """
     assert config.architecture is not None
@@ -30,14 +30,15 @@ def from_scratch(
         "vocab_size": len(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
-        "decoder_start_token_id": _start(config, tokenizer),
-        "tie_word_embeddings": True,
+        # mBART begins with the last token of the translation. M2M100 counts padding as a position in search
+        # but not in training.
+        "decoder_start_token_id": (
+            tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
+        ),
     }
-    kind = CONFIG_MAPPING[config.architecture]
-    of_architecture = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
-    settings = kind(**shared, **of_architecture)
-    if config.architecture in ("t5", "mt5"):
-        settings.tie_word_embeddings = True
+    sizes = _of_t5(config) if config.architecture in ("t5", "mt5") else _of_bart(config)
+    settings = CONFIG_MAPPING[config.architecture](**shared, **sizes)
+    settings.tie_word_embeddings = True
     model = AutoModelForSeq2SeqLM.from_config(
         settings, attn_implementation="eager" if attention == "eager" else None
     )
@@ -45,15 +46,6 @@ def from_scratch(
         learned = config.mixing == "learned"
         start_collaborative(model, config.components, config.width**-0.5, learned=learned)
     return model
-
-
-def _start(config: Seq2SeqConfig, tokenizer: PreTrainedTokenizerFast) -> int | None:
-    """The token before a translation: the padding.
-
-    mBART's is the last token of the translation, by definition. M2M100 does not count padding as a position
-    in training, and counts it in search.
-    """
-    return tokenizer.eos_token_id if config.architecture in ("mbart", "m2m_100") else tokenizer.pad_token_id
 
 
 def _of_bart(config: Seq2SeqConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Requests of many callers, annotated together by one thread."""
+"""Annotate the requests of many callers together, in one thread."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mtl.models.annotation import Probable
 from mtl.tasks.sentence import Sentence
 
 Annotate = Callable[[Sequence[Sentence], int | None], list[Probable]]
-"""Annotates sentences, with the K most probable values or without."""
+"""Annotates sentences; the second argument is the number K of most probable values, if any."""
 AT_ONCE = 128
-"""Sentences annotated at once, at most: enough for well-filled batches, soon enough for who comes next."""
+"""Maximum number of sentences in one call: they fill batches well, and the next requests wait little."""
 
 
 class Busy(Exception):
-    """Too many sentences wait already."""
+    """Too many sentences are waiting already."""
 
 
 @dataclass(eq=False)
 class _Request:
-    """Sentences of one caller, some of them annotated already."""
+    """The sentences of one caller, some of them already annotated."""
 
     sentences: Sequence[Sentence]
     k: int | None
@@ -34,9 +34,6 @@ class _Request:
     def left(self) -> int:
         return len(self.sentences) - len(self.done)
 
-    def next(self, most: int) -> Sequence[Sentence]:
-        return self.sentences[len(self.done) : len(self.done) + most]
-
 
 class Batcher:
     """Annotates waiting sentences in one thread, those of several callers in one call.
@@ -46,8 +43,8 @@ class Batcher:
     batch fails, its requests are annotated one by one, and only those that fail alone get the error.
 
     Args:
-        annotate: called in the batcher's thread alone.
-        most_waiting: sentences that may wait.
+        annotate: called only in the batcher's thread.
+        most_waiting: the maximum number of waiting sentences.
     """
 
     def __init__(self, annotate: Annotate, most_waiting: int) -> None:
@@ -63,9 +60,9 @@ class Batcher:
         self._thread.start()
 
     def submit(self, sentences: Sequence[Sentence], k: int | None = None) -> Future[list[Probable]]:
-        """The annotated sentences, when they are there; cancelled requests are left out.
+        """A future of the annotated sentences; if it is cancelled, they are left out.
 
-        Raises `Busy` where too many sentences wait, or the batcher has ended.
+        Raises `Busy` if too many sentences are waiting, or if the batcher has ended.
         """
         request = _Request(sentences, k)
         if not sentences:
@@ -80,7 +77,7 @@ class Batcher:
         return request.answer
 
     def end(self) -> None:
-        """Annotate what waits, take nothing more, and end the thread."""
+        """Annotate what is waiting, accept nothing more, and end the thread."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -88,21 +85,21 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            before = [request.left for request, _ in batch]
+            before = sum(request.left for request, _ in batch)
             errors = self._annotate_batch(batch)
-            over = [
-                (request, error)
+            over = {
+                request: error
                 for (request, _), error in zip(batch, errors, strict=True)
                 if error is not None or not request.left or request.answer.cancelled()
-            ]
+            }
             with self._changed:
-                self.sentences_waiting -= sum(before)
+                self.sentences_waiting -= before
                 for request, _ in batch:
-                    if all(request is not each for each, _ in over):
+                    if request not in over:
                         self.sentences_waiting += request.left
                         self._waiting.append(request)
-            # Whoever has an answer finds the room that it took free.
-            for request, error in over:
+            # Answers come last, so that a caller who has one can submit as many sentences again.
+            for request, error in over.items():
                 if request.answer.set_running_or_notify_cancel():
                     if error is None:
                         request.answer.set_result(request.done)
@@ -110,8 +107,8 @@ class Batcher:
                         request.answer.set_exception(error)
 
     def _annotate_batch(self, batch: Sequence[tuple[_Request, int]]) -> list[Exception | None]:
-        """Annotate shares of requests together, or one by one where that fails; their errors."""
-        parts = [request.next(share) for request, share in batch]
+        """Annotate shares of requests together, or one by one if that fails; returns their errors."""
+        parts = [request.sentences[len(request.done) :][:share] for request, share in batch]
         try:
             found = self._annotate([each for part in parts for each in part], batch[0][0].k)
         except Exception as error:
@@ -124,7 +121,7 @@ class Batcher:
         return [None] * len(batch)
 
     def _next(self) -> list[tuple[_Request, int]]:
-        """Requests and how many of their sentences are annotated next; empty at the end."""
+        """The next requests to annotate, each with a number of its sentences; empty at the end."""
         with self._changed:
             while True:
                 for request in [each for each in self._waiting if each.answer.cancelled()]:

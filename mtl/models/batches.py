@@ -23,13 +23,13 @@ from mtl.tasks.task import Labels, Task
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Makes pieces of sentences, and batches of what it made."""
+    """Makes pieces of sentences, and batches of these."""
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
         """The pieces of every sentence."""
 
     def length(self, tokens: Any) -> int:
-        """Positions that a sentence takes."""
+        """The positions that a sentence takes."""
 
     def collate(self, batch: Any) -> Any:
         """Padded rows of a batch."""
@@ -59,8 +59,8 @@ def examples(
 ) -> list[Example]:
     """Tokenise the sentences, unless `tokens` are given, and compute their targets.
 
-    In `training` a task has only the sentences that it learns from (`Task.learns_from`). `first` is the
-    number of the first sentence in its corpus.
+    With `training`, a task has targets only in the sentences that it learns from (`Task.learns_from`).
+    `first` is the number of the first sentence in its corpus.
     """
     if tokens is None:
         tokens = [*tokenizer.encode_sentences(sentences)]
@@ -89,8 +89,8 @@ def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | Pa
 def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
-    A task that reads words alone takes the sentences that another task is annotated on, or
-    all sentences if there are only such tasks.
+    A task that needs nothing but words takes the sentences that another task is annotated on, or all
+    sentences if there are only such tasks.
     """
     there = [(name, task) for name, task in tasks.items() if task.annotated(sentence)]
     on_layers = [name for name, task in there if task.layers]
@@ -109,20 +109,20 @@ class Batch:
     targets: Mapping[str, Any]
     """Per task the collated targets of these sentences."""
     places: Mapping[str, tuple[int, ...]]
-    """`rows` as numbers of the host, which so waits for no device to read them."""
+    """`rows` as plain numbers, which can be read without waiting for a device."""
     loss_units: Mapping[str, int]
     """Per task its annotated words, sentences or pieces (`Task.loss_units`) in the update that the batch is
     a part of, over all ranks and accumulated batches; its loss is divided by them."""
     idle: bool = False
-    """Whether the batch only lets this rank take part: its sentence is another rank's, and its losses are
-    multiplied by 0."""
+    """Whether the batch only lets this rank take part: its sentence belongs to another rank, and its losses
+    are multiplied by 0."""
 
     def of_task(self, name: str) -> list[Sentence]:
         """The sentences annotated in a task, in the order of `rows`."""
         return [self.sentences[place] for place in self.places[name]]
 
     def each(self, move: Callable[[Tensor], Tensor]) -> Batch:
-        """The same of other tensors: what `move` makes of each."""
+        """The batch with each of its tensors replaced by what `move` makes of it."""
         return replace(
             self,
             subwords=self.subwords.each(move),
@@ -132,7 +132,7 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch with all its tensors on `device`; those of the CPU go there in one copy."""
+        """The batch with all its tensors on `device`; from the CPU they are copied at once."""
         device = torch.device(device)
         if self.mask.device.type == device.type == "cpu":
             return self
@@ -155,14 +155,14 @@ def collate(
     tasks: Mapping[str, Task],
     loss_units: Mapping[str, int] | None = None,
 ) -> Batch:
-    """Pad `share` into a batch; `units` are those of the update that it is a part of (`None`: its own)."""
+    """Pad `share` into a batch of an update with these `loss_units` (`None`: those of `share`)."""
     sentences = tuple(example.sentence for example in share)
     lengths = np.fromiter((len(sentence) for sentence in sentences), dtype=np.int64, count=len(sentences))
     width = int(lengths.max(initial=1))
     mask = np.arange(width) < lengths[:, None]
     for row, example in zip(mask, share, strict=True):
         if example.tokens.second is not None:
-            row[: len(example.tokens)] = example.tokens.counts > 0  # words of a long pair that were cut off
+            row[: len(example.tokens)] = example.tokens.counts > 0  # a long pair loses words
     rows, targets, places = {}, {}, {}
     for name, task in tasks.items():
         there = tuple(index for index, example in enumerate(share) if name in example.targets)
@@ -193,7 +193,7 @@ def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dic
 
 
 class Corpus(Sequence[Example]):
-    """Examples, and what ordering them and dividing their losses takes, which a store knows without them."""
+    """Examples, with what orders them and divides their losses; a store knows this without reading them."""
 
     @abstractmethod
     def annotated_lengths(
@@ -207,7 +207,7 @@ class Corpus(Sequence[Example]):
 
 
 def corpus_of(examples: Sequence[Example]) -> Corpus:
-    """The examples as a corpus; those that are none yet become one in memory."""
+    """The examples as a corpus; any other sequence becomes one in memory."""
     return examples if isinstance(examples, Corpus) else InMemory(examples)
 
 
@@ -275,9 +275,9 @@ def aligned_batches(
 
 
 class BatchLoader:
-    """Iterates over the batches of an epoch; each rank collates its own share of them.
+    """Iterates over the batches of an epoch; each rank collates its own share of each batch.
 
-    Each `accumulate` batches in a row make one update, the last ones of the epoch perhaps fewer. A rank
+    `accumulate` consecutive batches make one update; at the end of the epoch, fewer may be left. A rank
     without a share of a batch gets the batch's first sentence, as an `idle` batch.
 
     `skip` is the number of batches that were done before the run was interrupted; only the first iteration
@@ -319,7 +319,7 @@ class BatchLoader:
             yield batch
 
     def _loss_units(self, batches: Sequence[BatchIndices]) -> dict[str, int]:
-        """The units of an update's batches, of all ranks, by the tasks that learn in it."""
+        """By task the loss units in an update's batches, over all ranks."""
         loss_units: Counter[str] = Counter()
         for batch in batches:
             names = {name: self.tasks[name] for name in batch.tasks}

@@ -1,4 +1,4 @@
-"""Sentences of nearly equal length, put into batches."""
+"""Put sentences of nearly equal length into batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jaxtyping import Int
 from mtl.models.limits import BATCH_PAIRS
 
 _PADDING = 1 / 16
-"""The share of a batch's budget that may be padding, where batches are not drawn: about what the cost of
-another batch is worth (EWT in batches of 1,024 has 10 % fewer positions)."""
+"""The share of `batch_tokens` that may be padding in batches without noise: about the cost of one more batch
+(EWT in batches of 1,024 has 10 % fewer positions)."""
 
 
 def buckets(
@@ -24,9 +24,9 @@ def buckets(
 
     A batch has at most `batch_tokens` padded encoder positions and `batch_sentences` sentences (`None`: any
     number), and `BATCH_PAIRS` bounds what decoders hold for pairs of words. A sentence that exceeds a bound
-    alone is a batch of its own. With `rng` lengths get 10 % of noise and batches are shuffled. Without it the
-    batches are deterministic, longest first, so that a lack of memory shows at once, and have little padding
-    (`_PADDING`).
+    alone is a batch of its own. With `rng`, lengths get noise of up to 10 % and batches are shuffled. Without
+    it, batches are deterministic and have little padding (`_PADDING`); the longest come first, so that a lack
+    of memory shows at once.
     """
     order, batches = bucket_slices(np.asarray(lengths, dtype=np.int64), batch_tokens, batch_sentences, rng)
     indices = order.tolist()
@@ -39,7 +39,7 @@ def bucket_slices(
     batch_sentences: int | None,
     rng: np.random.Generator | None,
 ) -> tuple[Int[np.ndarray, " sentence"], list[slice]]:
-    """The indices of sentences by falling length, and which slices of them are the batches of `buckets`."""
+    """The indices of sentences by descending length, and the slices of them that are batches (`buckets`)."""
     noise = rng.uniform(0.9, 1.1, len(lengths)) if rng is not None else 1.0
     order = np.argsort(-(lengths * noise), kind="stable")
     falling = lengths[order]
@@ -58,12 +58,11 @@ def bucket_slices(
 
 
 def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None) -> int:
-    """How many of these sentences, from the first on, are one batch: at least one."""
+    """How many of these sentences, from the first on, make one batch: at least one."""
     first = max(1, int(lengths[0]))
     most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths), len(lengths))
-    bound = (
-        first + first // 4 + 1
-    )  # of what follows: the noise moves lengths by a factor of at most 1.1 / 0.9
+    # No sentence that follows is longer: noise changes lengths by a factor from 0.9 to 1.1.
+    bound = first + first // 4 + 1
     if 1 <= most <= min(batch_tokens // bound, BATCH_PAIRS // bound**2):
         return most
     longest = np.maximum.accumulate(lengths[: max(1, most)])
@@ -72,5 +71,5 @@ def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_senten
 
 
 def _rows_alike(lengths: Int[np.ndarray, " sentence"], batch_tokens: int) -> int:
-    """How many of these sentences, longest first, pad each other by at most `_PADDING` of the budget."""
+    """How many of these sentences, longest first, need padding of at most `_PADDING` of `batch_tokens`."""
     return int((np.cumsum(lengths[0] - lengths) <= _PADDING * batch_tokens).sum())

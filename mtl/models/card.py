@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
-from jaxtyping import Bool
-from torch import Tensor
 
 from mtl.errors import InputError
 from mtl.files import known_fields
+from mtl.models.found import MODEL_FILE
+from mtl.models.routes import Place
 from mtl.probes.head_names import head_name
 from mtl.probes.sites import Site
 from mtl.runs.folder.run import Run
 
 _PUBLISHED = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
-"""Where the encoders that are embedded here are on the hub."""
+"""The hub repositories of the embedded encoders."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,24 @@ class Origin:
     published: str = ""
     """The encoder's repository on the hub; empty: none, or not known."""
     corpus: str = ""
-    """The corpus' name; empty: not known."""
+    """The corpus's name; empty: not known."""
     derivation: str = ""
     """What was done to the trained model (`Run.derivation`)."""
     scores: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    """By split, task and name, in per cent where scores are."""
+    """By split, task and name, in per cent."""
     note: str = ""
-    """Why nothing is known; empty where something is."""
+    """Why nothing is known; empty if something is."""
 
 
 def origin_of(folder: Path) -> Origin:
-    """What is known of the model in a folder: by the run that it is in, or by what was saved with it."""
+    """What is known of the model in a folder, from the run around it or from what was saved with it."""
     run = Run.of_model(folder)
     if run is not None:
         try:
             return _of_run(Run.open(run.folder))
         except InputError as error:
             return Origin(note=str(error))
-    saved = json.loads((folder / "model.json").read_text(encoding="utf-8")).get("origin", {})
+    saved = json.loads((folder / MODEL_FILE).read_text(encoding="utf-8")).get("origin", {})
     return Origin(**known_fields(Origin, saved))
 
 
@@ -83,21 +83,19 @@ def _corpus(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class HeadsOfTask:
-    """The heads that one task's mask, or the encoder, has."""
+    """The heads that are open for one task, out of the encoder's."""
 
-    open: Bool[Tensor, "site head"]
-    there: Bool[Tensor, "site head"]
+    open: Sequence[Place]
+    of: int
+    """How many heads the encoder has."""
     masked: bool
 
     def words(self, sites: Sequence[Site]) -> str:
         """How many heads are open, and which, if there is a mask."""
-        count, of = int((self.open & self.there).sum()), int(self.there.sum())
         if not self.masked:
-            return f"all {of}; no mask"
-        names = [
-            head_name(sites[site], head, sites) for site, head in (self.open & self.there).nonzero().tolist()
-        ]
-        return f"{count} of {of}: {' '.join(names) or 'none'}"
+            return f"all {self.of}; no mask"
+        names = [head_name(sites[site], head, sites) for site, head in self.open]
+        return f"{len(names)} of {self.of}: {' '.join(names) or 'none'}"
 
 
 def card(
@@ -108,9 +106,9 @@ def card(
     Args:
         name: the repository or the folder that the model is saved as.
         origin: what it was made from.
-        heads: by task, which heads it has.
+        heads: by task, the heads that are open.
         sites: the sites of the encoder.
-        changed: whether it was changed since it had the scores of `origin`.
+        changed: whether the model was changed after it had the scores of `origin`.
     """
     tasks = list(heads)
     header = ModelCardData(
@@ -131,7 +129,7 @@ def card(
         f'model = JointModel.from_pretrained("{name}")\n'
         '[sentence] = model.annotate([["We", "ate", "in", "Paris", "."]])\n```',
         "Plain `transformers` loads the encoder alone, without decoders and masks"
-        + ("." if not any(of.masked for of in heads.values()) else ", and so computes something else."),
+        + (", and so gives other results." if any(of.masked for of in heads.values()) else "."),
         "## Scores",
         _scores(origin, tasks, changed),
         "## Attention heads",

@@ -1,4 +1,4 @@
-"""Check what callers pass to a joint model: sentences to annotate, and a folder to load from."""
+"""Check what callers give a joint model: sentences to annotate, and a folder to load from."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 _NO_LIST = (str, bytes, Mapping, Set)
+_OF_READING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError)
 
 
 def checked_sentences(sentences: Any) -> list[Sentence]:
     """The sentences, with words that are plain strings.
 
-    Raises `InputError` for anything but sentences and lists of words, above all for text in place of words,
-    and for words that no reader would accept.
+    Raises `InputError` for anything but sentences and lists of words, such as text in place of words, and for
+    words that no reader would accept.
     """
     if isinstance(sentences, (Sentence, *_NO_LIST)) or not is_iterable(sentences):
         raise InputError(
-            f"annotate takes a list of sentences, and got {shown(sentences)}: one sentence is [sentence]"
+            f"annotate takes a list of sentences, not {shown(sentences)}: give one sentence as [sentence]"
         )
     return [_checked(sentence, number) for number, sentence in enumerate(sentences, 1)]
 
@@ -38,13 +39,13 @@ def _checked(given: Any, number: int) -> Sentence:
     words = given.words if isinstance(given, Sentence) else given
     if isinstance(words, _NO_LIST) or not is_iterable(words):
         raise InputError(
-            f"sentence {number} is {shown(words)}, and no list of words: split it, as in 'We ate .'.split() "
+            f"sentence {number} is {shown(words)}, not a list of words: split it, as in 'We ate .'.split() "
             "(annotate_text takes running text)"
         )
     words = tuple(words)
     for place, word in enumerate(words, 1):
         if not isinstance(word, str):
-            raise InputError(f"sentence {number}: word {place} is {shown(word)}, and no string")
+            raise InputError(f"sentence {number}: word {place} is {shown(word)}, not a string")
     words = tuple(map(str, words))
     checked = Sentence(words, second=given.second if isinstance(given, Sentence) else None)
     if wrong := fault(checked):
@@ -53,7 +54,7 @@ def _checked(given: Any, number: int) -> Sentence:
 
 
 def require_lengths(sentences: Sequence[Sentence], max_words: int) -> None:
-    """Raise `InputError` for a sentence of more words."""
+    """Raise `InputError` for a sentence of more than `max_words` words."""
     for position, sentence in enumerate(sentences, 1):
         if len(sentence) > max_words:
             raise InputError(
@@ -69,30 +70,22 @@ def require_layers_of_their_own(tasks: Mapping[str, Task]) -> None:
     if len(set(layers)) < len(layers):
         raise InputError(
             f"{', '.join(tasks)} have decoders for the same layer, whose annotations would replace each "
-            "other: annotate with a run that has one decoder per task"
+            "other: annotate with a run that has one decoder per layer"
         )
 
 
 @contextmanager
 def damaged(folder: Path) -> Iterator[None]:
-    """Turn what reading the files of a model raises into an `InputError` that names the folder."""
+    """Turn errors that reading a model's files raises into an `InputError` that names the folder."""
     try:
         yield
     except (InputError, OutOfMemoryError):
         raise
-    except (
-        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError
-    ) as error:  # fmt: skip
-        raise _damage(folder, error) from error
     except Exception as error:
-        if type(error) is not Exception:  # the tokenizers library raises bare ones
+        # The tokenizers library raises plain exceptions.
+        if not isinstance(error, _OF_READING) and type(error) is not Exception:
             raise
-        raise _damage(folder, error) from error
-
-
-def _damage(folder: Path, error: Exception) -> InputError:
-    reason = first_line(error)
-    return InputError(
-        f"{folder} holds a damaged or changed model ({type(error).__name__}: {reason[:200]}): "
-        "restore its files, or train again"
-    )
+        raise InputError(
+            f"{folder} holds a damaged or changed model ({type(error).__name__}: {first_line(error)}): "
+            "restore its files, or train again"
+        ) from error

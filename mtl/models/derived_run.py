@@ -1,4 +1,4 @@
-"""Derived runs: folders of models made from another run's, with heads cut out or sharing components."""
+"""Write models whose heads were cut out or share components, as derived runs or as saved models."""
 
 from __future__ import annotations
 
@@ -14,33 +14,30 @@ from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
 
 
-def _nothing(folder: Path) -> None:
-    pass
-
-
 def write_cut_run(
     source: Run, out: Path, model: JointModel, metrics: Mapping[str, Any], heads_kept: int
 ) -> Run:
     """Write a cut model as a run of its own, which can predict, be evaluated and be trained further.
 
-    `source` is the run that it was cut from, `metrics` are the cut model's by split and task.
+    `source` is the run that it was cut from; `metrics` has the cut model's scores by split and task.
     """
     return _write(source, out, model, metrics, {"cut_from": str(source.folder), "heads_kept": heads_kept})
 
 
 def write_model(
-    model: JointModel, out: Path, origin: Origin, step: str, add: Callable[[Path], object] = _nothing
+    model: JointModel, out: Path, origin: Origin, step: str, add: Callable[[Path], object] | None = None
 ) -> None:
-    """Write a model made from one that is of no run as a saved model, whose card has no scores.
+    """Write a model that was made from a saved one, without a run; its card has no scores.
 
-    `origin` is that of the other model, `step` what was done to it, as in `Run.derivation`;
-    `add` writes further files into the new folder, which appears with them.
+    `origin` is that of the saved model, `step` what was done to it, as in `Run.derivation`. `add` writes
+    further files into the new folder before it appears.
     """
     steps = filter(None, (origin.derivation, step))
     model.origin = dataclasses.replace(origin, derivation=", ".join(steps), scores={})
     with new_folder(out) as folder:
         model.save_with_card(folder, out.name)
-        add(folder)
+        if add is not None:
+            add(folder)
 
 
 def write_collaborative_run(
@@ -51,10 +48,7 @@ def write_collaborative_run(
     components: int,
     add: Callable[[Path], object],
 ) -> Run:
-    """Write a model whose heads share `components` as a run of its own, as `write_cut_run` does.
-
-    `add` is as in `write_model`.
-    """
+    """As `write_cut_run`, for a model whose heads share `components`; `add` is as in `write_model`."""
     made = {"collaborated_from": str(source.folder), "components": components}
     return _write(source, out, model, metrics, made, add)
 
@@ -65,7 +59,7 @@ def _write(
     model: JointModel,
     metrics: Mapping[str, Any],
     made: Mapping[str, Any],
-    add: Callable[[Path], object] = _nothing,
+    add: Callable[[Path], object] | None = None,
 ) -> Run:
     config, status = source.config(), source.status()
     parameters = sum(parameter.numel() for parameter in model.encoder.parameters())
@@ -76,5 +70,6 @@ def _write(
         run.create({**config, "name": out.name, "runs": str(out.parent), "tasks": list(model.tasks)})
         run.write_metrics({**metrics, **signatures_of(model.tasks)})
         run.finish({**status, **made, "encoder_parameters": parameters})
-        add(folder)
+        if add is not None:
+            add(folder)
     return Run(out)

@@ -39,10 +39,10 @@ def training_precision(on_gpu: bool) -> Literal["bf16-mixed", "32-true"]:
 
 
 def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
-    """Move a model that is not trained to its device; `bf16-true` rounds its weights.
+    """Move a model that is not being trained to its device; `bf16-true` rounds its weights to bfloat16.
 
-    It rounds those of the transformer and of the decoders that allow it (`Decoder.narrow`). Word vectors and
-    gates stay in float32.
+    The weights of the transformer are rounded, and those of decoders that allow it (`Decoder.narrow`). Word
+    vectors and gates stay in float32.
     """
     model.to(device_of(accelerator))
     if precision == "bf16-true":

@@ -1,4 +1,4 @@
-"""Dropout on a CPU whose masks cost nothing compared with the multiplication."""
+"""Dropout on a CPU, with masks that cost next to nothing compared with the multiplication."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DTYPES = (torch.float32, torch.bfloat16)
 class CounterDropout(nn.Dropout):
     """Dropout whose mask is a hash of each element's place and a seed, as on a GPU.
 
-    The seed of a call is drawn from torch's generator, so runs are repeated and continued as with any
-    dropout. torch draws masks on a CPU one number after the other, which takes about 6 ns an element; a
-    hash takes 0.15. An element is dropped with the probability `p`, rounded to a multiple of 2^-32. On
-    other devices than a CPU, and for types other than float32 and bfloat16, torch's dropout is used.
+    The seed of a call is drawn from torch's generator, so runs can be repeated and resumed as with any
+    dropout. On a CPU torch draws the numbers of a mask one after the other, which takes about 6 ns per
+    element; a hash takes 0.15 ns. An element is dropped with probability `p`, rounded to a multiple of 2^-32.
+    On other devices, in place, and for types other than float32 and bfloat16, torch's dropout is used.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -34,10 +34,10 @@ class CounterDropout(nn.Dropout):
 
 
 def draw_by_counter(model: nn.Module) -> None:
-    """Make each plain `nn.Dropout` of a model a `CounterDropout`; subclasses stay what they are.
+    """Make each plain `nn.Dropout` of a model a `CounterDropout`; its subclasses stay as they are.
 
-    Attention that transformers computes by `sdpa` draws its masks in the same way, in modules that hold a
-    `CounterDropout`. Other modules, and other models of the process, keep transformers' function.
+    Modules that hold a `CounterDropout` draw the masks of transformers' `sdpa` attention in the same way.
+    Other modules, and other models of the process, keep transformers' function.
     """
     for module in model.modules():
         if type(module) is nn.Dropout:
@@ -60,7 +60,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention [batch head word size] with dropout, in float32, as torch computes it on a CPU.
 
-    What is not an encoder's plain attention with a `CounterDropout` is `otherwise`'s.
+    Anything but an encoder's plain attention with a `CounterDropout` is left to `otherwise`.
     """
     causal = options.get("is_causal")
     counted = (
@@ -88,7 +88,7 @@ def _attend(
 
 
 def _added(mask: Tensor) -> Tensor:
-    """What is added to scores: a mask of numbers as it is; of truth values the lowest number where false."""
+    """What is added to scores: a mask of numbers as it is; for a boolean one the lowest number if false."""
     if mask.dtype != torch.bool:
         return mask
     lowest = torch.finfo(torch.float32).min
@@ -96,7 +96,7 @@ def _added(mask: Tensor) -> Tensor:
 
 
 def scaled_mask(like: Tensor, p: float) -> Tensor:
-    """A mask of the shape and kind of `like`: 0 with probability `p`, else 1 / (1 - p)."""
+    """A mask of the shape and type of `like`: 0 with probability `p`, else 1 / (1 - p)."""
     mask = torch.empty(like.shape, dtype=like.dtype)
     kept = torch.tensor(1 / (1 - p), dtype=like.dtype)
     bits = torch.int32 if like.dtype == torch.float32 else torch.int16
@@ -113,8 +113,8 @@ def scaled_mask(like: Tensor, p: float) -> Tensor:
 def _fill(mask, seed, stream, dropped, kept):
     """Write `kept` where the hash of a place is at least `dropped`, else 0.
 
-    The hash is a bijection of 32 bits with good avalanche: multiplications and shifts alone, so that it is
-    vectorised. `stream` comes in between, so that two seeds do not give shifted copies of one sequence.
+    The hash is a bijection of 32 bits with good avalanche. It has only multiplications and shifts, so that it
+    is vectorised. `stream` comes in between, so that two seeds do not give shifted copies of one sequence.
     """
     for place in range(mask.size):
         value = numba.uint32(numba.uint32(place) * numba.uint32(0x9E3779B1) + seed)

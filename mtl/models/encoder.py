@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
@@ -58,7 +58,7 @@ class Encoder(WordReader, SharedEncoder):
                 "an encoder or a decoder-only model"
             )
         config = transformer.config
-        for name in ("pooler", "contact_head"):  # LayoutLM and ESM cannot do without one
+        for name in ("pooler", "contact_head"):  # LayoutLM and ESM cannot be loaded without one
             if (unused := getattr(transformer, name, None)) is not None:
                 unused.requires_grad_(False)  # parameters that get no gradient make DDP fail
         self.causal = looks_back_only(transformer)
@@ -72,15 +72,15 @@ class Encoder(WordReader, SharedEncoder):
         self.word_dropout = reading.word_dropout_of(self.tokenizer, type(transformer).__name__)
         self._note = reading.note(self.tokenizer, self.word_dropout)
         self.reads_token_types = _reads_token_types(transformer)
-        # A cache serves the generation of text, and here only costs memory.
+        # A cache is for generating text, and would only cost memory here.
         self._options = {"use_cache": False} if self.family.causal else {}
         self.hidden = pretrained.hidden_size(config)
         mixed = reading.layers == "mix"
         if mixed and self.hidden != config.hidden_size:
             raise InputError(
                 f"layers=mix: the last layer of {type(transformer).__name__} has "
-                f"{counted(self.hidden, 'number')} per "
-                f"position and the others {config.hidden_size}: use layers=last"
+                f"{counted(self.hidden, 'number')} per position and the others {config.hidden_size}: use "
+                "layers=last"
             )
         # Logits over the embeddings and the layers.
         self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
@@ -101,7 +101,7 @@ class Encoder(WordReader, SharedEncoder):
         max_length: int | None = None,
         revision: str | None = None,
     ) -> Encoder:
-        """A checkpoint by hub name (there also of a `revision`), folder, or `minilm` for the embedded one.
+        """Load a checkpoint: `minilm` (the embedded one), a folder, or a name on the hub with a `revision`.
 
         A head on the checkpoint is left out, as `AutoModel` does. `sdpa` falls back to eager attention in
         families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
@@ -113,34 +113,16 @@ class Encoder(WordReader, SharedEncoder):
         encoder._note = "\n".join(notes) or None
         return encoder
 
-    @classmethod
-    def from_config(
-        cls,
-        config: PretrainedConfig,
-        tokenizer: PreTrainedTokenizerFast,
-        reading: Reading = AS_USUAL,
-        *,
-        attention: AttentionKind = "sdpa",
-        max_length: int | None = None,
-    ) -> Encoder:
-        """An encoder with random weights; arguments are those of `from_pretrained`."""
-        transformer = AutoModel.from_config(
-            config,
-            attn_implementation=pretrained.implementation(attention, config),
-            **pretrained.without_pooler(config),
-        )
-        return cls(transformer, tokenizer, reading, max_length=max_length)
-
     def forward(
         self, subwords: Subwords, head_scale: HeadScale | None = None, first: bool = False
     ) -> Float[Tensor, "batch _ hidden"]:
         """One vector per word in float32 or wider, zeros at padding.
 
-        `head_scale` multiplies each head's output. With `first` the vector of the first special token (in a
+        `head_scale` multiplies each head's output. With `first`, the vector of the first special token (in a
         long sentence, of its first window) comes before those of the words, as if it were a word.
 
-        In training, whole words are masked with probability `word_dropout`; a word in several windows only in
-        the window that owns it.
+        In training, whole words are masked with probability `word_dropout`; a word in several windows is
+        masked only in the window that owns it.
         """
         with self.scaled(subwords, head_scale):
             output = self.read(subwords)
@@ -150,11 +132,12 @@ class Encoder(WordReader, SharedEncoder):
 
     def read(self, subwords: Subwords, **options: Any) -> ModelOutput:
         """The transformer's output for these subwords, of which some are masked in training."""
+        if subwords.token_types is not None and self.reads_token_types:
+            options["token_type_ids"] = subwords.token_types
         return self.transformer(
             input_ids=self._with_word_dropout(subwords),
             attention_mask=subwords.attention_mask,
             output_hidden_states=self.mix is not None,
-            **self._token_types(subwords),
             **self._options,
             **options,
         )
@@ -168,7 +151,7 @@ class Encoder(WordReader, SharedEncoder):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """How words are read; `load` needs it."""
+        """How words are read, for `load`."""
         return {
             "pooling": self.pooling,
             "word_dropout": self.word_dropout,
@@ -210,13 +193,8 @@ class Encoder(WordReader, SharedEncoder):
             (chance < self.word_dropout)[subwords.slot], self.tokenizer.mask
         )
 
-    def _token_types(self, subwords: Subwords) -> dict[str, Tensor]:
-        if subwords.token_types is None or not self.reads_token_types:
-            return {}
-        return {"token_type_ids": subwords.token_types}
-
     def scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
-        """Inside the block, passes over these subwords are under the scale, or under one per sentence."""
+        """Inside the block, the scale, or one per sentence, applies to passes over these subwords."""
         if head_scale is None:
             return nullcontext()
         return self.tap.scale(head_scale if head_scale.dim() == 2 else head_scale[subwords.sentence])

@@ -24,14 +24,14 @@ Scores = dict[str, dict[str, float]]
 """Per task its scores by name, in per cent."""
 
 
+Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
+"""Called per batch and task with the task's name, its metric, the predictions and the gold sentences."""
+
+
 def batches(corpus: Sequence[Example], model: Annotator, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-    """Batches of all annotated sentences of a corpus, once, for evaluation; or a rank's share of them."""
+    """All annotated sentences of a corpus in batches for evaluation, each once; or a rank's share of them."""
     plan = aligned_batches(corpus, tuple(model.tasks), model.evaluation_tokens(), None, None)
     return iter(BatchLoader(corpus, model.tokenizer, model.tasks, plan, rank, ranks))
-
-
-Watch = Callable[[str, TaskMetric, Sequence[Any], Sequence[Sentence]], None]
-"""Told of every batch and task: its name, metric, predictions and gold sentences."""
 
 
 @torch.inference_mode()
@@ -43,9 +43,9 @@ def evaluate(
 ) -> Scores:
     """The scores over all batches, for the tasks annotated in them.
 
-    In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates:
-    ones score the model without its masks, a zero ablates a head. One scale for all tasks, or one per task in
-    the model's order.
+    In distributed training they cover the batches of all processes. `head_scale` replaces the model's gates
+    by one scale for all tasks, or by one per task in the model's order: ones score the model without its
+    masks, a zero ablates a head.
     """
     if head_scale is not None:
         head_scale = head_scale.to(model.device)
@@ -71,9 +71,9 @@ def evaluate(
 
 
 def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
-    """The scores over a corpus, and the counts per sentence that they follow from.
+    """The scores over a corpus, and the counts per sentence from which they are computed.
 
-    The table has the columns of `mtl.runs.folder.sentence_counts`, sentences in the order of the corpus.
+    The table has the columns of `mtl.runs.folder.sentence_counts`; its sentences are in the corpus's order.
     """
     numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
     rows: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Sco
 
 
 def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:
-    """The tasks of which any rank has annotated sentences."""
+    """The tasks for which any rank has annotated sentences."""
     called = torch.tensor([metric.update_called for metric in metrics.values()], dtype=torch.int32)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         called = called.to(device)

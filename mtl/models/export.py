@@ -1,4 +1,4 @@
-"""Joint models written as ONNX, for onnxruntime and programs without torch."""
+"""Write joint models as ONNX, for onnxruntime and programs without torch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ from mtl.models.apply_masks import apply_masks
 from mtl.models.batches import examples, unlabelled
 from mtl.models.encoder import Encoder
 from mtl.models.exported import (
-    DECODERS,
     GRAPH,
-    LABELS,
     TO_EXPORT,
     ExportedModel,
     Reads,
@@ -43,7 +41,7 @@ from mtl.models.finite import not_finite
 from mtl.models.found import EXPORTED
 from mtl.models.head_scales import TaskScale
 from mtl.models.joint import JointModel
-from mtl.models.model_files import described
+from mtl.models.model_files import DECODERS, LABELS, described
 from mtl.models.pretrained import quiet
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.tasks.in_words import first_line
@@ -53,12 +51,12 @@ Weights = Literal["float32", "int8"]
 _WORDS = "words"
 """The output with the vectors of words."""
 _APART = 1e-3
-"""How far scores of the graph may be from the model's, absolute and relative, in float32."""
+"""How far the graph's scores may be from the model's, absolute and relative, in float32."""
 _LENGTHS = ((1,), (3, 1), (40, 7, 2))
-"""Words of the sentences in the batches that a graph is checked on."""
+"""Numbers of words of the sentences in each batch that a graph is checked on."""
 _TEXT = ("The", "dog", "saw", "a", "cat", "in", "Paris", ",", "and", "she", "was", "unbelievable", ".") * 4
 _WINDOW = 32
-"""Positions of a window in the check, so that a long sentence has several."""
+"""Positions of a window in the check, so that a long sentence has several windows."""
 
 
 class _Scores(nn.Module):
@@ -99,20 +97,20 @@ class _Scores(nn.Module):
 def export_onnx(model: JointModel, out: str | Path, *, weights: Weights = "float32") -> None:
     """Write a model's encoder and scores as an ONNX graph, with everything that annotating needs.
 
-    Masks are applied. One mask for all tasks is cut out of the weights, as `mtl prune` does, where the family
-    allows it; with a mask per task, each sentence is a row of the graph for every task. The model is left as
-    it is. `load_exported` (and `mtl predict`) load the folder. Its scores on a few sentences are compared
-    with the model's.
+    Masks are applied. The heads that one mask for all tasks closes are cut out of the weights, as `mtl prune`
+    does, if the family allows it. With a mask per task, each sentence is a row of the graph for every task.
+    The model stays as it is. The graph's scores on a few sentences are compared with the model's.
+    `load_exported` and `mtl predict` load the folder.
 
     Args:
         model: the model; its weights are written in float32.
         out: a folder that does not exist or is empty.
-        weights: `int8` rounds the matrices of linear layers and embeddings to 8 bits; inputs of the former
+        weights: `int8` rounds the matrices of linear layers and embeddings to 8 bits; inputs of linear layers
             are rounded at run time. Scores then differ.
 
     Raises:
-        InputError: the model translates, its family or a decoder cannot be exported or the graph computes
-            something else, the folder holds files, or the packages of the extra `onnx` are missing.
+        InputError: the model translates, its family or a decoder cannot be exported, the graph gives other
+            scores, the folder is not empty, or the packages of the extra `onnx` are missing.
     """
     if not isinstance(model, JointModel):
         raise InputError(f"model={shown(model)}: use a JointModel, as JointModel.from_pretrained loads it")
@@ -126,7 +124,7 @@ def export_onnx(model: JointModel, out: str | Path, *, weights: Weights = "float
     require_weights(model, "export_onnx")
     require_onnx("the export", TO_EXPORT)
     if broken := not_finite(model.named_parameters()):
-        raise InputError(f"{broken[0]} has values that are not finite: no such model is exported")
+        raise InputError(f"{broken[0]} has values that are not finite: the model cannot be exported")
     scores = _to_export(model)
     with new_folder(out) as folder:
         _write_graph(scores, folder / GRAPH)
@@ -179,7 +177,7 @@ def _write_graph(scores: _Scores, path: Path) -> None:
 
 
 def _example(reads: Reads) -> tuple[dict[str, Tensor], dict[str, dict[int, str]]]:
-    """A batch of three sentences in five rows for the exporter, and the names of its sizes."""
+    """A batch of three sentences in five rows for the exporter, and names of its axes of variable size."""
     rows, length, batch, words = 5, min(7, reads.max_length), 3, 4
     row = torch.arange(rows * reads.masks)
     ids = torch.ones(len(row), length, dtype=torch.long)
@@ -217,7 +215,7 @@ def _describe(scores: _Scores, folder: Path) -> None:
 
 
 def _require_equal(graph: _Scores, exported: ExportedModel) -> None:
-    """Raise `InputError` if the graph's scores are not the model's, also of sentences in several windows."""
+    """Raise `InputError` if the graph's scores are not the model's, for sentences in several windows, too."""
     reads, model = graph.reads, graph.model
     tokenizer = SubwordTokenizer(
         model.tokenizer.tokenizer, min(_WINDOW, reads.max_length), causal=reads.causal
@@ -234,8 +232,9 @@ def _require_equal(graph: _Scores, exported: ExportedModel) -> None:
             try:
                 found = exported(batch)
             except Exception as error:
-                reason = first_line(error)
-                raise InputError(f"onnxruntime cannot compute {_named(model)}: {reason}") from error
+                raise InputError(
+                    f"onnxruntime cannot compute {_named(model)}: {first_line(error)}"
+                ) from error
             for name, of_task in expected.items():
                 parts = (pytree.tree_leaves(scores) for scores in (of_task.scores, found[name].scores))
                 if not all(
@@ -246,7 +245,7 @@ def _require_equal(graph: _Scores, exported: ExportedModel) -> None:
 
 
 def _round(path: Path) -> None:
-    """Round matrices that inputs are multiplied with, and embeddings, to 8 bits."""
+    """Round the matrices that inputs are multiplied with, and embeddings, to 8 bits."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -272,13 +271,13 @@ def _named(model: JointModel) -> str:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without the exporter's notes on what it does, and on what it would want for other models."""
+    """Silence the exporter's notes on what it does, and on what other models would need."""
     loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), redirect_stderr(StringIO()):  # where a failed trace is printed
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):  # failed traces are printed there
             warnings.simplefilter("ignore")
             yield
     finally:

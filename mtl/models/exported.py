@@ -1,4 +1,4 @@
-"""A joint model exported to ONNX: onnxruntime computes the scores, and the decoders annotate by them."""
+"""A joint model exported to ONNX: onnxruntime computes the scores, and the decoders annotate with them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,20 @@ from mtl.models.batches import Batch
 from mtl.models.checked import damaged
 from mtl.models.found import EXPORTED, is_exported
 from mtl.models.head_scales import TaskScale
-from mtl.models.model_files import require_files
+from mtl.models.model_files import DECODERS, LABELS, require_files
 from mtl.models.pretrained import quiet
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.task import Labels, Task
 
 GRAPH = "model.onnx"
-DECODERS = "decoders.safetensors"
-LABELS = "labels.json"
 TO_EXPORT = ("onnx", "onnxruntime", "onnxscript")
-"""The packages that write graphs; the second one computes them."""
+"""The packages that writing a graph needs; computing one needs only onnxruntime."""
 
 
 @dataclass(frozen=True)
 class Reads:
-    """What the graph reads, and how its outputs are divided."""
+    """What the graph reads, and the sizes of its outputs."""
 
     max_length: int
     """Positions of a window."""
@@ -49,10 +47,10 @@ class Reads:
     hidden: int
     """Numbers in a word's vector."""
     first: bool
-    """Whether decoders are given the vector of the first special token before those of the words."""
+    """Whether decoders are given the vector of the first special token before the vectors of words."""
     token_types: bool
     masks: int
-    """Copies of each sentence in a pass: as many as masks, if each task has its own."""
+    """Copies of each sentence in a pass: one per mask if each task has its own mask, else 1."""
 
 
 def require_onnx(what: str, packages: Sequence[str]) -> None:
@@ -83,7 +81,7 @@ def graph_inputs(subwords: Subwords, mask: Tensor, reads: Reads) -> dict[str, Te
 
 @torch.no_grad()
 def spec_of(decoder: Decoder, hidden: int) -> pytree.TreeSpec:
-    """Which tensors a task's scores are: those that its decoder gives for one word."""
+    """The structure of a task's scores: of the tensors that its decoder gives for one word."""
     return pytree.tree_structure(decoder(torch.zeros(1, 1, hidden), torch.ones(1, 1, dtype=torch.bool)))
 
 
@@ -93,9 +91,9 @@ def output_names(name: str, spec: pytree.TreeSpec) -> list[str]:
 
 
 class ExportedModel(Annotator):
-    """A joint model whose encoder and scores are a graph of ONNX (`export_onnx`), on the CPU.
+    """A joint model whose encoder and scores are an ONNX graph (`export_onnx`), on the CPU.
 
-    Relations, labels of constituents, roles and senses are scored at predicted places only: by torch, from
+    Relations, labels of constituents, roles and senses are scored only at predicted places: by torch, from
     vectors that the graph gives, with the decoders' float32 weights. `annotate` and `annotate_text` are those
     of `JointModel`.
     """
@@ -145,7 +143,7 @@ class ExportedModel(Annotator):
 
 
 class _Graph:
-    """A graph that is computed by as many threads as the calling thread of torch."""
+    """A graph that is computed with as many threads as torch uses in the calling thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -159,7 +157,7 @@ class _Graph:
         return dict(zip(outputs, map(torch.from_numpy, found), strict=True))
 
     def _of(self, threads: int) -> Any:
-        """The session for this number of threads, made anew where the number has changed."""
+        """The session for this number of threads, made anew if the number has changed."""
         from onnxruntime import InferenceSession, SessionOptions
 
         with self._lock:

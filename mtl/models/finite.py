@@ -16,7 +16,7 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
     named = [(name, tensor) for name, tensor in tensors if tensor.is_floating_point() and tensor.numel()]
     if not named:
         return []
-    # One wait for the device in all. The largest absolute value is not finite where any value is not.
+    # The largest absolute value is not finite if any value is not. One wait for the device in all.
     largest = torch.stack([tensor.detach().abs().amax().float() for _, tensor in named])
     finite = largest.isfinite().tolist()
     return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
@@ -32,11 +32,11 @@ def require_numbers(scores: Mapping[str, Any]) -> None:
     ]
     if not parts:
         return
-    # The largest value is NaN where any is, and needs no tensor of truth values. One wait in all.
+    # The largest value is NaN if any value is; it needs no boolean tensor. One wait for the device in all.
     largest = torch.stack([part.amax().float() for _, part in parts])
     for (task, _), wrong in zip(parts, largest.isnan().tolist(), strict=True):
         if wrong:
             raise InputError(
-                f"the scores of {task} are no numbers (nan): the model's weights are not finite, or its type "
-                "is too narrow for it (use bfloat16 or float32 instead of float16)"
+                f"the scores of {task} are not numbers (nan): the model's weights are not finite, or its "
+                "type is too narrow for it (use bfloat16 or float32 instead of float16)"
             )

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
 
+MODEL_FILE = "model.json"
+"""The file that a joint model's folder is known by."""
 EXPORTED = "exported.json"
 """The file that the folder of a model exported to ONNX is known by."""
 
@@ -18,8 +20,8 @@ class Found(NamedTuple):
 
     model: Path
     run: Run | None
-    """The run that it is the model of; `None`: a saved model, here or on the hub, without configuration,
-    corpus and tables."""
+    """The run that the model belongs to; `None`: a saved model, here or on the hub, which has no
+    configuration, corpus or tables."""
 
 
 def is_hub_name(target: str | Path) -> bool:
@@ -29,7 +31,7 @@ def is_hub_name(target: str | Path) -> bool:
 
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder holds a joint model without its run."""
-    return (folder / "model.json").is_file() and not (folder / "config.yaml").exists()
+    return (folder / MODEL_FILE).is_file() and not (folder / "config.yaml").exists()
 
 
 def is_exported(folder: Path) -> bool:
@@ -38,7 +40,7 @@ def is_exported(folder: Path) -> bool:
 
 
 def find_model(target: str, revision: str | None = None) -> Found:
-    """Where the model of a run, in a folder or on the hub is; in the latter case it is downloaded.
+    """Find the model of a run, in a folder, or on the hub, from where it is downloaded.
 
     Raises `InputError` for a folder or repository that is not there or holds no joint model, for a damaged
     run, and for a revision of a folder.
@@ -50,12 +52,11 @@ def find_model(target: str, revision: str | None = None) -> Found:
         return Found(run.model, run)
     from mtl.models.hub import model_folder
 
-    folder = model_folder(target, revision)
-    return Found(folder, None)
+    return Found(model_folder(target, revision), None)
 
 
 def require_run(target: str | Path, needs: str) -> None:
-    """Raise `InputError` for the name of a model on the hub: a command `needs` what only runs have."""
+    """Raise `InputError` for the name of a model on the hub, if a command `needs` what only runs have."""
     if is_hub_name(target):
         raise InputError(
             f"{target}: there is no such folder, and a model on the hub has no {needs}: use a run's folder"

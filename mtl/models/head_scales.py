@@ -1,4 +1,4 @@
-"""Which scale each head has for each task: by the gates, the tasks that own it, and whether it is there."""
+"""The scale of each head for each task: by the gates, the tasks that own it, and whether it was cut out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from mtl.errors import InputError
 from mtl.heads.gates import OPEN, Gates
-from mtl.models.routes import Place
+from mtl.models.routes import Place, routes_of
 
 Reassign = Callable[[Tensor], Tensor]
-"""Given the routes (task, site, head), which task has which heads in this pass, in the same shape."""
+"""Takes the routes [task site head] and returns those of one pass, in the same shape."""
 TaskScale = Float[Tensor, "site head"] | Float[Tensor, "task site head"]
 """A head scale for all tasks, or one per task in the order of the model's tasks."""
 
@@ -56,7 +56,7 @@ class HeadScales:
         return self.gates.masks.index(name) if name in self.gates.masks else 0
 
     def in_pass(self, training: bool) -> TaskScale | None:
-        """The scale of a pass, in training drawn at random where gates or owners are; `None` without any."""
+        """The scale of a pass, drawn at random in training; `None` without gates and owners."""
         scale: Tensor | None = None
         if self.gates is not None:
             masks: Float[Tensor, "mask site head"] = self.gates()
@@ -72,16 +72,14 @@ class HeadScales:
 
     @torch.no_grad()
     def of_task(self, name: str, gated: bool = True) -> Float[Tensor, "site head"]:
-        """The scale of a task in evaluation, on the CPU: its gates, or with `gated=False` ones.
+        """The scale of a task in evaluation, on the CPU: its gates, or ones with `gated=False`.
 
-        0 for heads that were cut out or that belong to other tasks.
+        It is 0 for heads that were cut out or that only other tasks have.
         """
-        if self.routes is not None:
-            scale = self.routes[self.tasks.index(name)].cpu()
+        if self.routes is None:
+            scale = routes_of({}, (name,), self.remaining, self.heads)[0]
         else:
-            scale = torch.zeros(len(self.remaining), self.heads)
-            for site, heads in enumerate(self.remaining):
-                scale[site, list(heads)] = 1.0
+            scale = self.routes[self.tasks.index(name)].cpu()
         if self.gates is None or not gated:
             return scale
         return scale * self.gates.gate()[self.index(name)].cpu()
@@ -90,8 +88,8 @@ class HeadScales:
         """The masks of evaluation, each with the annotated tasks measured under it.
 
         A shared mask serves all annotated tasks, also those that the model was not trained on. A task's own
-        mask serves that task. Where some heads belong to some tasks only, each task gets a mask that closes
-        the heads of the others. With `gated=False` all heads that a task has are open.
+        mask serves that task. If some tasks have heads that others lack, each task gets a mask that closes
+        the heads it lacks. With `gated=False`, all heads that a task has are open.
         """
         gates = self.gates if gated else None
         if self.routes is None:
@@ -105,9 +103,9 @@ class HeadScales:
     def of_one_mask(
         self, tasks: Sequence[str], chosen: bool, given: Float[Tensor, "site head"] | None = None
     ) -> Float[Tensor, "site head"]:
-        """The scale that serves all of these tasks, by the gates or by those that are `given`.
+        """The one scale that serves all of these tasks, by the model's gates or by `given` ones.
 
-        `chosen` says that somebody chose the tasks. Raises `InputError` without masks, and for tasks that
+        `chosen` says that the user chose the tasks. Raises `InputError` without masks, and for tasks that
         have masks or heads of their own.
         """
         each = f"choose one with --task ({', '.join(tasks)})"

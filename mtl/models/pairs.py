@@ -1,4 +1,4 @@
-"""The template of a tokenizer: special tokens around one sentence, and how two sentences make a pair."""
+"""The template of a tokenizer: the special tokens around one sentence, and between and around two."""
 
 from __future__ import annotations
 
@@ -110,15 +110,11 @@ def cut_pair(
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many pieces of each sentence stay, if the longer one loses its last piece until both fit."""
+    """How many pieces of each sentence stay if the longer one loses its last piece until both fit."""
     if first + second <= room:
         return first, second
-    shorter, longer = sorted((first, second))
-    if 2 * shorter > room:
-        shorter, longer = room // 2, room - room // 2
-    else:
-        longer = room - shorter
-    return (longer, shorter) if first > second else (shorter, longer)
+    shorter = min(first, second, room // 2)
+    return (room - shorter, shorter) if first > second else (shorter, room - shorter)
 
 
 def _among_first(counts: Int32[np.ndarray, " word"], pieces: int) -> Int32[np.ndarray, " word"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mtl.errors import InputError
+from mtl.models.packed import Tensors
 from mtl.tasks.decoders.translator import PieceTargets
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
@@ -39,7 +40,7 @@ class ParallelTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class ParallelSubwords:
+class ParallelSubwords(Tensors):
     """Padded rows of sources, and of the translations if they are known."""
 
     input_ids: Int[Tensor, "row subword"]
@@ -54,10 +55,6 @@ class ParallelSubwords:
         """The number of sentences."""
         return len(self.sentence)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> ParallelSubwords:
-        """The same on another device."""
-        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
     def take(self, sentences: Int[Tensor, " batch"]) -> ParallelSubwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
         chosen = sentences.to(self.sentence.device)
@@ -71,22 +68,13 @@ class ParallelSubwords:
         assert self.pieces is not None
         return (self.pieces != UNKNOWN).long()
 
-    def each(self, move: Callable[[Tensor], Tensor]) -> ParallelSubwords:
-        """The same of other tensors: what `move` makes of each."""
-        return ParallelSubwords(
-            move(self.input_ids),
-            move(self.attention_mask),
-            None if self.pieces is None else move(self.pieces),
-            move(self.sentence),
-        )
-
 
 class ParallelTokenizer:
     """Subwords of a source and of its translation.
 
     Args:
-        tokenizer: a fast tokenizer for both, or one of `transformers` that knows `text_target` (Marian).
-        max_length: pieces that a source or a translation may have, the end-of-text piece included.
+        tokenizer: a fast tokenizer for both, or one of `transformers` that takes `text_target` (Marian).
+        max_length: maximum number of pieces of a source or a translation, the end-of-text piece included.
         source: the source's language, set if the tokenizer has several (`src_lang`).
         target: the translation's language (`tgt_lang`).
     """
@@ -100,7 +88,7 @@ class ParallelTokenizer:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.pad: int = tokenizer.pad_token_id
         self.layer = Translate.name
-        """The layer of translations; a joint model has the one of its task."""
+        """The layer of translations; a joint model sets that of its task."""
         if source and hasattr(tokenizer, "src_lang"):
             tokenizer.src_lang = source
         if target and hasattr(tokenizer, "tgt_lang"):
@@ -124,9 +112,8 @@ class ParallelTokenizer:
             longest = max(len(side) for side in sides if side is not None)
             if longest > self.max_length:
                 raise InputError(
-                    f"{sentence.place or 'a sentence'}: {counted(longest, 'subword')}, and the "
-                    f"model reads at most "
-                    f"{self.max_length:,}: split the sentence"
+                    f"{sentence.place or 'a sentence'}: {counted(longest, 'subword')}, and the model reads "
+                    f"at most {self.max_length:,}: split the sentence"
                 )
         return [
             ParallelTokens(

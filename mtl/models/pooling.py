@@ -16,7 +16,7 @@ Pooling = Literal["mean", "first", "last"]
 def pool(
     hidden: Float[Tensor, "row subword hidden"], subwords: Subwords, pooling: Pooling
 ) -> Float[Tensor, "batch word hidden"]:
-    """One vector per word from those of its pieces: the mean, the first or the last; zeros without pieces."""
+    """One vector per word: the mean, the first or the last of its pieces' vectors; zeros without pieces."""
     sentences, width = subwords.sentences, subwords.width
     slot, nowhere = subwords.slot, sentences * width
     if pooling != "mean":

@@ -1,4 +1,4 @@
-"""Load transformers by hub name, from a folder or the embedded MiniLM; without poolers, and quietly."""
+"""Load transformers quietly and without poolers: from the hub, from a folder, or the embedded MiniLM."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A checkpoint's encoder and its tokenizer; `name` is a hub name, a folder, or `minilm`.
 
-    A head that the checkpoint has on it, such as a classifier's, is left out, and so is a pooler. Raises
-    `InputError` for one that cannot be loaded, or whose weights do not fit its config.json.
+    The checkpoint's head, such as a classifier, and its pooler are left out. Raises `InputError` for a
+    checkpoint that cannot be loaded, or whose weights do not fit its config.json.
     """
     where = str(embedded_minilm()) if name == "minilm" else name
     refuse_gguf(where)
@@ -62,7 +62,7 @@ def load(
     if misfits := list(loaded.other_shapes) or _misfits(loaded, Path(where)):
         raise InputError(
             f"the weights of the encoder {name!r} do not fit its config.json (first at {misfits[0]}): "
-            "was it changed?"
+            "restore the files, or use another encoder"
         )
     return loaded.model, tokenizer
 
@@ -71,13 +71,13 @@ def require_words(family: Family, config: PretrainedConfig) -> None:
     """Raise `InputError` for a family of models that read images or sound."""
     if not family.encodes_words:
         raise InputError(
-            f"models of type {config.model_type!r} do not give vectors of words: mtl.head_importance, "
-            "mtl.ablate_heads, mtl.head_scale and mtl.prune_heads take them as they are, in Python"
+            f"models of type {config.model_type!r} do not give vectors of words: use mtl.head_importance, "
+            "mtl.ablate_heads, mtl.head_scale and mtl.prune_heads on them, in Python"
         )
 
 
 def tokenizer_note(name: str) -> str | None:
-    """A note on an encoder's folder without settings of its tokenizer; `None`: they are there."""
+    """A note on an encoder's folder without settings for its tokenizer; `None` if it has them."""
     path = Path(name) / "tokenizer_config.json"
     if not path.parent.is_dir() or (path.is_file() and json.loads(path.read_text(encoding="utf-8"))):
         return None
@@ -90,9 +90,9 @@ def tokenizer_note(name: str) -> str | None:
 def _misfits(loaded: Loaded, folder: Path) -> list[str]:
     """Names of weights that do not fit config.json; transformers only prints a note about them.
 
-    What `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may have
-    others, of a pooler or of the head that they were pretrained with, but none in layers beyond the model's.
-    None may be missing in layers, and none at all in models whose heads were cut, copied or shared.
+    A folder that `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may
+    have others, of a pooler or of the head that they were pretrained with, but none of further layers. No
+    weight of a layer may be missing, and none at all in models whose heads were cut, copied or shared.
     """
     model, missing, unexpected, _ = loaded
     if (folder / "encoder.json").is_file():
@@ -104,7 +104,7 @@ def _misfits(loaded: Loaded, folder: Path) -> list[str]:
 
 
 def implementation(attention: AttentionKind, config: PretrainedConfig) -> str | None:
-    """`None` lets transformers take SDPA if the family has it (MPNet and DeBERTa do not); or `eager`.
+    """`eager`, or `None`, with which transformers takes SDPA if the family has it (MPNet and DeBERTa do not).
 
     SDPA cannot cap attention scores, as Gemma 2 does, so models with a cap get `eager`.
     """
@@ -127,7 +127,7 @@ def hidden_size(config: PretrainedConfig) -> int:
 
 
 def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenizerFast) -> int:
-    """How many positions the encoder can read at once, special tokens included."""
+    """The number of positions that the encoder can read at once, special tokens included."""
     positions = model.config.max_position_embeddings
     if family.positions_after_padding:
         positions -= model.base_model.embeddings.padding_idx + 1
@@ -136,7 +136,7 @@ def window(model: PreTrainedModel, family: Family, tokenizer: PreTrainedTokenize
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence load reports, progress bars and notes on retries for the block, unless all is to be heard."""
+    """Silence load reports, progress bars and notes on retries in the block, unless logging shows `INFO`."""
     if python_logging.getLogger().isEnabledFor(python_logging.INFO):
         yield
         return

@@ -1,4 +1,4 @@
-"""Routes for heads that belong to some tasks only: a scale per task that closes the other tasks' heads."""
+"""Routes for heads that only some tasks have: a scale per task that closes the heads it lacks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 Place = tuple[int, int]
 """A head: its site, and its number there."""
 Owners = Mapping[Place, Sequence[str]]
-"""The tasks that have each head, for heads that not all tasks have."""
+"""The tasks that have a head, for each head that some tasks lack."""
 
 
 def routes_of(
     owners: Owners, tasks: Sequence[str], there: Sequence[Sequence[int]], heads: int
 ) -> Float[Tensor, "task site head"]:
-    """1 where a task has a head, else 0; heads without an entry belong to all tasks.
+    """1 where a task has a head, else 0; all tasks have the heads without owners.
 
-    `there` has the numbers of each site's heads; `heads` is above all of them.
+    `there` lists the numbers of each site's heads; `heads` is greater than all of them.
     """
     routes = torch.zeros(len(tasks), len(there), heads)
     for site, numbers in enumerate(there):
@@ -39,6 +39,6 @@ def owners_from_rows(rows: Sequence[Sequence[object]]) -> dict[Place, tuple[str,
     owners: dict[Place, tuple[str, ...]] = {}
     for site, head, names in rows:
         if not isinstance(site, int) or not isinstance(head, int) or not isinstance(names, list):
-            raise ValueError(f"no owners of a head: {[site, head, names]}")
+            raise ValueError(f"not the owners of a head: {[site, head, names]}")
         owners[site, head] = tuple(names)
     return owners

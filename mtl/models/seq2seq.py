@@ -37,22 +37,20 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.task import UNKNOWN
 
 HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
-_LONGEST = (2, 20)
-"""A translation has at most twice the pieces of its source, and 20 more."""
 
 
 class Seq2Seq(SharedEncoder):
     """Scores of a translation's pieces from an encoder-decoder model, with a tap on every attention head.
 
-    In a joint model it replaces the encoder. An encoder gives a vector per word; this gives, per piece of the
-    translation, the scores of all pieces of the vocabulary.
+    In a joint model it takes the place of the encoder. An encoder gives a vector per word; this model gives,
+    per piece of the translation, the scores of all pieces of the vocabulary.
 
     Args:
         transformer: the model, with its head over the vocabulary.
         tokenizer: for source and translation.
         source: the source's language; empty if there is only one.
-        target: the translation's.
-        max_length: maximum number of pieces per sentence; `None`: as many as the model has positions for.
+        target: the translation's language, likewise.
+        max_length: maximum number of pieces per sentence; `None`: the number of the model's positions.
 
     Raises:
         InputError: a model without a row in the families table, or without a decoder that reads an encoder.
@@ -72,10 +70,11 @@ class Seq2Seq(SharedEncoder):
         super().__init__(transformer, family_of(transformer))
         require_decoder(transformer.config.model_type, type(transformer).__name__)
         self.source, self.target = source, target
-        longest = min(_positions(transformer), tokenizer.model_max_length)
-        self.tokenizer = ParallelTokenizer(
-            tokenizer, longest if max_length is None else max_length, source, target
-        )
+        if max_length is None:
+            # T5, with relative positions, has no limit.
+            positions = getattr(transformer.config, "max_position_embeddings", None) or 100_000
+            max_length = min(positions, tokenizer.model_max_length)
+        self.tokenizer = ParallelTokenizer(tokenizer, max_length, source, target)
         self.hidden = int(transformer.get_output_embeddings().weight.shape[0])
 
     @property
@@ -157,8 +156,7 @@ class Seq2Seq(SharedEncoder):
         A translation has at most twice the pieces of its source and 20 more, within the model's positions.
         `encoded` is the output of `encode` for the same rows, if known; the encoder is then not called.
         """
-        times, more = _LONGEST
-        limits = (times * subwords.attention_mask.sum(1) + more).clamp_max(self.tokenizer.max_length - 1)
+        limits = (2 * subwords.attention_mask.sum(1) + 20).clamp_max(self.tokenizer.max_length - 1)
         settings = copy.deepcopy(self.transformer.generation_config)
         settings.update(
             num_beams=beam, length_penalty=length_penalty, do_sample=False, max_new_tokens=int(limits.max()),
@@ -207,9 +205,9 @@ class Seq2Seq(SharedEncoder):
         return (folder / Seq2Seq.settings_file).is_file()
 
     def _beginning(self) -> dict[str, int]:
-        """What translations begin with in training: the decoder's start, and their language's token if any.
+        """What translations begin with in training: the decoder's start, and the language's token if any.
 
-        Tokens that depend on the language (mBART, M2M100, NLLB) are not in the checkpoint's files.
+        The checkpoint's files do not state tokens that depend on the language (mBART, M2M100, NLLB).
         """
         empty = self.tokenizer.empty()
         start = _shifted(self.transformer, torch.tensor([empty]))[0, 0]
@@ -252,12 +250,12 @@ class _Bounded(LogitsProcessor):
 
 
 def require_decoder(kind: str, where: str) -> None:
-    """Raise `InputError` for a family of models (`kind`) without cross attention; `where` names the model."""
+    """Raise `InputError` for a family (`kind`) without cross attention; `where` names the model."""
     family = FAMILIES.get(kind)
     if family is not None and "cross" not in {stack.kind for stack in family.stacks}:
         raise InputError(
             f"{where} has no decoder that reads an encoder, and cannot translate: use an encoder-decoder "
-            "model (marian, bart, t5 and their like), or seq2seq.architecture for one from scratch"
+            "model (marian, bart, t5 or another), or seq2seq.architecture for one from scratch"
         )
 
 
@@ -276,11 +274,7 @@ def _load(
         )  # fmt: skip
     if misfits := list(loaded.other_shapes) or sorted(loaded.missing if needs_rebuild(config) else ()):
         raise InputError(
-            f"the weights of {name!r} do not fit its config.json (first at {misfits[0]}): was it changed?"
+            f"the weights of {name!r} do not fit its config.json (first at {misfits[0]}): restore the files, "
+            "or use another model"
         )
     return loaded.model, tokenizer
-
-
-def _positions(model: PreTrainedModel) -> int:
-    """How many positions a model can read; T5, with relative positions, has no limit."""
-    return int(getattr(model.config, "max_position_embeddings", None) or 100_000)

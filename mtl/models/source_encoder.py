@@ -32,7 +32,7 @@ class SourceTokenizer:
     to the word that contains most of its characters (the first on ties).
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the tokenizer of the model.
 
     Raises:
         InputError: a tokenizer that gives no offsets of its pieces in the text.
@@ -44,7 +44,7 @@ class SourceTokenizer:
         fast = tokenizer.tokenizer
         if not getattr(fast, "is_fast", False):
             raise InputError(
-                f"{type(fast).__name__} does not say where in a text its pieces are, so that no head can be "
+                f"{type(fast).__name__} does not say where in a text its pieces are, so heads cannot be "
                 "probed on words: use a run whose tokenizer has a tokenizer.json"
             )
         self._subwords = SubwordTokenizer(fast, tokenizer.max_length)
@@ -55,7 +55,7 @@ class SourceTokenizer:
         self.prefix, self.suffix = self._subwords.prefix, self._subwords.suffix
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
-        """The pieces of every sentence; a word whose characters are all in a neighbour's pieces has none.
+        """The pieces of every sentence; a word whose characters are all in its neighbours' pieces has none.
 
         Raises `InputError` for a word with more pieces than the model reads at once.
         """
@@ -66,25 +66,24 @@ class SourceTokenizer:
             word_of = words_at(text, sentence.words)
             words = np.array([word_of_piece(word_of, *span) for span in encoding.offsets], dtype=np.int64)
             counts = np.bincount(words, minlength=len(sentence)).astype(np.int32)
-            if counts.max() > self._subwords.room:
+            if (longest := int(counts.max(initial=0))) > self._subwords.room:
                 raise InputError(
-                    f"{sentence.place or 'a sentence'}: a word of "
-                    f"{counted(int(counts.max()), 'subword')}, and the model "
-                    f"reads at most {self._subwords.room:,}: leave the sentence out"
+                    f"{sentence.place or 'a sentence'}: a word of {counted(longest, 'subword')}, and the "
+                    f"model reads at most {self._subwords.room:,}: leave the sentence out"
                 )
             tokens.append(Tokens(np.array(encoding.ids, dtype=np.int32), counts))
         return tokens
 
     def covers(self, sentences: Sequence[Sentence]) -> list[bool]:
-        """Per sentence, whether each word has a piece; heads can be measured on no other sentence."""
+        """Per sentence, whether each word has a piece; heads can be measured only on such sentences."""
         return [bool(tokens.counts.all()) for tokens in self.encode_sentences(sentences)]
 
     def length(self, tokens: Tokens) -> int:
-        """Positions that a sentence takes, special tokens included."""
+        """The positions that a sentence takes, special tokens included."""
         return self._subwords.length(tokens)
 
     def rows(self, counts: Sequence[Int[np.ndarray, " _"]]) -> tuple[Rows, Int[np.ndarray, " row"]]:
-        """The windows of sentences, given by their pieces per word."""
+        """The windows of sentences, given their pieces per word."""
         return self._subwords.rows(counts)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
@@ -95,7 +94,7 @@ class SourceTokenizer:
 def words_at(text: str, words: Sequence[str]) -> Int32[np.ndarray, " character"]:
     """The word that each character of a text belongs to; -1 at white space.
 
-    Words and text must be the same apart from white space.
+    Words and text must be equal apart from white space.
     """
     letters = [number for number, word in enumerate(words) for letter in word if not letter.isspace()]
     of_text = np.full(len(text), -1, dtype=np.int32)
@@ -106,7 +105,7 @@ def words_at(text: str, words: Sequence[str]) -> Int32[np.ndarray, " character"]
 def word_of_piece(word_of: Int32[np.ndarray, " character"], start: int, end: int) -> int:
     """The word that most characters of a piece (`start` to `end`) are from.
 
-    A piece of blanks belongs to the word after it, at the end of the text to the last word.
+    A piece of white space belongs to the word after it, or to the last word at the end of the text.
     """
     inside = word_of[start:end]
     inside = inside[inside >= 0]
@@ -133,7 +132,7 @@ class SourceEncoder(WordReader):
         self._rows_of_scale = [model.tap.sites.index(site) for site in self.tap.sites]
 
     def scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
-        """Inside the block, passes are under the scale, which has a row for every site of the whole model."""
+        """Inside the block, the scale applies; it has a row for every site of the whole model."""
         return nullcontext() if head_scale is None else self.tap.scale(head_scale[self._rows_of_scale])
 
     def read(self, subwords: Subwords, **options: Any) -> ModelOutput:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.models.packed import Tensors
 from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
 from mtl.models.windows import Rows, rows_of
 from mtl.tasks.in_words import counted
@@ -25,26 +26,26 @@ from mtl.tasks.sentence import Sentence
 class Tokens:
     """A sentence's piece ids in one array, and how many of them each word has.
 
-    Each word has at least one, except words that were cut off a pair longer than the window, and in
-    `SourceTokenizer` words that a neighbour's piece covers.
+    Each word has at least one, except words that a pair longer than the window lost, and in `SourceTokenizer`
+    words that their neighbours' pieces cover.
     """
 
     ids: Int32[np.ndarray, " subword"]
     counts: Int32[np.ndarray, " word"]
-    shortened: int = field(default=0)
-    """Words that lost pieces because they alone have more than the window holds."""
-    second: int | None = field(default=None)
+    shortened: int = 0
+    """The number of words that lost pieces because they alone have more than the window holds."""
+    second: int | None = None
     """The piece at which the second sentence of a pair begins; `None`: one sentence."""
-    cut: bool = field(default=False)
-    """Whether a pair lost an end, because it is longer than the window."""
+    cut: bool = False
+    """Whether a pair lost pieces because it is longer than the window."""
 
     def __len__(self) -> int:
         return len(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Subwords:
-    """Padded rows of subwords, and to which word of which sentence each position contributes."""
+class Subwords(Tensors):
+    """Padded rows of subwords, and the word and sentence that each position contributes to."""
 
     input_ids: Int[Tensor, "row subword"]
     attention_mask: Int[Tensor, "row subword"]
@@ -57,11 +58,7 @@ class Subwords:
     width: int
     """Words of the longest sentence."""
     token_types: Int[Tensor, "row subword"] | None = None
-    """The tokenizer's type of each position, by its sentence of a pair; `None` if the batch has no pairs."""
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Subwords:
-        """The same on another device."""
-        return self.each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+    """The token type of each position, by the sentence of a pair; `None` if the batch has no pairs."""
 
     def take(self, sentences: Int[Tensor, " batch"]) -> Subwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
@@ -92,18 +89,6 @@ class Subwords:
         """1 where there is a token, 0 at padding; the same for every kind of attention."""
         return self.attention_mask
 
-    def each(self, move: Callable[[Tensor], Tensor]) -> Subwords:
-        """The same of other tensors: what `move` makes of each."""
-        return Subwords(
-            move(self.input_ids),
-            move(self.attention_mask),
-            move(self.slot),
-            move(self.sentence),
-            self.sentences,
-            self.width,
-            None if self.token_types is None else move(self.token_types),
-        )
-
 
 class SubwordTokenizer:
     """A fast tokenizer applied word by word, with overlapping windows over long sentences.
@@ -115,11 +100,11 @@ class SubwordTokenizer:
 
     Args:
         tokenizer: a fast tokenizer.
-        max_length: positions of a window, special tokens included.
-        stride: pieces from the start of a window to that of the next, which is moved back to the start of a
-            word; `None`: half a window.
-        causal: no position sees a later one, so a word in several windows belongs to the one with the most
-            pieces before the word.
+        max_length: the number of positions in a window, special tokens included.
+        stride: the number of pieces from the start of a window to that of the next, which is moved back to
+            the start of a word; `None`: half a window.
+        causal: whether no position sees a later one, so that a word in several windows belongs to the one
+            with the most pieces before the word.
 
     Raises:
         InputError: a tokenizer that is not fast, or `max_length` or `stride` out of range.
@@ -137,37 +122,38 @@ class SubwordTokenizer:
                 f"{type(tokenizer).__name__} is not a fast tokenizer; use an encoder with a tokenizer.json"
             )
         self.tokenizer, self.max_length, self.causal = tokenizer, max_length, causal
-        # A copy, since checkpoints have settings for truncation and padding.
+        # A copy without the truncation and padding that checkpoints may set.
         self._pieces = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
         self._pieces.no_truncation()
         self._pieces.no_padding()
         self._before_word = " " if _space_belongs_to_word(self._pieces) else ""
         self.prefix, self.suffix = special_tokens(self._pieces)
         self._pair = pair_template(self._pieces)
+        end, padding, unknown, mask = (
+            getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "pad", "unk", "mask")
+        )
         if self._pair is not None and not self._pair.between:
-            end = getattr(tokenizer, "eos_token_id", None)
             self._pair = None if end is None else replace(self._pair, between=(int(end),))
-        padding = getattr(tokenizer, "pad_token_id", None)
         self.padding = 0 if padding is None else int(padding)
-        unknown = getattr(tokenizer, "unk_token_id", None)
-        self.unknown = self.padding if unknown is None else int(unknown)
-        """What a word without pieces becomes: the unknown token, else padding."""
-        mask = getattr(tokenizer, "mask_token_id", None)
+        self.unknown = next((int(id) for id in (unknown, padding, end) if id is not None), self.padding)
+        """The id that a word without pieces gets: of the unknown token, else of padding, else of the end of a
+        text. An ordinary piece's would be counted as unknown wherever it occurs."""
         self.has_mask_token = mask is not None
         self.mask: int | None = unknown if mask is None else int(mask)
-        """What word dropout puts instead of a word: the mask token, else the unknown token, else `None`."""
+        """The id that word dropout puts in place of words: the mask token's, else the unknown token's."""
         self.room = max_length - len(self.prefix) - len(self.suffix)
         if self.room < 1:
             raise InputError(
-                f"a window of {counted(max_length, 'position')} has no room beside the special tokens"
+                f"a window of {counted(max_length, 'position')} has no room beside the special tokens: use "
+                "longer windows"
             )
         self.stride = max(1, self.room // 2) if stride is None else stride
         if not 1 <= self.stride <= self.room:
-            raise InputError(f"stride {self.stride} is outside 1..{self.room} (the pieces of one window)")
+            raise InputError(f"stride={self.stride}: use a number from 1 to {self.room}, a window's pieces")
 
     @property
     def pair(self) -> PairTemplate:
-        """How pairs are joined; raises `InputError` if the tokenizer has no template for them."""
+        """How two sentences are joined; raises `InputError` if the tokenizer has no template for pairs."""
         if self._pair is None:
             raise InputError(
                 f"{type(self.tokenizer).__name__} has no template for pairs of sentences, with the special "
@@ -184,9 +170,9 @@ class SubwordTokenizer:
     ) -> list[Tokens]:
         """The pieces of every sentence; those with a number in `seconds` are pairs, divided at that word.
 
-        A word without pieces gets the unknown token. A word with more pieces than a window holds keeps its
-        first ones; such words are counted in `Tokens.shortened`. One warning per call reports such words,
-        another one pairs longer than a window.
+        A word without pieces gets the piece `unknown`. A word with more pieces than a window holds keeps its
+        first ones; `Tokens.shortened` counts such words. One warning per call reports such words, and one
+        reports pairs longer than a window.
         """
         before = self._before_word
         batch = [[before + word for word in words] if before else list(words) for words in sentences]
@@ -216,13 +202,13 @@ class SubwordTokenizer:
             )
 
     def encode_sentences(self, sentences: Sequence[Sentence]) -> list[Tokens]:
-        """`encode_all` for the words of sentences and pairs."""
+        """The pieces of every sentence or pair; see `encode_all`."""
         return self.encode_all(
             [sentence.words for sentence in sentences], [sentence.second for sentence in sentences]
         )
 
     def length(self, tokens: Tokens) -> int:
-        """Encoder positions that the sentence takes in all of its windows, special tokens included."""
+        """The encoder positions that a sentence takes in all its windows, special tokens included."""
         if len(tokens.ids) <= self.room:
             between = 0 if tokens.second is None else len(self.pair.between)
             return len(self.prefix) + len(tokens.ids) + between + len(self.suffix)
@@ -230,11 +216,11 @@ class SubwordTokenizer:
         return len(rows.length) * (len(self.prefix) + len(self.suffix)) + len(rows.pieces)
 
     def rows(self, counts: Sequence[Int[np.ndarray, " _"]]) -> tuple[Rows, Int[np.ndarray, " row"]]:
-        """The windows of sentences, given by their pieces per word; see `rows_of`."""
+        """The windows of sentences, given their pieces per word; see `rows_of`."""
         return rows_of(counts, self.room, self.stride, self.causal)
 
     def collate(self, batch: Sequence[Tokens]) -> Subwords:
-        """Rows padded to the longest; each word contributes in the one window that owns it (`windows`).
+        """Rows padded to the longest; each word's pieces count in the one window that owns it (`windows`).
 
         Raises `ValueError` for an empty batch.
         """
@@ -286,7 +272,7 @@ class SubwordTokenizer:
         )
 
     def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
-        """The tokens, pairs cut to one window and marked where their second sentence begins."""
+        """The tokens, with pairs cut to one window and marked where their second sentence begins."""
         marked = []
         for sentence, word in zip(tokens, seconds, strict=True):
             if word is None:
@@ -295,7 +281,8 @@ class SubwordTokenizer:
             room = self.room - len(self.pair.between)
             if room < 2:
                 raise InputError(
-                    f"a window of {counted(self.max_length, 'position')} has no room for a pair of sentences"
+                    f"a window of {counted(self.max_length, 'position')} has no room for a pair of "
+                    "sentences: use longer windows"
                 )
             ids, counts, first = cut_pair(sentence.ids, sentence.counts, word, room)
             marked.append(Tokens(ids, counts, sentence.shortened, first, len(ids) < len(sentence.ids)))
@@ -317,9 +304,9 @@ class SubwordTokenizer:
 
 
 def _space_belongs_to_word(pieces: Tokenizer) -> bool:
-    """Whether the space before a word is part of its first piece, and has to be put before every word.
+    """Whether the space before a word is part of its first piece, so that every word needs one before it.
 
-    So it is in byte-level tokenizers, and in those whose normaliser writes a space as a letter of the word
+    It is in byte-level tokenizers, and in those whose normaliser turns a space into a letter of the word
     after it but adds none before the first word (Gemma).
     """
     description = json.loads(pieces.to_str())

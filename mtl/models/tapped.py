@@ -1,4 +1,4 @@
-"""What a model can do if its heads are observed, scaled and cut, whether it reads words or translates."""
+"""Models whose heads can be observed, scaled and cut, whether they read words or translate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TappedModel(nn.Module, ABC):
     """
 
     tokenizer: Any
-    """Pieces of sentences, and batches of them."""
+    """Makes pieces of sentences, and batches of them."""
     causal = False
     """Whether no position sees a later one."""
 
@@ -60,12 +60,12 @@ class TappedModel(nn.Module, ABC):
 
     @property
     def heads(self) -> int:
-        """Head numbers of a site."""
+        """How many head numbers a site has, cut heads included."""
         return self.tap.heads
 
     @property
     def head_dim(self) -> int:
-        """Numbers in a head's output."""
+        """The size of a head's output vector."""
         return self.tap.sizes[0]
 
     def last_layer(self) -> nn.Module:
@@ -77,13 +77,13 @@ class TappedModel(nn.Module, ABC):
 
 
 def _require_even(tap: HeadTap) -> None:
-    """Raise `InputError` for stacks of different numbers of heads, of which gates and masks know one."""
+    """Raise `InputError` for kinds of attention with different numbers of heads: masks have one for all."""
     by_kind = {site.attention: heads for site, heads in zip(tap.sites, tap.whole, strict=True)}
     if len(set(by_kind.values())) > 1:
         listed = ", ".join(f"{kind} {number}" for kind, number in by_kind.items())
         raise InputError(
-            f"the model has another number of heads per kind of attention ({listed}), and gates and masks "
-            "have one for all: use a model with as many heads in all of them"
+            f"the model's kinds of attention have different numbers of heads ({listed}), and gates and masks "
+            "have one number for all: use a model whose kinds have equally many"
         )
 
 
@@ -91,9 +91,9 @@ class SharedEncoder(TappedModel):
     """A tapped model that a joint model can hold."""
 
     hidden: int
-    """Numbers that a decoder is given for each word; of a model that translates, for each piece."""
+    """How many numbers a decoder is given for each word, or for each piece if the model translates."""
     settings_file: ClassVar[str]
-    """Where `save` writes `settings`; a folder with this file was written by it."""
+    """The file that `save` writes `settings` to; it marks a folder that `save` wrote."""
 
     @property
     def translator(self) -> Seq2Seq | None:
@@ -115,12 +115,12 @@ class SharedEncoder(TappedModel):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the transformer's and the tokenizer's files do not say."""
+        """What the files of the transformer and the tokenizer do not state."""
 
     def save(self, folder: Path, masks: Float[Tensor, "mask site head"] | None = None) -> None:
         """Write config.json, model.safetensors, tokenizer files, and `settings`.
 
-        `masks` are those that it was trained with, of which plain transformers is to speak (`save_model`).
+        `masks` are those that it was trained with; plain transformers will mention them (`save_model`).
         """
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
@@ -131,7 +131,7 @@ class SharedEncoder(TappedModel):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A forward pass seen from inside; layers (sites) and heads are numbered as in the uncut model."""
+    """What a forward pass computed; layers (sites) and heads are numbered as in the uncut model."""
 
     words: Float[Tensor, "batch word hidden"]
     attentions: list[Float[Tensor, "row head subword subword"]]
@@ -146,7 +146,7 @@ class WordReader(TappedModel):
     """A tapped model that reads annotated words, so that its heads can be probed."""
 
     without: tuple[str, ...] = ()
-    """The model's kinds of attention that take no part in reading, and are not observed."""
+    """The kinds of attention that take no part in reading, and are not observed."""
 
     def observe(self, subwords: Any, head_scale: Tensor | None = None) -> Observation:
         """A forward pass in eager attention: probabilities, inputs and outputs of the heads.
@@ -178,7 +178,7 @@ class WordReader(TappedModel):
 
     @abstractmethod
     def scaled(self, subwords: Any, head_scale: Tensor | None) -> AbstractContextManager[None]:
-        """Inside the block, passes over these subwords are under the scale."""
+        """Inside the block, the scale applies to passes over these subwords."""
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

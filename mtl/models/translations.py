@@ -1,4 +1,4 @@
-"""Translations by a model's beam search, with a translation task's settings."""
+"""Translate with a translation task's settings of beam search."""
 
 from __future__ import annotations
 

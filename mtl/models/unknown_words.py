@@ -1,4 +1,4 @@
-"""How many words of a corpus the encoder's vocabulary does not know."""
+"""Count the words of a corpus that the encoder's vocabulary does not know."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mtl.tasks.in_words import counted
 
 
 class Unknown(NamedTuple):
-    """Words of a corpus, those with a piece that the vocabulary lacks, and the first of these."""
+    """How many words a corpus has, how many of them have a piece that the vocabulary lacks, and the first."""
 
     words: int
     lacking: int
     first: str
 
     def and_(self, later: Unknown) -> Unknown:
-        """The same of this part of a corpus and the one that follows."""
+        """The counts of this part of a corpus and the part that follows, together."""
         first = self.first if self.lacking else later.first
         return Unknown(self.words + later.words, self.lacking + later.lacking, first)
 
     def described(self) -> str | None:
-        """The numbers in a line; `None` if the vocabulary lacks nothing."""
+        """The counts in a line; `None` if the vocabulary lacks nothing."""
         if not self.lacking:
             return None
         return (
@@ -35,9 +35,9 @@ class Unknown(NamedTuple):
 
 
 def count_unknown(corpus: Iterable[Example], unknown: int) -> Unknown:
-    """Count words with a piece that the vocabulary lacks; translations are not looked at.
+    """Count words with a piece that the vocabulary lacks; translations are skipped.
 
-    `unknown` is the id of the piece that stands for what the vocabulary lacks.
+    `unknown` is the id that stands for what the vocabulary lacks (`SubwordTokenizer.unknown`).
     """
     words = lacking = 0
     first = ""

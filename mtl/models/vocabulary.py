@@ -1,4 +1,4 @@
-"""Train a subword vocabulary that two languages share, on the texts of a run."""
+"""Train a subword vocabulary, which two languages share, on the texts of a run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def train_vocabulary(texts: Iterable[str], size: int, max_length: int) -> PreTra
     """A tokenizer with at most `size` pieces, special ones included; the same for the same texts.
 
     Byte pair encoding (Sennrich et al. 2016) of bytes (Radford et al. 2019): every text can be encoded, and
-    decodes to itself except for blanks around it. The unigram model is not offered: the library's training
-    of it differs from run to run, and a resumed run trains its vocabulary again.
+    decodes to itself except for white space around it. The unigram model is not offered: its training in the
+    library is not deterministic, and a resumed run trains its vocabulary again.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     special = [PAD, END, UNKNOWN_PIECE]

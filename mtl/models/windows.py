@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int
 
 
 class Rows(NamedTuple):
-    """Windows as rows: the pieces of each row, and whether the row owns that piece's word."""
+    """Windows as rows: the pieces of each row, and whether the row owns the word of each piece."""
 
     pieces: Int[np.ndarray, " position"]
     """Indices into the batch's pieces, all rows one after the other."""
@@ -25,9 +25,9 @@ def windows(
     """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
 
     `stride` is the number of pieces from the start of a window to that of the next, which is moved back to
-    the start of a word. Every word is owned by one window: the one that has the most pieces on the word's
-    shorter side, or with `causal` the one that has the most pieces before it; the first window wins ties. No
-    word may have more than `room` pieces.
+    the start of a word. One window owns each word: the one with the most pieces on the word's shorter side,
+    or with `causal` the one with the most pieces before it; the first window wins ties. No word may have more
+    than `room` pieces.
     """
     end = np.cumsum(counts)
     start = end - counts

@@ -27,9 +27,9 @@ NAME = "other"
 MAY_MOVE = {"_to_copy", "copy_"}
 """Operations that take tensors from one device to the other."""
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
-"""Operations of this device that take indices of the CPU; these, and conditions, are waited for."""
+"""Operations of this device that take indices on the CPU; the host waits for these, and for conditions."""
 WAIT = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "bincount"}
-"""Operations whose result, or its shape, the host has to read."""
+"""Operations whose result, or the shape of it, the host has to read."""
 
 
 class _Backend(_DummyBackendModule):
@@ -250,7 +250,7 @@ def main(file: str, where: str = NAME) -> None:
 
 
 def install() -> OnBothDevices:
-    """Have the program take the other device for its accelerator."""
+    """Make the program use the other device as its accelerator."""
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.inference_mode = lambda on=True: torch.no_grad() if on else contextlib.nullcontext()
     torch.Generator = _Generator
@@ -280,7 +280,7 @@ def install() -> OnBothDevices:
 
 
 def as_elsewhere() -> contextlib.AbstractContextManager[None]:
-    """Draw dropout on the CPU as on other devices: masks by counter are the CPU's alone."""
+    """Draw dropout on the CPU as on other devices: only the CPU has masks by counter."""
     from mtl.training import step
 
     step.draw_by_counter = lambda model: None

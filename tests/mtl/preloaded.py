@@ -1,4 +1,4 @@
-"""What a training imports: the process that `forked.py` forks from has it, so that no other takes seconds."""
+"""What a training imports, for the process that `forked.py` forks from: others then start at once."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ CAPTIONS = OF_VECTORS | {
     "eos_token_id": 39,
     "pad_token_id": 0,
 }
-"""Of a text tower, which may have other sizes than that of images (`TWO_HEADS`)."""
+"""Sizes of a text tower, which may differ from those of the tower for images (`TWO_HEADS`)."""
 TWO_HEADS = {"num_attention_heads": 2, "hidden_size": 24}
 """A text tower of 2 heads of 12 numbers beside one of images with 4 heads of 8."""
 SPEECH = {

@@ -10,7 +10,7 @@ from mtl.training.observer import Observer
 
 
 class StopAt(Observer):
-    """Fails after an update, when the checkpoint of that update is not written yet."""
+    """Fails after an update, before the checkpoint of that update is written."""
 
     def __init__(self, update: int) -> None:
         self.update = update

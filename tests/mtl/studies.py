@@ -1,4 +1,4 @@
-"""Made-up folders of runs as training and probing leave them, with a planted cost of being wanted by many."""
+"""Made-up folders of runs, as training and probing leave them; heads wanted by many pay a planted cost."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Study:
         return self.probe(self.root / "static", TASKS, **changes)
 
     def small(self, seeds=(1, 2, 3)):
-        """Every task alone and all jointly, and the encoder before."""
+        """Every task alone and all jointly, and the encoder before training."""
         self.static()
         for seed in seeds:
             for task in TASKS:
@@ -123,7 +123,7 @@ class Study:
         return self.root
 
     def force(self, folder, wanted):
-        """As if a target had forced the last masks of a run open, but for these numbers of heads per task."""
+        """Record that a target forced open the open heads of the last masks, all but `wanted` per task."""
         path = folder / "gates.parquet"
         gates = pl.read_parquet(path)
         last = pl.col("step") == pl.col("step").max()

@@ -1,4 +1,4 @@
-"""Names that can be a file's, the nearest known name, and numbers with their nouns."""
+"""Names for files, the nearest known name, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_nearest_name_is_named_or_all_are():
         ("x", TASK_NAMES, None),
     ],
 )
-def test_a_name_is_suggested_for_a_slip_and_for_nothing_else(name, choices, meant):
+def test_a_name_is_suggested_for_a_misspelling_and_for_nothing_else(name, choices, meant):
     assert did_you_mean(name, choices, "") == ("" if meant is None else f": did you mean '{meant}'?")
 
 

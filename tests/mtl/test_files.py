@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, also where writing fails in between, and their hashes."""
+"""Files that appear whole or not at all, even if writing fails in between, and their hashes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_place_is_judged_before_anything_is_written_there(tmp_path: Path) -> N
     assert content(tmp_path) == {"file": "mine"}
 
 
-def test_a_full_disk_is_known_however_it_is_said(tmp_path, monkeypatch):
+def test_a_full_disk_is_recognised_however_it_is_reported(tmp_path, monkeypatch):
     assert full_disk(OSError(errno.ENOSPC, "x"), tmp_path) == errno.ENOSPC
     assert full_disk(OSError(errno.EDQUOT, "x"), tmp_path) == errno.EDQUOT
     assert (
@@ -263,7 +263,7 @@ def test_tables_are_opened_in_one_place():
 
 
 def test_no_text_is_read_as_the_locale_says():
-    """A program that imports mtl may run in any: files are in UTF-8 all the same."""
+    """A program that imports mtl may run in any locale; files are in UTF-8 all the same."""
     assert sources_with(r"\bread_text\((?!encoding=)") == []
 
 
@@ -296,7 +296,7 @@ for write in (
 
 
 def test_errors_of_libraries_in_rust_have_the_systems_number(tmp_path):
-    """The file that may not grow stands for the disk that is full: the libraries say both in the same way."""
+    """A file that may not grow stands for a full disk: the libraries report both in the same way."""
     ended = subprocess.run(
         [sys.executable, "-c", AT_THE_LIMIT, tmp_path / "file"], capture_output=True, text=True, check=True
     )
@@ -316,9 +316,7 @@ def test_of_two_that_make_one_new_folder_the_first_wins_and_the_second_is_told(t
 
 
 @pytest.mark.parametrize("whole", [whole_file, whole_folder])
-def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_a_living_one_writes_stays(
-    whole, tmp_path
-):
+def test_the_next_writer_removes_what_a_killed_process_left_and_not_what_a_living_one_writes(whole, tmp_path):
     path = tmp_path / "x"
     with whole(path) as alive:
         left = alive.with_name(alive.name + "0")

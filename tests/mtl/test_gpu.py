@@ -67,14 +67,14 @@ def losses(run: Path) -> pl.DataFrame:
 
 
 def values(run: Path) -> pl.DataFrame:
-    """All measures on the heads of a run, in one order."""
+    """All measures on the heads of a run, in a fixed order."""
     keys = ["measure", "task", "label", "attention", "layer", "head"]
     return pl.read_parquet(run / "heads.parquet").sort(keys).select(*keys, "value")
 
 
 @contextlib.contextmanager
 def waits_in_steps(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[list[str]]:
-    """What CUDA says of waits in forward, backward and update, after the first steps."""
+    """CUDA's warnings of waits in forward, backward and update, after the first steps."""
     said: list[str] = []
     ordinary = JointTraining.optimizer_step
 

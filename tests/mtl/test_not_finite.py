@@ -1,4 +1,4 @@
-"""Values that are not finite, planted wherever they can arise: they end the work there, and are named."""
+"""Values that are not finite, planted wherever they can arise: the work ends there, and they are named."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
 
 @pytest.mark.parametrize("bad", BAD)
 def test_tables_from_before_values_were_watched_are_refused(bad, tmp_path):
-    """Their writers refuse such values now; readers compare, average and draw them."""
+    """Writers refuse such values now; readers would compare, average and draw them."""
     for name, schema in curve_table.SCHEMAS.items():
         values = {key: bad if kind.is_float() else None for key, kind in schema.items()}
         pl.DataFrame([values], schema=schema).write_parquet(tmp_path / name)
@@ -237,6 +237,6 @@ def test_a_trial_that_is_not_finite_is_never_the_best():
     assert best_of(sweep, trials[:1]) is None
 
 
-def test_a_finite_model_loads(broken_run):
+def test_a_model_that_is_not_finite_does_not_load(broken_run):
     with pytest.raises(InputError, match="not finite"):
         JointModel.from_pretrained(broken_run)

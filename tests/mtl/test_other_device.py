@@ -64,7 +64,7 @@ def outside_transformers(waits: list[list[str]]) -> list[str]:
 
 
 def values(folder: Path) -> pl.DataFrame:
-    """All measures on heads of a run, in one order."""
+    """All measures on heads of a run, in a fixed order."""
     keys = ["measure", "task", "label", "attention", "layer", "head"]
     return pl.read_parquet(folder / "heads.parquet").sort(keys).select(*keys, "value")
 

@@ -1,4 +1,4 @@
-"""Every public function of `mtl`: wrong arguments are one line and change nothing, others' types are ours."""
+"""Public functions of `mtl`: wrong arguments are one line and change nothing; types of others are taken."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 class Unwritable:
-    """What has no text: as objects of other programs that are only half made."""
+    """An object that cannot be written as text, such as a half-made one of another program."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no text")

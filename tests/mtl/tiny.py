@@ -27,8 +27,8 @@ from mtl.heads.collaborative_attention import CollaborativeAttention
 from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
 from mtl.models.encoder import Encoder
-from mtl.models.pretrained import without_pooler
-from mtl.models.reading import Reading
+from mtl.models.pretrained import AttentionKind, implementation, without_pooler
+from mtl.models.reading import AS_USUAL, Reading
 
 LAYERS, HEADS, HEAD_DIM = 3, 4, 8
 WORDS = ("the", "dog", "saw", "a", "cat")
@@ -161,7 +161,7 @@ SAME_ROW = (
     "roformer", "smollm3", "splinter", "xmod", *LIKE_LLAMA,
     *(name for name in MIXTURES if name != "gpt_oss"),
 )  # fmt: skip
-"""Families with the row of another one (BERT, Llama), or nearly so, whose tests are slow ones."""
+"""Families with the row of another one (BERT, Llama), or nearly so, whose tests are marked as slow."""
 EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
 """`NAMES` for `pytest.mark.parametrize`."""
 CUTTABLE_NAMES = tuple(name for name in NAMES if not FAMILIES[name].not_prunable_because)
@@ -242,7 +242,7 @@ def translator(name: str, *, dtype: torch.dtype = torch.float64, **changes: Any)
 
 
 def shake(module: nn.Module) -> None:
-    """Move every parameter by a little noise, but for positions that follow a formula and are not saved."""
+    """Add a little noise to every parameter, except to positions that follow a formula and are not saved."""
     generator = torch.Generator().manual_seed(1)
     by_formula = getattr(module, "_keys_to_ignore_on_save", None) or ()
     for name, parameter in module.named_parameters():
@@ -253,14 +253,29 @@ def shake(module: nn.Module) -> None:
 
 
 def encoder(name: str, *, dtype: torch.dtype = torch.float64, **settings: Any) -> Encoder:
-    """An encoder in evaluation mode; `settings` go to `Reading` and to `Encoder.from_config`."""
+    """An encoder in evaluation mode; `settings` go to `Reading` and to `encoder_of`."""
     torch.manual_seed(0)
     names = {field.name for field in dataclasses.fields(Reading)}
     reading = Reading(**{key: value for key, value in settings.items() if key in names})
     rest = {key: value for key, value in settings.items() if key not in names}
-    built = Encoder.from_config(config(name), tokenizer(name), reading, **rest).to(dtype).eval()
+    built = encoder_of(config(name), tokenizer(name), reading, **rest).to(dtype).eval()
     shake(built.transformer)
     return built
+
+
+def encoder_of(
+    config: PretrainedConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    reading: Reading = AS_USUAL,
+    *,
+    attention: AttentionKind = "sdpa",
+    max_length: int | None = None,
+) -> Encoder:
+    """An encoder of this configuration with random weights, as `Encoder.from_pretrained` makes one."""
+    transformer = AutoModel.from_config(
+        config, attn_implementation=implementation(attention, config), **without_pooler(config)
+    )
+    return Encoder(transformer, tokenizer, reading, max_length=max_length)
 
 
 def tokenizer(name: str) -> PreTrainedTokenizerFast:

@@ -13,5 +13,5 @@ def forget_files(run: Path) -> Path:
         if record.exists():
             values = json.loads(record.read_text())
             record.write_text(json.dumps({key: value for key, value in values.items() if key != "files"}))
-    shutil.rmtree(run / "sentence_counts", ignore_errors=True)  # which know the model that they are of
+    shutil.rmtree(run / "sentence_counts", ignore_errors=True)  # they record their model
     return run

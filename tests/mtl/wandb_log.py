@@ -31,12 +31,12 @@ class Log:
 
 
 def logs(folder: Path) -> list[Log]:
-    """All local logs in a folder, in order of time; waits for W&B's process to have written them whole."""
+    """All local logs in a folder, in order of time; waits until W&B's process has written them whole."""
     return [whole(path) for path in sorted(folder.glob("wandb/*run-*/*.wandb"))]
 
 
 def whole(path: Path) -> Log:
-    """One local log; waits for W&B's process to have written it whole."""
+    """One local log; waits until W&B's process has written it whole."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         log = read(path)

@@ -25,6 +25,8 @@ class Repository:
     """Branches with their commits, and the files of each commit."""
 
     private: bool
+    gated: bool = False
+    """Whether its owner gives access to nobody here."""
     branches: dict[str, str] = field(default_factory=dict)
     commits: dict[str, Files] = field(default_factory=dict)
 
@@ -50,7 +52,7 @@ class Hub:
 
 
 class Answer(Exception):
-    """An answer that is no success."""
+    """An answer other than success."""
 
     def __init__(self, status: int, code: str, message: str, values: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -182,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _commit(self, name: str, revision: str) -> tuple[str, Files]:
         repository = self._repository(name)
+        if repository.gated:
+            raise Answer(403, "GatedRepo", "Access to this repository is restricted")
         if repository.private and self.headers.get("Authorization") != "Bearer good":
             raise Answer(401, "RepoNotFound", "Repository not found")
         sha = repository.find(revision)

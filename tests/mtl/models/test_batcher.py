@@ -1,4 +1,4 @@
-"""Requests of many callers in one batch: each has its own answer, long ones give way, errors stay apart."""
+"""Requests of many callers in one batch: each gets its own answer, and errors reach only their callers."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def tags(found: list[Probable]) -> list[str]:
 
 
 def hold(annotator: Annotator, batcher: Batcher) -> None:
-    """Have the batcher at work on a sentence until the gate opens."""
+    """Keep the batcher at work on a sentence until the gate opens."""
     annotator.gate.clear()
     batcher.submit(request("first"))
     assert annotator.entered.acquire(timeout=20)
 
 
-def test_everyone_has_the_own_answer_out_of_one_batch(annotator: Annotator, batcher: Batcher) -> None:
+def test_every_caller_gets_its_own_answer_from_one_batch(annotator: Annotator, batcher: Batcher) -> None:
     hold(annotator, batcher)
     answers = [batcher.submit(request(f"a{number}", f"b{number}")) for number in range(20)]
     assert batcher.sentences_waiting == 41
@@ -69,7 +69,7 @@ def test_everyone_has_the_own_answer_out_of_one_batch(annotator: Annotator, batc
     assert batcher.annotated == 41
 
 
-def test_a_long_request_gives_way(annotator: Annotator, batcher: Batcher) -> None:
+def test_a_long_request_lets_others_in(annotator: Annotator, batcher: Batcher) -> None:
     hold(annotator, batcher)
     long = batcher.submit(request(*map(str, range(1000))))
     short = batcher.submit(request("short"))
@@ -83,7 +83,7 @@ def test_a_long_request_gives_way(annotator: Annotator, batcher: Batcher) -> Non
     assert max(size for size, _ in annotator.batches) == AT_ONCE
 
 
-def test_an_error_is_that_of_its_request_alone(annotator: Annotator, batcher: Batcher) -> None:
+def test_an_error_reaches_only_its_own_request(annotator: Annotator, batcher: Batcher) -> None:
     hold(annotator, batcher)
     answers = [batcher.submit(request(word)) for word in ("x", "bad", "y")]
     annotator.gate.set()
@@ -127,7 +127,7 @@ def test_too_many_are_refused_and_an_empty_request_is_answered(
     annotator.gate.set()
 
 
-def test_what_waits_is_annotated_at_the_end_and_nothing_more(annotator: Annotator) -> None:
+def test_what_is_waiting_at_the_end_is_annotated_and_nothing_more_is_accepted(annotator: Annotator) -> None:
     batcher = Batcher(annotator, 10)
     hold(annotator, batcher)
     last = batcher.submit(request("last"))

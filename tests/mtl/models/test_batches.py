@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.models.batches import Example, aligned_batches
+from mtl.models.batches import BatchIndices, BatchLoader, Example, aligned_batches, examples
 from mtl.models.buckets import buckets
 from mtl.models.packed import together
-from mtl.models.subwords import Tokens
+from mtl.models.subwords import SubwordTokenizer, Tokens
+from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Sentence
+from tests.mtl import tiny
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 
@@ -51,7 +52,7 @@ def test_buckets_are_nearly_without_padding():
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 2000))
-def test_batches_that_are_not_drawn_hold_little_padding(lengths, budget):
+def test_deterministic_batches_hold_little_padding(lengths, budget):
     for batch in buckets(lengths, budget, None, None):
         of_batch = [lengths[index] for index in batch]
         assert len(batch) * max(of_batch) - sum(of_batch) <= budget / 16
@@ -79,18 +80,34 @@ def test_an_aligned_plan_has_every_annotated_sentence_once_for_all_tasks():
     assert {step.tasks for step in steps} == {("pos", "dep")}
 
 
-@dataclass(frozen=True)
-class Share:
-    """What a rank gets of a batch of six."""
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_share_each_batch_and_divide_by_the_units_of_the_whole_update(ranks):
+    tokenizer, tasks = SubwordTokenizer(tiny.tokenizer("bert"), 64), {"pos": Pos()}
+    sentences = [Sentence(("dog",) * length, tags=("NN",) * length) for length in (1, 2, 4, 8, 16)]
+    corpus = examples(sentences, tokenizer, tasks, {"pos": tasks["pos"].labels(sentences)})
+    plan = [BatchIndices(indices, ("pos",)) for indices in ((4, 0, 1), (2,), (3,))]
+    loaders = [
+        BatchLoader(corpus, tokenizer, tasks, plan, rank, ranks, accumulate=2) for rank in range(ranks)
+    ]
+    shares = [list(loader) for loader in loaders]
+    for number, of_ranks in enumerate(zip(*shares, strict=True)):
+        chosen = plan[number].indices
+        assert [batch.idle for batch in of_ranks] == [rank >= len(chosen) for rank in range(ranks)]
+        taken = [sentence for batch in of_ranks if not batch.idle for sentence in batch.sentences]
+        assert sorted(map(len, taken)) == sorted(len(sentences[index]) for index in chosen)
+        words = 1 + 2 + 4 + 16 if number < 2 else 8
+        assert all(batch.loss_units == {"pos": words} for batch in of_ranks)
 
-    rank: int
-    expected: tuple[int, ...]
 
-
-@pytest.mark.parametrize("share", [Share(0, (0, 2, 4)), Share(1, (1, 3, 5))])
-def test_ranks_split_a_batch(share):
-    whole = list(range(6))
-    assert tuple(whole[share.rank :: 2]) == share.expected
+def test_an_interrupted_epoch_goes_on_where_it_was():
+    tokenizer = SubwordTokenizer(tiny.tokenizer("bert"), 64)
+    corpus = [
+        Example(Sentence(("dog",) * length), tokenizer.encode(("dog",) * length), length, {})
+        for length in (1, 2, 4)
+    ]
+    loader = BatchLoader(corpus, tokenizer, {}, [BatchIndices((index,), ()) for index in range(3)], skip=2)
+    first, second = ([len(batch.sentences[0]) for batch in loader] for _ in range(2))
+    assert (first, second) == ([4], [1, 2, 4])
 
 
 def test_tensors_packed_in_one_block_are_what_they_were():

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import BertForMaskedLM
 
 from mtl.errors import InputError
@@ -39,7 +40,7 @@ def names(saved: Path) -> list[str]:
 
 
 def message_of(folder: Path) -> str | None:
-    """What loading a damaged model says; `None` where it loads."""
+    """What loading a damaged model says; `None` if it loads."""
     try:
         JointModel.from_pretrained(folder)
     except InputError as error:
@@ -82,6 +83,17 @@ def test_a_file_of_another_model_of_the_same_shape_is_named(saved: Path, tmp_pat
         shutil.copy(other / name, folder / name)
         message = message_of(folder)
         assert "is not what was saved with this model (model.json): put it back" in str(message)
+
+
+@pytest.mark.parametrize(("broken", "said"), [(1, "1 parameter in all"), (2, "2 parameters in all")])
+def test_parameters_that_are_not_finite_are_counted(
+    broken: int, said: str, saved: Path, tmp_path: Path
+) -> None:
+    model = JointModel.from_pretrained(saved)
+    for parameter in list(model.decoders.parameters())[:broken]:
+        parameter.data.fill_(torch.nan)
+    model.save(tmp_path / "model")
+    assert said in str(message_of(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("left", [None, "{}"])

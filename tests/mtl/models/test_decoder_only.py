@@ -1,4 +1,4 @@
-"""Decoder-only models as encoders: what is on the right of a word has no part in it."""
+"""Decoder-only models as encoders: a word's vector does not depend on what follows the word."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bare(name: str = "llama", **settings: object) -> Encoder:
     torch.manual_seed(0)
     tokenizer = bare_tokenizer()
     config = tiny.config(name, vocab_size=len(tokenizer))
-    encoder = Encoder.from_config(config, tokenizer, **settings).double().eval()  # type: ignore[arg-type]
+    encoder = tiny.encoder_of(config, tokenizer, **settings).double().eval()  # type: ignore[arg-type]
     tiny.shake(encoder.transformer)
     return encoder
 
@@ -83,18 +83,18 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
     assert "no mask token" in encoder.note
     with pytest.raises(InputError, match="LlamaModel has neither: use word_dropout=0"):
         bare(reading=Reading(word_dropout=0.1))
-    # An unknown token takes its place where that is asked for.
+    # An unknown token takes the place of the mask token on request.
     tokenizer = bare_tokenizer(unk_token="<|end|>")
     config = tiny.config("llama", vocab_size=len(tokenizer))
-    assert Encoder.from_config(config, tokenizer).word_dropout == 0
-    asked = Encoder.from_config(config, tokenizer, Reading(word_dropout=0.1))
+    assert tiny.encoder_of(config, tokenizer).word_dropout == 0
+    asked = tiny.encoder_of(config, tokenizer, Reading(word_dropout=0.1))
     assert (asked.word_dropout, asked.note) == (0.1, None)
     masked = bare_tokenizer(mask_token="<|end|>")
-    assert Encoder.from_config(config, masked).word_dropout == 0.2
+    assert tiny.encoder_of(config, masked).word_dropout == 0.2
 
 
 def brute_force(counts: np.ndarray, spans: list[tuple[int, int]]) -> list[int]:
-    """The span that owns each word: of those with the word, the one with most pieces before it."""
+    """The span that owns each word: of those that contain it, the one with the most pieces before it."""
     start = np.cumsum(counts) - counts
     owners = []
     for word in range(len(counts)):
@@ -103,7 +103,7 @@ def brute_force(counts: np.ndarray, spans: list[tuple[int, int]]) -> list[int]:
     return owners
 
 
-def test_words_of_several_windows_are_read_with_most_before_them() -> None:
+def test_words_in_several_windows_are_read_with_the_most_pieces_before_them() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         counts = rng.integers(1, 5, size=int(rng.integers(1, 40)))
@@ -149,18 +149,16 @@ def test_the_first_token_says_nothing_of_a_sentence() -> None:
         JointModel(tiny.encoder("llama"), {"cola": Cola(pooling="first")}, {"cola": Labels(("0", "1"))})
 
 
-def test_a_model_that_translates_is_no_encoder() -> None:
+def test_a_model_that_translates_is_refused_as_an_encoder() -> None:
     with pytest.raises(InputError, match="BartModel translates"):
         Encoder(tiny.translator("bart").base_model, tiny.tokenizer("bert"))
 
 
 def test_gemma_2_bounds_its_scores_and_one_without_a_causal_mask_sees_all() -> None:
     assert bare("llama").transformer.config._attn_implementation == "sdpa"
-    bounded = Encoder.from_config(
-        tiny.config("gemma2", attn_logit_softcapping=50.0), tiny.tokenizer("gemma2")
-    )
+    bounded = tiny.encoder_of(tiny.config("gemma2", attn_logit_softcapping=50.0), tiny.tokenizer("gemma2"))
     assert bounded.transformer.config._attn_implementation == "eager"
-    embedding = Encoder.from_config(
+    embedding = tiny.encoder_of(
         tiny.config("gemma3_text", use_bidirectional_attention=True), tiny.tokenizer("gemma3_text")
     )
     assert (embedding.causal, embedding.pooling, bare().causal) == (False, "mean", True)

@@ -1,4 +1,4 @@
-"""Where models run: a GPU where there is one, in every command that uses a trained model."""
+"""Where models run: on a GPU if there is one, in every command that uses a trained model."""
 
 from __future__ import annotations
 

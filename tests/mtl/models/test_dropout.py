@@ -48,7 +48,7 @@ def test_blocks_of_bits_are_uniform() -> None:
 
 
 def test_a_seed_repeats_a_mask_and_the_next_call_does_not() -> None:
-    """Masks follow torch's generator, so that runs are repeated and continued."""
+    """Masks follow torch's generator, so that runs can be repeated and resumed."""
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first, second = scaled_mask(torch.empty(500), 0.5), scaled_mask(torch.empty(500), 0.5)
@@ -93,7 +93,7 @@ class _Attention(nn.Module):
 @pytest.mark.parametrize("mask_kind", ["none", "truth", "numbers"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_drops_weights_as_torch_does(mask_kind: str, dtype: torch.dtype) -> None:
-    """Values and gradients, held against attention written out with the same mask."""
+    """Values and gradients, compared with attention written out with the same mask."""
     draw_by_counter(nn.Module())
     torch.manual_seed(1)
     inputs = [torch.randn(2, 3, 7, 4, requires_grad=True) for _ in range(3)]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from transformers import AutoModel
@@ -11,6 +13,7 @@ from mtl.errors import InputError
 from mtl.models import pretrained
 from mtl.models.encoder import Encoder
 from mtl.models.known_encoders import embedded_minilm
+from mtl.models.opened import open_target
 from mtl.models.pooling import pool
 from mtl.models.reading import Reading
 from mtl.models.subwords import Subwords
@@ -141,8 +144,8 @@ def test_word_dropout_without_a_token_for_it_is_refused() -> None:
     bare = tiny.tokenizer("bert")
     bare.mask_token = bare.unk_token = None
     with pytest.raises(InputError, match="tokenizer of BertModel has neither: use word_dropout=0"):
-        Encoder.from_config(tiny.config("bert"), bare, Reading(word_dropout=0.3))
-    encoder = Encoder.from_config(tiny.config("bert"), bare)
+        tiny.encoder_of(tiny.config("bert"), bare, Reading(word_dropout=0.3))
+    encoder = tiny.encoder_of(tiny.config("bert"), bare)
     assert encoder.word_dropout == 0
     assert encoder.note is not None
 
@@ -210,6 +213,33 @@ def test_a_missing_encoder_is_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
     with pytest.raises(InputError, match=r"encoder\.json is missing"):
         Encoder.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{", "", r"^{folder} holds a damaged or changed model \(JSONDecodeError"),
+        ('"pooling"', '"polling"', r"^{folder} holds a damaged or changed model \(KeyError: 'pooling'"),
+    ],
+)
+def test_damaged_settings_of_a_folder_are_one_line(old: str, new: str, message: str, tmp_path: Path) -> None:
+    tiny.encoder("bert").save(tmp_path)
+    path = tmp_path / "encoder.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=message.replace("{folder}", re.escape(str(tmp_path)))) as raised:
+        open_target(str(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+def test_settings_that_do_not_exist_are_refused() -> None:
+    jaxtyping.config.update("jaxtyping_disable", True)  # it checks types, too
+    try:
+        with pytest.raises(InputError, match=r"^pooling='median': use one of mean, first, last"):
+            Reading(pooling="median")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r"^layers='first': use one of last, mix"):
+            Reading(layers="first")  # type: ignore[arg-type]
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_bad_settings_are_refused() -> None:

@@ -24,7 +24,7 @@ def corpus(toy: Path) -> list:
 
 
 def model_of(corpus: list, masks: tuple[str, ...] | None = None) -> JointModel:
-    """Five tasks with random weights, alike in every call."""
+    """Five tasks with random weights, the same in every call."""
     torch.manual_seed(0)
     encoder = tiny.encoder("bert", dtype=torch.float32)
     tasks = {task.name: task() for task in STRUCTURED}
@@ -93,7 +93,7 @@ def test_a_scale_per_task_is_that_of_each_task_alone(corpus):
 
 
 @pytest.mark.parametrize("masks", [None, ("shared",), tuple(task.name for task in STRUCTURED)])
-def test_a_scale_per_sentence_is_on_top_of_the_gates_or_of_the_given_scale(corpus, masks):
+def test_a_scale_per_sentence_multiplies_the_gates_or_the_given_scale(corpus, masks):
     model = model_of(corpus, masks)
     some = examples_of(model, corpus)[:3]
     batch = next(iter(batches(some, model)))

@@ -32,7 +32,7 @@ FIRST = {"pooling": "first"}
 
 @pytest.fixture(scope="module", autouse=True)
 def unchecked() -> Iterator[None]:
-    """Annotated types are not checked: the exporter's sizes are symbols."""
+    """Switch off the checks of shapes, since the exporter's sizes are symbols."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""A GGUF file becomes an encoder by the page's program, and is refused by name before."""
+"""The program on the page makes an encoder of a GGUF file; by its own name the file is refused."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def by_hand(task: str, gates: str | None, owned: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("owned", [False, True])
 @pytest.mark.parametrize("gates", [None, "shared", "per_task"])
-def test_all_answers_are_one(gates, owned):
+def test_all_methods_agree_with_the_product(gates, owned):
     scales = scales_of(gates, owned)
     there = torch.tensor([[head in heads for head in range(3)] for heads in THERE])
     assert scales.any == (owned or gates is not None)

@@ -26,12 +26,13 @@ from mtl.errors import InputError
 from mtl.heads.clone import transplant_heads
 from mtl.heads.gates import FixedGates
 from mtl.models.hub import hub_errors, upload
+from mtl.models.known_encoders import check_encoder
 from mtl.tasks.glue import Cola
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from tests.mtl import tiny
-from tests.mtl.models.hub_server import Hub, serving
+from tests.mtl.models.hub_server import Hub, Repository, serving
 
 SENTENCES = [list(tiny.WORDS), ["a", "cat", "saw", "the", "dog"], ["dog"]]
 TASKS = {"pos": Pos(inventory="tags"), "cola": Cola(pooling="mean")}
@@ -174,7 +175,7 @@ def test_a_cut_encoder_is_loaded_by_name_and_revision(hub: Hub, tmp_path: Path):
         ("someone/parser", {"revision": "v9"}, "has no branch, tag or commit 'v9'"),
         ("someone/other", {}, "holds no joint model (no model.json)"),
         ("someone/secret", {"token": "good", "local_files_only": True}, "not in the cache of the hub"),
-        ("runs/joint/model", {}, "no such folder, and no name that a repository"),
+        ("runs/joint/model", {}, "no such folder, and not a valid name of a repository"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(hub: Hub, name: str, options: dict[str, object], message: str):
@@ -192,10 +193,17 @@ def test_what_cannot_be_loaded_is_one_line(hub: Hub, name: str, options: dict[st
 
 
 @pytest.mark.parametrize("error", [OfflineModeIsEnabled("off"), HFValidationError("no name")])
-def test_who_uploads_is_not_told_of_folders_and_caches(error: Exception):
+def test_messages_about_uploads_mention_no_folders_and_caches(error: Exception):
     with pytest.raises(InputError) as raised, hub_errors("someone/parser", None):
         raise error
     assert not re.search("folder|cache", str(raised.value))
+
+
+def test_a_gated_repository_is_not_called_missing(hub: Hub):
+    hub.repositories["someone/gated"] = Repository(private=False, gated=True)
+    for look in (check_encoder, JointModel.from_pretrained):
+        with pytest.raises(InputError, match=r"^someone/gated: its owner decides who may read it: accept"):
+            look("someone/gated")
 
 
 def test_a_path_is_never_asked_for_on_the_hub(hub: Hub):

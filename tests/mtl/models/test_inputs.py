@@ -13,6 +13,7 @@ from mtl.corpora.readers import read
 from mtl.models import inputs as module
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
+from tests.mtl import tiny
 
 
 @pytest.fixture
@@ -63,6 +64,19 @@ def test_every_run_gets_an_encoder_of_its_own_and_the_same(tiny_encoder, counted
     assert all(torch.equal(value, expected[name]) for name, value in second.state_dict().items())
     alone = InputCache().encoder(config)
     assert all(torch.equal(value, expected[name]) for name, value in alone.state_dict().items())
+
+
+def test_an_encoder_that_has_changed_is_loaded_again(tiny_encoder, tmp_path, counted):
+    shutil.copytree(tiny_encoder, tmp_path / "encoder")
+    material, config = InputCache(keep=True), EncoderConfig(str(tmp_path / "encoder"))
+    before = material.encoder(config)
+    material.encoder(config)
+    assert counted == ["encoder"]
+    tiny.shake(before)
+    before.save(tmp_path / "encoder")
+    after = material.encoder(config)
+    assert counted == ["encoder"] * 2
+    assert all(torch.equal(value, before.state_dict()[name]) for name, value in after.state_dict().items())
 
 
 def test_loading_leaves_the_random_numbers_alone(tiny_encoder):

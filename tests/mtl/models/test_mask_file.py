@@ -78,12 +78,29 @@ def test_a_mask_of_another_shape_or_with_heads_missing_is_one_line(path):
         InputError, match="a mask over 2 layers of 3 heads, but the encoder has 6 layers of 12"
     ):
         fixed_gates(path, "shared", ("pos",), (6, 12))
+    from_one = table({"pos": ONES}).with_columns(pl.col("layer") + 1)
+    from_one.write_parquet(path)
+    with pytest.raises(InputError, match="a mask over 3 layers of 3 heads, but the encoder has 2"):
+        gates_from_file(path, "pos", (LAYERS, HEADS))
     table({"pos": ONES}).filter(~((pl.col("layer") == 0) & (pl.col("head") == 1))).write_parquet(path)
     with pytest.raises(InputError, match="the mask of pos has 5 of 6 heads"):
         gates_from_file(path, "pos", (LAYERS, HEADS))
     pl.concat([table({"pos": ONES}), table({"pos": ONES})]).write_parquet(path)
     with pytest.raises(InputError, match="has a gate twice"):
         read_masks(path)
+
+
+def test_the_order_of_rows_does_not_matter(path):
+    """Gates are in the order of a model's sites: encoder, decoder, cross attention."""
+    gates = np.arange(3 * LAYERS * HEADS).reshape(3, LAYERS, HEADS) / 100
+    tables = [
+        table({"pos": of_kind}).with_columns(attention=pl.lit(kind))
+        for kind, of_kind in zip(("encoder", "decoder", "cross"), gates, strict=True)
+    ]
+    for rows in (pl.concat(tables), pl.concat(tables).sort("attention", "head"), pl.concat(tables).reverse()):
+        rows.write_parquet(path)
+        found = gates_from_file(path, "pos", (3 * LAYERS, HEADS))
+        np.testing.assert_allclose(found.numpy(), gates.reshape(-1, HEADS), rtol=1e-6)
 
 
 def test_what_is_no_mask_file_is_one_line(path):

@@ -1,4 +1,4 @@
-"""Joint models in other types than float32, without numbers and with values that are none."""
+"""Joint models in other types than float32, without values (on `meta`) and with NaN."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_scores_that_are_no_numbers_are_named_and_not_saved(
     for parameter in model.get_submodule(part).parameters():
         parameter.data.fill_(value)
     name = part.rpartition(".")[2] if "decoders" in part else "pos"
-    with pytest.raises(InputError, match=f"the scores of {name} are no numbers"):
+    with pytest.raises(InputError, match=f"the scores of {name} are not numbers"):
         model.annotate(WORDS)
     with pytest.raises(InputError, match=f"{part}.*not finite"):
         model.save_pretrained(tmp_path / "broken")

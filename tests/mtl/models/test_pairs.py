@@ -1,4 +1,4 @@
-"""Pairs of sentences: inputs as the tokenizer builds them, token types, cutting; the first token's vector."""
+"""Pairs of sentences: the tokenizer's own inputs and token types, cutting, and the first token's vector."""
 
 from __future__ import annotations
 

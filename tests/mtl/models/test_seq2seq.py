@@ -65,7 +65,7 @@ def test_the_last_layer_is_the_decoders(architecture):
     assert model.last_layer() is list(decoder.block if hasattr(decoder, "block") else decoder.layers)[-1]
 
 
-def test_a_tap_is_made_anew_only_where_heads_have_changed():
+def test_a_tap_is_made_anew_only_if_heads_have_changed():
     model = seq2seq()
     tap = model.tap
     assert model.tap is tap
@@ -118,7 +118,7 @@ def test_gates_of_1_change_nothing_and_a_cut_model_translates_as_the_masked_one(
 
 
 def searched_by_forward(model: Seq2Seq, text: str, front: list[int], tail: list[int]) -> list[int]:
-    """Greedy search by the pass of training: each piece is the likeliest after those before it."""
+    """Greedy search with the pass of training: each piece is the likeliest after those before it."""
     [tokens] = model.tokenizer.encode_sentences([Sentence(tuple(text.split()))])
     subwords, pieces = model.tokenizer.collate([tokens]), list(front)
     while len(pieces) < 2 * len(tokens.ids) + 19 and model.tokenizer.tokenizer.eos_token_id not in pieces:
@@ -201,14 +201,14 @@ def test_the_order_and_company_of_sentences_change_no_score():
     assert evaluate(model, one_by_one)["translate"] == pytest.approx(figures, rel=1e-9)
 
 
-def test_an_empty_sentence_is_translated_by_nothing():
+def test_an_empty_sentence_has_an_empty_translation():
     model = joint(seq2seq())
     annotated = model.annotate([Sentence(()), SENTENCES[0]])
     assert annotated[0].layer("translate") == ""
     assert annotated[1].layer("translate")
 
 
-def test_only_the_encoder_is_trained_where_the_decoder_is_frozen():
+def test_only_the_encoder_is_trained_if_the_decoder_is_frozen():
     encoder = seq2seq().train()
     encoder.freeze_decoder()
     trained = {name for name, parameter in encoder.named_parameters() if parameter.requires_grad}

@@ -36,7 +36,7 @@ def trained(size: int = 330) -> PreTrainedTokenizerFast:
 
 
 def tokenizers() -> dict[str, PreTrainedTokenizerFast]:
-    """Of bytes from scratch; with a special token before the text; of pieces with blanks as letters."""
+    """Of bytes from scratch, with a special token before the text, and with spaces as letters of pieces."""
     return {"scratch": trained(), "words": tiny.tokenizer("bert"), "pieces": tiny.tokenizer("camembert")}
 
 
@@ -89,6 +89,13 @@ def test_without_the_text_words_have_blanks_between_them() -> None:
     assert source.encode_sentences(bare)[0].ids.tolist() != source.encode_sentences(SENTENCES)[0].ids.tolist()
 
 
+def test_a_sentence_without_words_has_no_pieces() -> None:
+    source = SourceTokenizer(ParallelTokenizer(trained(), 64))
+    empty, full = source.encode_sentences([Sentence(()), Sentence(("a",))])
+    assert (len(empty), empty.ids.tolist()) == (0, [])
+    assert len(full) == 1
+
+
 def test_a_word_whose_letters_are_in_its_neighbours_piece_is_not_covered() -> None:
     tokenizer = train_vocabulary(["gimme cannot"] * 50, 300, 64)
     source = SourceTokenizer(ParallelTokenizer(tokenizer, 64))
@@ -105,7 +112,7 @@ def test_what_cannot_be_probed_is_one_line() -> None:
 
 
 def by_definition(model: Seq2Seq, sentence: Sentence, scale: Tensor | None) -> tuple[Tensor, Tensor]:
-    """From a pass of the whole model and loops: attention between words, and the heads' outputs."""
+    """Attention between words and the heads' outputs, by loops over a pass of the whole model."""
     tokenizer = model.tokenizer.tokenizer
     ids = torch.tensor([tokenizer(sentence.text)["input_ids"]])
     counts = SourceTokenizer(model.tokenizer).encode_sentences([sentence])[0].counts.tolist()

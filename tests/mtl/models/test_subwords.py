@@ -5,11 +5,15 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.models.batches import examples
 from mtl.models.known_encoders import embedded_minilm
 from mtl.models.subwords import Subwords, SubwordTokenizer
+from mtl.models.unknown_words import count_unknown
+from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 
 SENTENCES = [
@@ -66,6 +70,19 @@ def test_pieces_by_hand() -> None:
         ["▁the"],
         ["▁dog", "s"],
     ]
+
+
+def test_an_ordinary_piece_does_not_stand_for_what_the_vocabulary_lacks() -> None:
+    """As in Llama 3, there is no token for unknown pieces or padding, and id 0 is an exclamation mark."""
+    entries = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|end|>"]
+    assert entries[0] == "!"
+    pieces = Tokenizer(models.BPE({entry: number for number, entry in enumerate(entries)}, []))
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer = SubwordTokenizer(PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="<|end|>"), 16)
+    corpus = examples([Sentence(("stop", "!"))], tokenizer, {}, {})
+    assert 0 in corpus[0].tokens.ids
+    assert count_unknown(corpus, tokenizer.unknown).lacking == 0
+    assert tokenizer.unknown == len(entries) - 1
 
 
 def test_truncation_and_padding_of_the_checkpoint_are_left_out() -> None:
@@ -148,14 +165,14 @@ def test_taking_sentences_is_collating_them(max_length: int, order: list[int]) -
 def test_moving_keeps_everything() -> None:
     tokenizer = SubwordTokenizer(tiny.tokenizer("bert"), 12)
     subwords = tokenizer.collate(tokenizer.encode_all(SENTENCES))
-    assert equal(subwords.to("cpu", non_blocking=True), subwords)
+    assert equal(subwords.to("cpu"), subwords)
     assert subwords.to("meta").slot.device.type == "meta"
 
 
 def test_bad_windows_and_batches_are_refused() -> None:
     with pytest.raises(InputError, match="no room"):
         SubwordTokenizer(tiny.tokenizer("bert"), 2)
-    with pytest.raises(InputError, match=r"stride 7 is outside 1\.\.6"):
+    with pytest.raises(InputError, match="stride=7: use a number from 1 to 6"):
         SubwordTokenizer(tiny.tokenizer("bert"), 8, stride=7)
     with pytest.raises(ValueError, match="empty batch"):
         SubwordTokenizer(tiny.tokenizer("bert"), 8).collate([])
