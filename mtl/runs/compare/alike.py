@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mtl.runs.compare.keys import keys_in_words, within
-from mtl.runs.compare.settings import Settings
+from mtl.runs.compare.settings import Settings, sizes_told_apart
 from mtl.runs.folder.content import Content
 from mtl.tasks.in_words import counted
 
@@ -26,6 +26,7 @@ def comparable(
     """
     if not runs:
         return [], []
+    runs = dict(zip(runs, sizes_told_apart(list(runs.values())), strict=True))
     by_identity: dict[str, list[str]] = {}
     for name, settings in runs.items():
         by_identity.setdefault(settings.identity, []).append(name)
@@ -93,7 +94,7 @@ def _recorded_late(key: str) -> bool:
 def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:
     """A note that names every key in which these runs differ, for figures of whatever runs are given."""
     keys: dict[str, None] = {}
-    distinct = list({settings.identity: settings for settings in runs.values()}.values())
+    distinct = list({made.identity: made for made in sizes_told_apart(list(runs.values()))}.values())
     for place, one in enumerate(distinct):
         for other in distinct[place + 1 :]:
             keys |= dict.fromkeys(one.differing(other, free))

@@ -16,7 +16,7 @@ from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
 from mtl.runs.compare.left_out import without_repeats
-from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.settings import settings_of_run, sizes_told_apart
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
@@ -107,7 +107,7 @@ def compare_runs(
         )  # fmt: skip
     if not rows:
         raise InputError("; ".join(notes))
-    notes += _between([*first], [*second])
+    notes += _between(first, second)
     table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
         None
     )
@@ -176,12 +176,11 @@ def _counts(
 
 def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:
     """A note that names every key in which the two sides differ: a difference of scores is of all of them."""
-    keys = dict.fromkeys(
-        key
-        for one in {made.identity: made for made in map(settings_of_run, first)}.values()
-        for other in {made.identity: made for made in map(settings_of_run, second)}.values()
-        for key in one.differing(other)
+    made = sizes_told_apart([settings_of_run(run) for run in (*first, *second)])
+    ours, theirs = (
+        {one.identity: one for one in side}.values() for side in (made[: len(first)], made[len(first) :])
     )
+    keys = dict.fromkeys(key for one in ours for other in theirs for key in one.differing(other))
     return [f"the two sides differ in {', '.join(keys)}"] if keys else []
 
 

@@ -35,7 +35,10 @@ def runs_in(
     early and all but the best `MOST_SETTINGS` settings are left out. Runs that are left out are added to
     `notes`.
     """
-    return _without_repeats(_of_sweep(sweep, _finished(folder, tasks, notes), notes), notes)
+    runs = _of_sweep(sweep, _finished(folder, tasks, notes), notes)
+    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
+    notes += left_out
+    return [run for run in runs if run.run.folder not in repeated]
 
 
 def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
@@ -63,7 +66,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
         except DAMAGED:
             continue  # whoever reads the run says what is wrong
         places = [place_of(task) for task in made.tasks]
-        keys[path] = len(places), places, made.identity, made.seed, sorted(made.draws.items())
+        keys[path] = len(places), places, made.identity, made.observation, made.heads_kept or 0
     runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
     return [*runs, *(path for path in paths if path not in keys)]
 
@@ -136,10 +139,3 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
             "the sweep"
         )
     return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]
-
-
-def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """One run for each setup, tasks, seed and draws of random labels."""
-    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
-    notes += left_out
-    return [run for run in runs if run.run.folder not in repeated]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ def heads_kept_of(
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
     left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
-    runs, copies = without_repeats(runs, left)
+    runs, copies = without_repeats(runs)
     bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     masked = [run for run in runs if run.folder not in bare]
@@ -75,7 +76,7 @@ def heads_kept_of(
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`; and notes.
 
-    Runs are of one setup if they differ only in these keys and their seeds.
+    Runs are of one setup if they differ only in these keys, the number of heads left and their seeds.
     """
     configs = [run.config() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
@@ -83,7 +84,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
         ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
     ]
     alike = [
-        settings_of({**config, "gates": keys}, run.status(), run.folder)
+        dataclasses.replace(settings_of({**config, "gates": keys}, run.status(), run.folder), heads_kept=None)
         for run, config, keys in zip(runs, configs, gates, strict=True)
     ]
     setups = [setup.name for setup in setups_of(alike)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import polars as pl
 
@@ -32,28 +31,23 @@ def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[
     return [task for task in known if task in tasks or not tasks]
 
 
-def without_repeats(
-    runs: Sequence[Run], apart: Mapping[Path, Hashable] = MappingProxyType({})
-) -> tuple[list[Run], list[str]]:
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The runs without those that repeat an earlier one (`repeats`), and notes on these."""
     settings = [settings_of_run(run) for run in runs]
     made = zip((run.folder for run in runs), setups_of(settings), settings, strict=True)
-    repeated, notes = repeats(list(made), apart)
+    repeated, notes = repeats(list(made))
     return [run for run in runs if run.folder not in repeated], notes
 
 
-def repeats(
-    runs: Sequence[tuple[Path, Setup, Settings]], apart: Mapping[Path, Hashable] = MappingProxyType({})
-) -> tuple[set[Path], list[str]]:
-    """The runs of the setup, tasks, seed and draws of an earlier one, and notes on them.
+def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
+    """The runs of an earlier one's setup, tasks, seed, draws and masks, and notes on them.
 
-    They are no further observations. Runs with different values in `apart` do not repeat each other.
+    They are no further observations.
     """
-    first: dict[Hashable, Path] = {}
+    first: dict[tuple[Hashable, ...], Path] = {}
     repeated: dict[Path, str] = {}
     for folder, setup, made in runs:
-        same = setup.name, made.tasks, made.seed, tuple(made.draws.items()), apart.get(folder)
-        known = first.setdefault(same, folder)
+        known = first.setdefault((setup.name, *made.observation), folder)
         if known != folder:
             repeated[folder] = f"{folder} repeats {known}, seed and all: left out"
     return set(repeated), list(repeated.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class Settings:
     compared: bool
     """Whether it has a task that others are only compared with: half of a task, or one with random labels."""
     pruning: str
+    masks: str | None
+    """The fingerprint of the fixed masks that it was given; `None` if its status records none."""
+    heads_kept: int | None
+    """The number of heads left, if it was cut or started from a cut run."""
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
     values: Mapping[str, Any]
@@ -70,6 +74,11 @@ class Settings:
     def identity(self) -> str:
         """Equal for runs that differ in their seeds and draws only; independent of the order of keys."""
         return repr((self.tasks, sorted((key, repr(value)) for key, value in self.values.items())))
+
+    @property
+    def observation(self) -> tuple[Hashable, ...]:
+        """Equal for runs of one setup that repeat each other."""
+        return self.tasks, self.seed, tuple(sorted(self.draws.items())), self.masks or ""
 
     @property
     def plain(self) -> bool:
@@ -101,6 +110,22 @@ class Settings:
             if key in other.values and _differ(value, other.values[key]) and not within(key, left_out)
         ]
         return sorted(keys, key=lambda key: UNUSED in (self.values[key], other.values[key]))
+
+
+def sizes_told_apart(settings: Sequence[Settings]) -> list[Settings]:
+    """The settings, with the number of heads left as the value `heads_kept` where it tells runs apart.
+
+    It does if a run was cut to several numbers of heads. Cut runs of several seeds whose masks keep different
+    numbers of heads stay one setup.
+    """
+    sizes: dict[tuple[Hashable, ...], set[int | None]] = {}
+    for one in settings:
+        sizes.setdefault((one.identity, *one.observation), set()).add(one.heads_kept)
+    several = {identity for (identity, *_), found in sizes.items() if len(found) > 1}
+    return [
+        replace(one, values={**one.values, "heads_kept": one.heads_kept}) if one.identity in several else one
+        for one in settings
+    ]
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -151,7 +176,10 @@ def settings_of(
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
     compared = only_compared(kinds_in(config).values())
-    return Settings(tasks, int(config["seed"]), draws, compared, pruning, derivation, values)
+    masks, heads_kept = status.get("masks_fingerprint"), status.get("heads_kept")
+    return Settings(
+        tasks, int(config["seed"]), draws, compared, pruning, masks, heads_kept, derivation, values
+    )
 
 
 def draws_of(config: Mapping[str, Any]) -> dict[str, int]:

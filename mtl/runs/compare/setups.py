@@ -12,7 +12,7 @@ from typing import Any
 from mtl.config.part import files_of_parts, starts
 from mtl.probes.report.data import Setup
 from mtl.runs.compare.keys import MASKS, MEASURING
-from mtl.runs.compare.settings import UNUSED, Settings, settings_of
+from mtl.runs.compare.settings import UNUSED, Settings, settings_of, sizes_told_apart
 from mtl.runs.folder.content import Content
 from mtl.tasks.order import in_order_of_catalogue
 
@@ -20,6 +20,8 @@ Variant = tuple[str, ...]
 """What a setup's name adds to the tasks."""
 _VALUES_IN_WORDS = {
     ("max_epochs", "1"): "1 epoch",
+    ("heads_kept", "1"): "1 head kept",
+    ("heads_kept", "None"): "heads kept not recorded",
     ("gates.scope", "per_task"): "a mask per task",
     ("gates.scope", "shared"): "one mask",
     ("gates.target_open", "None"): "no target",
@@ -27,6 +29,7 @@ _VALUES_IN_WORDS = {
 }
 _KEYS_IN_WORDS = {
     "max_epochs": "{} epochs",
+    "heads_kept": "{} heads kept",
     "gates.penalty": "penalty {}",
     "gates.target_open": "target {}",
     "gates.masks": "masks {}",
@@ -46,9 +49,11 @@ def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
     `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
     n. After commas follow pruning and, in words, every key in which runs differ: in the names of all setups
     of as many tasks in which it differs, else of all setups. So two runs have one setup only if they have the
-    same tasks, or are of one task each, and nothing that they both use differs but the seed.
+    same tasks, or are of one task each, and nothing that they both use differs but the seed. Of a run that
+    was cut to several numbers of heads, each number is a setup.
     """
-    settings = told_apart([run if isinstance(run, Settings) else settings_of(run) for run in runs])
+    settings = [run if isinstance(run, Settings) else settings_of(run) for run in runs]
+    settings = told_apart(sizes_told_apart(settings))
     sets = {size: {one.tasks for one in settings if len(one.tasks) == size} for size in map(_size, settings)}
     named = _named(settings)
     names = [_name(one, sets, named) for one in settings]
