@@ -13,6 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, did_you_mean
+from mtl.files import fingerprint
 from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.device import Accelerator, prepare
 from mtl.models.inputs import InputCache
@@ -35,21 +36,21 @@ class TrainedRun:
     tasks: dict[str, Task]
     corpus: list[Example]
     left_out: tuple[str, ...]
-    """Lines on tasks of the model that are not measured, and why."""
+    """A line for each task of the model that is not measured, with the reason."""
     table: Path
     """The heads.parquet that measures are written into: the run's, unless another is given."""
 
     def batches(self, tokens: int) -> BatchLoader:
-        """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
+        """All sentences once, in batches of nearly equal length and at most `tokens` padded subwords."""
         plan = aligned_batches(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
     def fingerprint(self) -> str:
-        """A fingerprint of the files that the sentences are read from."""
+        """The fingerprint of the files that the sentences are read from."""
         return corpus_fingerprint(self.source, self.tasks, (self.split,))
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
-        """Write rows into `table` instead of the `replaced` measures; `settings` join their provenance."""
+        """Write rows into `table` in place of the `replaced` measures; `settings` are added to provenance."""
         made_of = {
             "run": self.run.folder.resolve(),
             "split": self.split,
@@ -61,6 +62,11 @@ class TrainedRun:
         }
         provenance = {f"{measure}.{key}": str(value) for key, value in made_of.items()}
         write_measures(self.table, rows, replaced, provenance)
+
+
+def model_fingerprint(run: Run) -> str:
+    """The fingerprint of all files of a run's model."""
+    return fingerprint(sorted(path for path in run.model.iterdir() if path.is_file()))
 
 
 def open_trained(
@@ -87,8 +93,9 @@ def open_trained(
         out: The table that measures are written into; `None`: the run's heads.parquet.
 
     Raises:
-        InputError: no run, no trained model, an unknown task, a named task (or all tasks) without gold in the
-            split, a sentence longer than the run's `batch.max_words`, a table that cannot be written.
+        InputError: there is no run or no trained model; a task is unknown; a named task, or every task, has
+            no gold in the split; a sentence is longer than the run's `batch.max_words`; or the table cannot
+            be written.
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):

@@ -1,4 +1,4 @@
-"""Points of a pruning curve that need training: cut models trained on, and learned gates."""
+"""Points of a pruning curve that need training: cut models trained further, and learned gates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mtl.analysis.curves.file import CurveFiles, part
 from mtl.analysis.curves.head_order import Head
 from mtl.analysis.curves.settings import gate_settings, settings_of
 from mtl.analysis.curves.start import Start
+from mtl.analysis.trained import model_fingerprint
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.files import fingerprint
 from mtl.heads.gate_file import last_log_alphas
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import examples
@@ -47,9 +47,9 @@ def train_on(
     accelerator: Accelerator = "auto",
     console: Console,
 ) -> list[CurvePoint]:
-    """Cut the heads of each point out, train the cut model on, and score it; adds rows to curve.parquet.
+    """Cut the model to the heads of each point, train it further, and score it; adds rows to curve.parquet.
 
-    The cut models and the trained ones are runs in the folder `curve` of the run; finished ones are not made
+    The cut models and the trained ones are runs in the run's folder `curve`; finished ones are not made
     again. Training is as in the run itself, except for its length and its single task. Returns the points
     with the new scores.
     """
@@ -94,7 +94,7 @@ def train_gates(
 
 
 def check_gate_points(start: Start, targets: Sequence[float], runs: Sequence[Path]) -> None:
-    """Raise `InputError`, before anything is measured, for targets and runs that cannot be points."""
+    """Raise `InputError` for targets and runs that cannot be points, before anything is measured."""
     encoder, tasks = start.scoring.model.encoder, tuple(start.scoring.tasks)
     for target in targets:
         settings = gate_settings(start, target, None)
@@ -114,8 +114,8 @@ def measure_gates(
     """Runs with gates as points of a curve, one draw per run; writes curve.parquet and curve_heads.parquet.
 
     They are scored on the same sentences, each with its own model under its own gates. A point keeps the
-    heads that are open. The order of all heads is that of their log alpha (of fixed masks, their gate); that
-    of heads which a target opened or closed is the one of its final choice.
+    heads that are open. All heads are ordered by their log alpha (under fixed masks, by their gate); heads
+    that a target opened or closed are ordered as in its final choice.
     """
     files = CurveFiles(start.scoring.run.folder)
     points = []
@@ -126,7 +126,7 @@ def measure_gates(
         model = prepare(JointModel.from_pretrained(run.model), accelerator)
         _check(start, model, folder)
         assert model.gates is not None
-        weights = fingerprint(sorted(path for path in run.model.iterdir() if path.is_file()))
+        weights = model_fingerprint(run)
         for task, pool in start.pools.items():
             key = start.key(task, GATES, weights)
             files.begin_order(GATES, draw, task, key)
@@ -146,9 +146,9 @@ def measure_gates(
 
 
 def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
-    """Rows of curve_heads.parquet: ranks by falling log alpha (of fixed masks: gate), ties by site and head.
+    """Rows of curve_heads.parquet: ranks by falling log alpha (under fixed masks, gate), then site and head.
 
-    Heads of kinds of attention without gates are always open, and rank before those with one.
+    Heads of kinds of attention without gates are always open, and rank before all others.
     """
     assert model.gates is not None
     gates, mask = model.gates, model.scales.index(str(part["task"]))

@@ -53,3 +53,27 @@ def test_a_row_of_two_examples_is_of_neither(dtype: torch.dtype) -> None:
     positions = (given.detach() * slope).sum(-1).double()
     expected = torch.stack([positions[:, :2].sum(1), positions[:, 2:].sum(1)], 1).flatten(0, 1)
     torch.testing.assert_close(found.example[:, 0], expected, rtol=2e-2, atol=2e-2)
+
+
+def test_as_many_rows_as_examples_need_not_serve_one_each() -> None:
+    """Both rows serve the first example; that is found again in the next batch."""
+    torch.manual_seed(0)
+    outputs = outputs_of(2, torch.float32)
+    [given] = outputs.passes[0]
+
+    def losses() -> Tensor:
+        return torch.stack([given.tanh().sum(), torch.ones(())])
+
+    first, alike = head_gradients(losses(), outputs, HEADS)
+    again, _ = head_gradients(losses(), outputs, HEADS, alike=alike)
+    assert not alike
+    assert not first.example[1].any()
+    torch.testing.assert_close(again.example, first.example, rtol=0, atol=0)
+
+
+def test_rows_in_any_order_that_serve_one_example_each_are_examined_once() -> None:
+    torch.manual_seed(0)
+    outputs = outputs_of(4, torch.float32)
+    [given] = outputs.passes[0]
+    _, alike = head_gradients(given.tanh().sum((1, 2, 3)).flip(0), outputs, HEADS)
+    assert alike
