@@ -1,4 +1,4 @@
-"""Which runs were made alike, and notes on the others."""
+"""Which runs were made in the same way, and notes on the others."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mtl.runs.compare.keys import keys_in_words, within
+from mtl.runs.compare.keys import keys_in_words, listed, within
 from mtl.runs.compare.settings import Settings, sizes_told_apart
 from mtl.runs.folder.content import Content
 from mtl.tasks.in_words import counted
-
-NAMED = 4
-"""Runs that a note names before it counts the others."""
 
 
 def comparable(
     runs: Mapping[str, Settings], free: Collection[str] = (), like: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The runs that were made like most of them, but for keys in `free`; and notes on the others.
+    """The runs that were made like most of them, except for keys in `free`; and notes on the others.
 
-    With `like` only the runs of these names decide what most are, and the others are compared with them.
-    Which are kept depends on the settings alone: neither on names nor on the order.
+    With `like`, only the runs of these names decide what is usual, and the others are compared with them.
+    Which runs are kept depends on their settings only, not on names or order.
     """
     if not runs:
         return [], []
@@ -57,8 +54,7 @@ def comparable(
     shown = next(name for name in kept if like is None or name in like)
     notes = []
     for keys, names in others.items():
-        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        what = listed if len(names) == 1 else f"{counted(len(names), 'run')} ({listed})"
+        what = names[0] if len(names) == 1 else f"{counted(len(names), 'run')} ({listed(names)})"
         verb = "was" if len(names) == 1 else "were"
         notes.append(f"{what} {verb} trained with another {keys_in_words(keys)} than {shown}: left out")
     return kept, [*notes, *_by_place({name: runs[name] for name in kept}, free)]
@@ -69,7 +65,7 @@ def _unknown(value: Any) -> bool:
 
 
 def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
-    """A note on runs of several that did not record what they were given in files."""
+    """A note on runs that did not record what was in files that they were given; none on a single run."""
     found = {
         name: keys
         for name, settings in runs.items()
@@ -87,12 +83,12 @@ def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
 
 
 def _recorded_late(key: str) -> bool:
-    """Whether older runs did not record the content of what this key names; an encoder's name says it."""
+    """Whether older runs did not record the content of what this key names; of encoders, the name says it."""
     return key != "encoder.name"
 
 
 def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:
-    """A note that names every key in which these runs differ, for figures of whatever runs are given."""
+    """A note that names every key in which these runs differ, for figures that show any runs."""
     keys: dict[str, None] = {}
     distinct = list({made.identity: made for made in sizes_told_apart(list(runs.values()))}.values())
     for place, one in enumerate(distinct):

@@ -1,4 +1,4 @@
-"""What a run is and how it was made, by its configuration; whether two runs can be compared follows."""
+"""How a run was made, by its configuration and status; from this follows whether runs can be compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from mtl.tasks.order import in_order_of_catalogue
 
 
 class Unused(enum.Enum):
-    """The value of a key that a run could use and does not, because of its other settings."""
+    """The value of a key that a run could use but does not, because of its other settings."""
 
     UNUSED = "unused"
 
@@ -54,9 +54,9 @@ class Settings:
     """In the catalogue's order."""
     seed: int
     draws: Mapping[str, int]
-    """By task with random labels their draw."""
+    """By task with random labels, the draw of these."""
     compared: bool
-    """Whether it has a task that others are only compared with: half of a task, or one with random labels."""
+    """Whether it has a task that others are only compared with: half of a task, or random labels."""
     pruning: str
     masks: str | None
     """The fingerprint of the fixed masks that it was given; `None` if its status records none."""
@@ -65,14 +65,14 @@ class Settings:
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
     values: Mapping[str, Any]
-    """By dotted key everything that made the run, completed by neutral values.
+    """By dotted key, everything that made the run, completed by neutral values.
 
-    Keys of other tasks are left out; keys that the run could use and does not have the value `UNUSED`.
+    Keys of other tasks are left out; keys that the run could use but does not have the value `UNUSED`.
     """
 
     @cached_property
     def identity(self) -> str:
-        """Equal for runs that differ in their seeds and draws only; independent of the order of keys."""
+        """Equal for runs that differ only in seeds, draws and sizes; independent of the order of keys."""
         return repr((self.tasks, sorted((key, repr(value)) for key, value in self.values.items())))
 
     @property
@@ -97,11 +97,11 @@ class Settings:
         )
 
     def differing(self, other: Settings, free: Collection[str] = ()) -> list[str]:
-        """The keys in which runs differ that both could use, without those that change no result.
+        """The keys that both runs could use and in which they differ, without those that change no result.
 
-        Keys that both use come before those that only one uses. `free`: keys, or groups of keys, that may
-        differ, since the comparison is about them. The sets of tasks may always differ, and with them the
-        keys of other tasks: every comparison says of which tasks it is.
+        Keys that both use come before keys that only one uses. `free` are keys, or groups of keys, that may
+        differ because the comparison is about them. The sets of tasks may always differ, and with them the
+        keys of other tasks: every comparison says which tasks it is about.
         """
         left_out = (*free, *MEASURING)
         keys = [
@@ -139,8 +139,8 @@ def settings_of(
 ) -> Settings:
     """The settings of a run with this configuration, which may be of an older program or lack keys.
 
-    `status` is that of the run, which records what lay at the places that the configuration names; without
-    it, only the places are known. `folder` is where the run is now, to find what was moved with it.
+    The run's `status` records what was at the places that the configuration names; without it, only the
+    places are known. `folder` is where the run is now, to find what was moved together with it.
     """
     status = status or {}
     tasks = in_order_of_catalogue(config["tasks"])
@@ -183,7 +183,7 @@ def settings_of(
 
 
 def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
-    """By task the draw of its random labels, of tasks with such labels."""
+    """By task with random labels, the draw of these."""
     return {
         name: int(setting_values(name, config).get("draw", vars(kind())["draw"]))
         for name, kind in kinds_in(config).items()
@@ -194,7 +194,7 @@ def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
 def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
     """How the run that training starts from reads its encoder, as far as it can be found now.
 
-    Where it has `null`, the run that starts from it records what that stands for, and is no other for it.
+    If that run has `null`, this run records the value that `null` stands for, which makes no difference.
     """
     given = [key for key in _READING if values[key] is not None]
     if config.get("init_from") is None or not given:
@@ -209,10 +209,9 @@ _READING = ("encoder.pooling", "encoder.word_dropout")
 
 
 def _alone(values: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """The settings of a run of one task, which has no other task to weigh its own against.
+    """The settings of a run of one task, which is not balanced against others.
 
-    Its balancer counts only where it scales the one loss, and is then compared with other runs of the task,
-    too.
+    Its balancer counts only if it scales the single loss.
     """
     name, weight = values["balancer.name"], values[f"balancer.weights.{task}"]
     scales = name == "uncertainty" or weight not in (1.0, UNUSED)
@@ -226,7 +225,7 @@ def settings_of_run(run: Run) -> Settings:
 
 
 def recorded_origins(config: Mapping[str, Any]) -> dict[str, tuple[str, str | None] | None]:
-    """What is at the places of other runs and of what they made, for the status of a run that starts."""
+    """What is now at the places of other runs and of what they made, for the status of a starting run."""
     values = settings_of(config).values
     found = {key: values[key] for key in ORIGINS if values.get(key, UNUSED) is not UNUSED}
     return {key: (value.place, value.digest) if value else None for key, value in found.items()}

@@ -1,4 +1,4 @@
-"""The figure of variance that leading components of query and key matrices capture."""
+"""The figure of the variance that leading components of query and key matrices capture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 
 def captured(request: FigureRequest) -> FigureWithTables:
-    """Captured variance from tables that `mtl energy` wrote; their models are put side by side."""
+    """Captured variance from tables that `mtl energy` wrote, with their models side by side."""
     parts = []
     for path in request.paths:
         try:

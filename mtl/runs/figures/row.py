@@ -17,19 +17,19 @@ class FigureRow:
 
     summary: str
     draw: str | None = None
-    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: the figure can only move."""
+    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: it can only be animated."""
     animate: str | None = None
     """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
-    their number and notes; `None`: the figure cannot move."""
+    their number and notes; `None`: the figure cannot be animated."""
     tables: tuple[str, ...] = ("",)
-    """Its tables, by what is added to the figure's file name before the suffix."""
+    """Its tables, by what is added to the stem of the figure's file name."""
     uses: tuple[str, ...] = ("tasks",)
-    """Those of the choices `tasks`, `split` and `measure` that it depends on."""
+    """On which of the choices `tasks`, `split` and `measure` it depends."""
     room: str = "mtl.runs.figures"
-    """The package of its functions' modules."""
+    """The package that holds its functions' modules."""
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of files that the figure can be written to."""
+        """The kinds of files in which the figure can be written."""
         from mtl.probes.figures.style import FORMATS
 
         return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))

@@ -1,6 +1,6 @@
-"""The table of figures: a new figure is a function and a row here; evidence beside the core adds its own.
+"""The table of figures: a new figure is a function and a row here; pieces of evidence add their own rows.
 
-Functions are imported when their figure is drawn, so that the table itself is quick to import.
+A function is imported when its figure is drawn, so that the table itself is quick to import.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def draw(
     split: str = "test",
     measure: str = "ablation",
 ) -> FigureWithTables:
-    """A figure by its name, of runs in an order of their own (`in_order`), and tables in that of `paths`.
+    """Draw a figure by its name; runs come in their own order (`in_order`), tables in that of `paths`.
 
-    Raises `InputError` or `ValueError` if the runs are not what it needs.
+    Raises `InputError` or `ValueError` if it cannot be drawn from these.
     """
     from mtl.runs.compare.find_runs import in_order
     from mtl.runs.figures.drawn import FigureRequest

@@ -1,4 +1,4 @@
-"""importance.parquet: what heads were worth at each evaluation of a run."""
+"""importance.parquet: the importance of heads at each evaluation of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pl.Schema(
         "value": pl.Float64,
     }
 )
-"""A row per evaluation (its update), task and head; layers and heads from 0, nats per sentence."""
+"""A row per evaluation (by its update), task and head; layers and heads from 0; nats per sentence."""
 
 
 def importance_file(run: Run) -> Path:
@@ -43,7 +43,7 @@ def read_importance(run: Run) -> pl.DataFrame:
 
 
 def add_importance(run: Run, rows: pl.DataFrame) -> None:
-    """Add an evaluation's rows. Those of this update or later are replaced: resuming makes them again."""
+    """Add an evaluation's rows; those of this update or later ones are replaced, as when a run is resumed."""
     path = importance_file(run)
     rows = rows.select(SCHEMA.names()).cast(SCHEMA)
     if path.is_file():
