@@ -22,6 +22,7 @@ from mtl.models.limits import require_limit
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.provenance import git_revision, versions
 from mtl.runs.folder.run import Run
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 
@@ -62,6 +63,13 @@ class TrainedRun:
         }
         provenance = {f"{measure}.{key}": str(value) for key, value in made_of.items()}
         write_measures(self.table, rows, replaced, provenance)
+
+
+def evenly_spread(sentences: list[Sentence], most: int | None) -> list[Sentence]:
+    """At most so many of the sentences, evenly spread over them; `None`: all."""
+    if most is None or most >= len(sentences):
+        return sentences
+    return [sentences[number * len(sentences) // most] for number in range(most)]
 
 
 def model_fingerprint(run: Run) -> str:
@@ -110,8 +118,7 @@ def open_trained(
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
     chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
     gold = (inputs or InputCache()).split(source, chosen, split)
-    if sentences is not None and sentences < len(gold):
-        gold = [gold[number * len(gold) // sentences] for number in range(sentences)]
+    gold = evenly_spread(gold, sentences)
     annotated = {name: task for name, task in chosen.items() if any(map(task.annotated, gold))}
     require_layers(gold, chosen if tasks is not None or not annotated else annotated, split)
     require_limit(gold, config.batch.max_words, split)

@@ -13,6 +13,7 @@ from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of, no_arcs
 from mtl.analysis.probing.probe import index_corpus
 from mtl.analysis.probing.run import probed_tasks, readable_sources, single_sentences, tasks_with_files
+from mtl.analysis.trained import evenly_spread
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_read
@@ -133,9 +134,7 @@ class OpenHead:
         found = single_sentences(InputCache().split(source, read_for, split))
         if self.encoder.without:
             found = readable_sources(self.encoder.tokenizer, found, split).sentences
-        if most < len(found):
-            found = [found[number * len(found) // most] for number in range(most)]
-        return index_corpus(found, targets=targets)
+        return index_corpus(evenly_spread(found, most), targets=targets)
 
 
 def sentences_in(text: str, language: str) -> list[Sentence]:

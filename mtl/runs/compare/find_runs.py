@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mtl.errors import InputError
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.left_out import repeats
+from mtl.runs.compare.origins import UNREADABLE
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
@@ -22,8 +20,6 @@ MOST_SETTINGS = 12
 """The largest number of a sweep's settings whose runs the report shows below the sweep's table."""
 UNFINISHED = ("running", "interrupted", "failed")
 """The states of runs whose scores and masks are not final yet."""
-DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, InputError)
-"""What reading a damaged YAML or JSON file raises: syntax, encoding, absent keys, values of other types."""
 
 
 def runs_in(
@@ -65,7 +61,7 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
             continue
         try:
             made = settings_of_run(Run(path))
-        except DAMAGED:
+        except UNREADABLE:
             continue  # its reader says what is wrong
         places = [place_of(task) for task in made.tasks]
         keys[path] = len(places), places, made.identity, made.observation, made.heads_kept or 0
@@ -79,12 +75,12 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
     for path in folders_with(folder, "config.yaml"):
         try:
             state = Run(path).status().get("state")
-        except DAMAGED as error:
+        except UNREADABLE as error:
             notes.append(_unusable(path / "status.json", error))
             continue
         try:
             config = _configuration(Run.open(path))
-        except DAMAGED as error:
+        except UNREADABLE as error:
             notes.append(_unusable(path / "config.yaml", error))
             continue
         if state in UNFINISHED:
@@ -112,7 +108,7 @@ def _unusable(file: Path, error: Exception) -> str:
 
 
 def _configuration(run: Run) -> dict[str, Any]:
-    """A run's configuration; raises one of `DAMAGED` if it lacks what a report needs."""
+    """A run's configuration; raises one of `UNREADABLE` if it lacks what a report needs."""
     config = run.config()
     if not isinstance(config, Mapping):
         raise ValueError("it holds no keys")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtl.config.part import starts
-from mtl.errors import InputError
 from mtl.runs.compare.keys import AFTER_TRAINING, MEASURING, SOURCE_OF_MASKS, within
 from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
 from mtl.runs.folder.run import Run
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from mtl.runs.compare.settings import Settings
 
 GONE = "a run that is gone"
-UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a damaged run raises; `InputError` is a `ValueError`."""
 
 
 def origins_of(

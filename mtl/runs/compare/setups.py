@@ -40,7 +40,8 @@ _KEYS_IN_WORDS = {
 _BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
 """Keys that may have one value for each kind of attention."""
 _OF_NAME = ("tasks", "pruning", "derivation", *(start.key for start in starts()))
-"""The keys and groups that a setup's name says in a way of its own."""
+"""The keys and groups that a setup's name says in a way of its own, except for `_SAID_ONLY_BY_KEY`."""
+_SAID_ONLY_BY_KEY = files_of_parts()
 
 
 def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
@@ -212,9 +213,6 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
         for size in varying:
             named[size].append(key)
     return named
-
-
-_SAID_ONLY_BY_KEY = files_of_parts()
 
 
 def _among(key: str, settings: Settings) -> Hashable:

@@ -56,10 +56,6 @@ def mapping_of(path: Path) -> dict[str, Any]:
 
 @while_unchanged
 def _packed(path: Path) -> bytes:
-    return pickle.dumps(_mapping_of(path))
-
-
-def _mapping_of(path: Path) -> dict[str, Any]:
     text, language = whole_text(path), path.suffix[1:].upper()
     try:
         values = json.loads(text) if language == "JSON" else yaml.load(text, Loader=_LOADER)
@@ -67,7 +63,7 @@ def _mapping_of(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {FIX}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no keys: {FIX}")
-    return values
+    return pickle.dumps(values)
 
 
 def whole_text(path: Path) -> str:
