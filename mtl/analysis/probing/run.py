@@ -150,11 +150,9 @@ def probe_run(
         notes += [line for part in read for line in part.notes]
     corpus = index_corpus(sentences, fitted, centroids, targets)
     annotated = tuple(corpus.items)
-    if model is not None and not encoder.without:
-        untrained = ", ".join(name for name in annotated if name not in model.tasks)
-        notes += [f"the model was not trained on {untrained}: its heads learned other tasks"] * bool(
-            untrained
-        )
+    untrained = ", ".join(name for name in annotated if model is not None and name not in model.tasks)
+    if untrained and not encoder.without:
+        notes.append(f"the model was not trained on {untrained}: its heads learned other tasks")
     chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; use another --corpus")

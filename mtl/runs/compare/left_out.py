@@ -40,9 +40,9 @@ def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
-    """The runs that have the setup, tasks, seed, draws and masks of an earlier one, and notes on them.
+    """The runs of an earlier one's setup that are no further observations, and notes on them.
 
-    They are no further observations.
+    They have its tasks, seed, draws and masks, and start from the same run, if they start from one.
     """
     first: dict[tuple[Hashable, ...], Path] = {}
     repeated: dict[Path, str] = {}

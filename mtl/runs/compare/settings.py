@@ -60,6 +60,8 @@ class Settings:
     pruning: str
     masks: str | None
     """The fingerprint of the fixed masks that it was given; `None` if its status records none."""
+    source: str
+    """What tells the run that training started from apart from others of its setup; empty without one."""
     heads_kept: int | None
     """The number of heads left, if it was cut or started from a cut run."""
     derivation: str
@@ -78,7 +80,7 @@ class Settings:
     @property
     def observation(self) -> tuple[Hashable, ...]:
         """Equal for runs of one setup that repeat each other."""
-        return self.tasks, self.seed, tuple(sorted(self.draws.items())), self.masks or ""
+        return self.tasks, self.seed, tuple(sorted(self.draws.items())), self.masks or "", self.source
 
     @property
     def plain(self) -> bool:
@@ -178,8 +180,9 @@ def settings_of(
     compared = only_compared(kinds_in(config).values())
     masks, heads_kept = status.get("masks_fingerprint"), status.get("heads_kept")
     return Settings(
-        tasks, int(config["seed"]), draws, compared, pruning, masks, heads_kept, derivation, values
-    )
+        tasks, int(config["seed"]), draws, compared, pruning, masks, _source(config, folder), heads_kept,
+        derivation, values,
+    )  # fmt: skip
 
 
 def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
@@ -203,6 +206,18 @@ def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Pat
         source = settings_of_run(Run.open(place_now(config["init_from"], config, folder))).values
         return {key: source[key] for key in given}
     return {}
+
+
+def _source(config: Mapping[str, Any], folder: Path | None) -> str:
+    """`Settings.source`: seed, draws, masks and source of that run; only its place, if it is gone."""
+    if config.get("init_from") is None:
+        return ""
+    run = Run(place_now(config["init_from"], config, folder))
+    try:
+        made, masks = run.config(), run.status().get("masks_fingerprint")
+        return repr((made["seed"], draws_of(made), masks, _source(made, run.folder)))
+    except UNREADABLE:
+        return str(config["init_from"])
 
 
 _READING = ("encoder.pooling", "encoder.word_dropout")

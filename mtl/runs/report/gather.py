@@ -215,7 +215,7 @@ def _scores(
         try:
             scores, unscored = scores_of([run.run], split, score)
         except InputError as error:
-            notes.append(f"its scores are left out: {error}")
+            notes.append(f"scores are left out: {error}")
             continue
         notes += unscored
         seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)

@@ -653,6 +653,17 @@ def test_runs_of_one_seed_under_two_draws_of_masks_do_not_repeat_each_other(stud
     assert in_order(folders) == in_order(folders[::-1])
 
 
+def test_runs_of_one_seed_that_start_from_runs_of_two_do_not_repeat_each_other(study):
+    sources = [study.run(["dep"], seed, pruning="none") for seed in (1, 2)]
+    for name, source in zip(("a", "b", "copy"), (*sources, sources[0]), strict=True):
+        study.run(["dep"], 1, pruning="static", name=name, init_from=str(source))
+    report = gather(study.root, "test", SCORES)
+    assert {"a", "b"} == {Path(run).name for run in report.scores["run"]} - {run.name for run in sources}
+    assert [note for note in report.notes if "repeats" in note] == [
+        "runs/copy repeats runs/a, seed and all: left out"
+    ]
+
+
 @pytest.mark.parametrize("place", ["s", "."])
 def test_notes_name_runs_by_their_place_in_the_folder(study, monkeypatch, place):
     study.small()
