@@ -34,13 +34,7 @@ class FigureRow:
 
         return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
 
-    def drawing(self) -> Callable[..., Any] | None:
-        """The function `draw`, imported."""
-        return self._loaded(self.draw)
-
-    def moving(self) -> Callable[..., Any] | None:
-        """The function `animate`, imported."""
-        return self._loaded(self.animate)
-
-    def _loaded(self, function: str | None) -> Callable[..., Any] | None:
-        return None if function is None else resolve_name(f"{self.room}.{function}")
+    def loaded(self, function: str) -> Callable[..., Any]:
+        """The function `draw` or `animate`, imported."""
+        found: Callable[..., Any] = resolve_name(f"{self.room}.{function}")
+        return found

@@ -119,7 +119,7 @@ def gather(
         gates=gates,
         heads=heads,
         history=_history(runs, score, notes),
-        kept=_kept(same, gates, split, score),
+        kept=_kept(same, gates, set(scores["run"]), split, score),
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, rows, made_of, notes),
@@ -177,9 +177,13 @@ def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list
 
 
 def _kept(
-    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, split: Split, score: Mapping[str, str]
+    runs: Sequence[RunWithSetup],
+    gates: pl.DataFrame | None,
+    scored: Collection[str],
+    split: Split,
+    score: Mapping[str, str],
 ) -> HeadsKept | None:
-    """Scores against open heads; `None` if there are no masks or no scores.
+    """Scores against open heads of the runs in `scored`; `None` if there are no masks or no scores.
 
     Included are runs whose masks are shown, runs without masks, and cut ones. What is missing is noted
     already, with the tables of scores and masks.
@@ -190,19 +194,13 @@ def _kept(
     chosen = [
         run.run
         for run in runs
+        if str(run.run.folder) in scored
         if str(run.run.folder) in shown
         or run.config.get("pruning") == "none"
         or "heads_kept" in run.run.status()
     ]
-    readable = []
-    for run in chosen:
-        try:
-            scores_of([run], split, score)
-        except InputError:
-            continue
-        readable.append(run)
     try:
-        return heads_kept_of(readable, split, score)[0]
+        return heads_kept_of(chosen, split, score)[0]
     except InputError:
         return None
 

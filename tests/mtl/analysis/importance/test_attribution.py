@@ -1,4 +1,4 @@
-"""Which example a row of a pass is from, where rounding blurs the weights of losses."""
+"""Which example a row of a pass serves, although rounding blurs the weights of losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def outputs_of(rows: int, dtype: torch.dtype) -> HeadOutputs:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("rows", [2, 40, 300, 1200])
 def test_every_row_is_told_apart(rows: int, dtype: torch.dtype) -> None:
-    """Rows of a pass are in another order than the examples, and some are of none."""
+    """Rows of a pass are in another order than the examples, and some serve none."""
     torch.manual_seed(0)
     outputs = outputs_of(rows, dtype)
     mixed, order = nn.Linear(HEADS * SIZE, 7).to(dtype), torch.randperm(rows)

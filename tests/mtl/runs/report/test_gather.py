@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 class Page(HTMLParser):
-    """What stands in a page, and what it would load."""
+    """What a page contains, and what it would load."""
 
     def __init__(self, text):
         super().__init__()
@@ -551,7 +551,7 @@ def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
 
 
 def test_a_bug_is_no_damaged_file(study, monkeypatch):
-    """What no damaged file raises is not taken for one."""
+    """An error that no damaged file raises is not taken for a damaged file."""
     study.run(["dep"], 1)
 
     def broken(run):
@@ -732,7 +732,7 @@ def test_a_head_map_draws_every_head_in_its_shade():
 
 
 def test_the_same_tasks_in_another_order_are_a_repetition(study):
-    """Averaged, they would stand for one seed with two runs."""
+    """Otherwise one seed would count with two runs."""
     study.run(["pos", "dep"], 1, pruning="none", name="a")
     study.run(["dep", "pos"], 1, pruning="none", name="b")
     report = gather(study.root, "test", SCORES)
