@@ -42,7 +42,7 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
     wrong = (~torch.isfinite(value.detach())).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        raise InputError(f"the {what} of row {row} of a batch is {value[row].item()}, which is no number")
+        raise InputError(f"the {what} of row {row} of a batch is {value[row].item()}, which is not finite")
     return value
 
 

@@ -80,8 +80,8 @@ def require_finite(gradients: Float[Tensor, "example site head"]) -> None:
     """Raise `InputError` for a derivative that is not finite, such as that of a root at zero."""
     for example, *_ in (~torch.isfinite(gradients)).nonzero().tolist():
         raise InputError(
-            f"the loss of row {example} of a batch has a derivative by heads that is no finite number, as "
-            "roots and logarithms have at zero"
+            f"the loss of row {example} of a batch has a derivative with respect to heads that is not finite,"
+            " as roots and logarithms have at zero"
         )
 
 

@@ -1,7 +1,7 @@
 """Worth by gradients: the derivative of the loss with respect to a head's gate.
 
 With a gate of 1 on the output of every head, the derivative of a sentence's loss L with respect to the gate
-of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output
+of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is the head's output before the output
 projection. Four measures follow from g over the sentences of a corpus; the first three share a backward pass:
 
 - importance: mean of |g| (Michel et al. 2019, equation 2); or per token, as in their code for BERT, the

@@ -118,7 +118,7 @@ class OpenHead:
         if source is None:
             if run is None:
                 raise InputError(
-                    f"{self.target} is no run, and has no corpus of its own: use --sentence or --corpus"
+                    f"{self.target} is not a run, and has no corpus of its own: use --sentence or --corpus"
                 )
             if self.opened.encoder.translator is not None:
                 raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")

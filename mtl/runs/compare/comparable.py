@@ -46,7 +46,7 @@ class RunWithSetup:
 
 
 def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
-    """These runs with their setups, as they are told apart among each other."""
+    """These runs with their setups (`setups_of`)."""
     settings = [settings_of_run(run) for run in runs]
     of_runs = zip(runs, setups_of(settings), settings, strict=True)
     return [RunWithSetup(run, run.config(), setup, made) for run, setup, made in of_runs]

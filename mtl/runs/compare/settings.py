@@ -61,7 +61,7 @@ class Settings:
     masks: str | None
     """The fingerprint of the fixed masks that it was given; `None` if its status records none."""
     source: str
-    """What tells the run that training started from apart from others of its setup; empty without one."""
+    """Tells apart runs of one setup from which training started (`init_from`); empty without such a run."""
     heads_kept: int | None
     """The number of heads left, if it was cut or started from a cut run."""
     derivation: str

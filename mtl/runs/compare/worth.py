@@ -137,7 +137,7 @@ def _run_of(path: Path) -> Run:
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
     known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").exists()]
     if not known:
-        named = f" ({folders[0]} is no run any more)" if folders else ""
+        named = f" ({folders[0]} is no longer a run)" if folders else ""
         raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")
     return Run.open(known[0])
 

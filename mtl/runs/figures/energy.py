@@ -21,7 +21,7 @@ def captured(request: FigureRequest) -> FigureWithTables:
             parts.append(table.select(ENERGY.names()).cast(ENERGY))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise InputError(
-                f"{path} is no table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
+                f"{path} is not a table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
             ) from error
     energy = pl.concat(parts).unique(ENERGY.names()[:-1], maintain_order=True)
     if not energy.select(pl.all_horizontal(cs.float().is_finite())).to_series().all():

@@ -90,5 +90,5 @@ def whole_text(path: Path) -> str:
     lacking = [key for key in _KEYS if key not in keys]
     if lacking and keys[:1] == ["name"]:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise InputError(f"{path} is not whole (it lacks {', '.join(lacking[:3])}{more}): {FIX}")
+        raise InputError(f"{path} is incomplete (it lacks {', '.join(lacking[:3])}{more}): {FIX}")
     return text
