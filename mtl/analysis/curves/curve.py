@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -149,19 +149,8 @@ class _Curve:
 
     def _write_order(self, name: str) -> None:
         sites = self.start.scoring.model.encoder.tap.sites
-        ranks = count(len(self.pools[name]) - 1, -1)
-        rows = [
-            {
-                **self._part(name),
-                "attention": sites[site].attention,
-                "layer": sites[site].layer,
-                "head": head,
-                "rank": rank,
-            }
-            for (site, head), rank in zip(self.gone[name], ranks, strict=False)
-        ]
-        table = pl.DataFrame(rows, schema=curve_table.ORDERS)
-        self.files.orders.put(self._part(name), self.keys[name], table)
+        ranked = zip(self.gone[name], count(len(self.pools[name]) - 1, -1), strict=False)
+        self.files.orders.put(self._part(name), self.keys[name], order_rows(self._part(name), sites, ranked))
 
     def _read_scores(self, name: str) -> dict[int, float]:
         rows = self.files.scores.read({**self._part(name), "trained_epochs": 0}, self.keys[name])
@@ -175,6 +164,17 @@ class _Curve:
 
     def _part(self, name: str) -> dict[str, str | int]:
         return part(self.method.by, self.method.draw, name)
+
+
+def order_rows(
+    part: Mapping[str, str | int], sites: Sequence[Site], ranked: Iterable[tuple[Head, int]]
+) -> pl.DataFrame:
+    """Rows of curve_heads.parquet from heads and their ranks."""
+    rows = [
+        {**part, "attention": sites[site].attention, "layer": sites[site].layer, "head": head, "rank": rank}
+        for (site, head), rank in ranked
+    ]
+    return pl.DataFrame(rows, schema=curve_table.ORDERS)
 
 
 def score_rows(

@@ -12,7 +12,7 @@ import polars as pl
 import torch
 from rich.console import Console
 
-from mtl.analysis.curves.curve import CurvePoint, score_rows, task_scores
+from mtl.analysis.curves.curve import CurvePoint, order_rows, score_rows, task_scores
 from mtl.analysis.curves.cut import cut_model
 from mtl.analysis.curves.file import CurveFiles, part
 from mtl.analysis.curves.head_order import Head
@@ -29,7 +29,6 @@ from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
 from mtl.models.head_scales import open_heads
 from mtl.models.joint import JointModel
-from mtl.probes.tables import curve_table
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.training.check import check_settings
@@ -166,17 +165,7 @@ def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFr
         return log_alpha, at_choice.get((tap.sites[site].attention, tap.sites[site].layer, head), log_alpha)
 
     there.sort(key=last_to_go, reverse=True)
-    rows = [
-        {
-            **part,
-            "attention": tap.sites[site].attention,
-            "layer": tap.sites[site].layer,
-            "head": head,
-            "rank": rank,
-        }
-        for rank, (site, head) in enumerate(there)
-    ]
-    return pl.DataFrame(rows, schema=curve_table.ORDERS)
+    return order_rows(part, tap.sites, zip(there, range(len(there)), strict=True))
 
 
 def _check(start: Start, model: JointModel, folder: Path) -> None:

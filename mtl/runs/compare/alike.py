@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any
 
 from mtl.runs.compare.keys import keys_in_words, listed, within
@@ -66,25 +67,18 @@ def _unknown(value: Any) -> bool:
 
 def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
     """A note on runs that did not record what was in files that they were given; none on a single run."""
-    found = {
-        name: keys
-        for name, settings in runs.items()
-        if (
-            keys := [key for key, value in settings.values.items() if _recorded_late(key) and _unknown(value)]
-        )
-        and not all(within(key, free) for key in keys)
-    }
+    unknown = [
+        # An encoder without recorded content is on the hub, and its name says what it is.
+        [key for key, value in made.values.items() if _unknown(value) and key != "encoder.name"]
+        for made in runs.values()
+    ]
+    found = [named for keys in unknown if (named := [key for key in keys if not within(key, free)])]
     if len(runs) < 2 or not found:
         return []
-    keys = list(dict.fromkeys(key for of_run in found.values() for key in of_run if not within(key, free)))
+    keys = list(dict.fromkeys(chain(*found)))
     return [
         f"{counted(len(found), 'run')} did not record what was in {keys_in_words(keys)}: compared by path"
     ]
-
-
-def _recorded_late(key: str) -> bool:
-    """Whether older runs did not record the content of what this key names; of encoders, the name says it."""
-    return key != "encoder.name"
 
 
 def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 
@@ -20,7 +21,7 @@ from mtl.tasks.in_words import counted
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """All masks at their last step, with `setup`; `None` if no run has masks. What is left out is noted."""
     parts: list[pl.DataFrame] = []
-    forced: list[tuple[Run, str, int, int]] = []
+    used: list[Run] = []
     for run in runs:
         folder = run.run.folder
         maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
@@ -46,9 +47,9 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
             continue
         notes += left_out
-        forced += _forced(run.run)
+        used.append(run.run)
         parts.append(gates.with_columns(setup=pl.lit(run.setup.name)))
-    notes += _all_forced(forced)
+    notes += _forced(used)
     if runs and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
     return name_draws(pl.concat(parts)) if parts else None
@@ -65,36 +66,29 @@ def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
     return pl.DataFrame(rows, schema=CHOICES, orient="row") if rows else None
 
 
-def _forced(run: Run) -> list[tuple[Run, str, int, int]]:
-    """The run's masks in which a target forced more than a tenth of the heads wanted.
+def _forced(runs: Sequence[Run]) -> list[str]:
+    """A note on the masks in which a target forced more than a tenth of the heads wanted, if there are any.
 
-    These are tuples of run, mask, number forced and number wanted. If kinds of attention have targets of
-    their own, a mask may occur several times.
+    It gives numbers and not shares, since more heads may be forced than are wanted. If kinds of attention
+    have targets of their own, each of them counts.
     """
-    choices = []
-    for name, choice in run.status().get("choices", {}).items():
-        moved = choice["forced_open"] + choice["forced_closed"]
-        wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
-        if moved > 0.1 * wanted:
-            choices.append((run, name.partition("/")[0], moved, wanted))
-    return choices
-
-
-def _all_forced(choices: Sequence[tuple[Run, str, int, int]]) -> list[str]:
-    """One note on all masks of `_forced`, if there are any.
-
-    It gives numbers and not shares, since more heads may be forced than are wanted.
-    """
-    if not choices:
+    masks: dict[tuple[Path, str], None] = {}
+    numbers: list[tuple[int, int]] = []
+    for run in runs:
+        for name, choice in run.status().get("choices", {}).items():
+            moved = choice["forced_open"] + choice["forced_closed"]
+            wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+            if moved > 0.1 * wanted:
+                masks[run.folder, name.partition("/")[0]] = None
+                numbers.append((moved, wanted))
+    if not masks:
         return []
-    runs = list(dict.fromkeys(run.folder.name for run, *_ in choices))
-    moved = _range([moved for _, _, moved, _ in choices])
-    wanted = _range([wanted for *_, wanted in choices])
-    masks = {(str(run.folder), mask) for run, mask, *_ in choices}
+    names = list(dict.fromkeys(folder.name for folder, _ in masks))
+    forced, kept = map(_range, zip(*numbers, strict=True))
     return [
-        f"in {counted(len(masks), 'mask')} ({listed(runs)}) gates.target_open opened or closed "
-        f"{moved} head{'s' * (moved != '1')} by force to keep {wanted}, so not all of these claims "
-        f"were learned; train longer"
+        f"in {counted(len(masks), 'mask')} ({listed(names)}) gates.target_open opened or closed "
+        f"{forced} head{'s' * (forced != '1')} by force to keep {kept}, so not all of these claims "
+        "were learned; train longer"
     ]
 
 
