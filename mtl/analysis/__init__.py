@@ -1,1 +1,1 @@
-"""What is measured on the heads of a model in memory, and how it gets into heads.parquet."""
+"""What is measured on the heads of a model in memory, and how it is written into heads.parquet."""

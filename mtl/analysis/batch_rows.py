@@ -1,4 +1,4 @@
-"""What callers of `head_importance` and `ablate_heads` call a batch: its rows, and copies side by side."""
+"""Batches as callers of `head_importance` and `ablate_heads` give them: their rows, and copies of these."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Inputs = TypeVar("Inputs")
 
 
 def given_again(batch: Any) -> Any:
-    """The batch for one call of the caller's function, which may take labels out of it (`pop`)."""
+    """The batch for one call of the caller's function, which may remove labels from it (`pop`)."""
     return copy.copy(batch) if isinstance(batch, MutableMapping | list) else batch
 
 
 def vector(given: Any, batch: Any, what: str) -> Tensor:
-    """The value of each row of a batch that the caller's function (`what`: loss or score) returned.
+    """What the caller's function (`what`: loss or score) returned for each row of a batch.
 
     Raises `InputError` for anything but a vector with one finite value per row.
     """
@@ -42,18 +42,18 @@ def vector(given: Any, batch: Any, what: str) -> Tensor:
     wrong = (~torch.isfinite(value.detach())).nonzero()
     if len(wrong):
         row = int(wrong[0])
-        raise InputError(f"the {what} of row {row} of a batch is {value[row].item()}, which is no number")
+        raise InputError(f"the {what} of row {row} of a batch is {value[row].item()}, which is not finite")
     return value
 
 
 def has_no_rows(batch: Any) -> bool:
-    """Whether a batch is known to be empty: no function of the caller's has to run on it."""
+    """Whether a batch is known to be empty, so that the caller's function need not run on it."""
     lengths = _lengths(batch)
     return bool(lengths) and not any(lengths)
 
 
 def require_passes(ran: bool, what: str) -> None:
-    """Raise `InputError` if the caller's function (`what`) `ran` no pass through any head of the model."""
+    """Raise `InputError` unless the caller's function (`what`) `ran` a pass through a head of the model."""
     if not ran:
         raise InputError(
             f"the {what} ran none of the heads of the model in this thread: it must call the model that it "
@@ -62,7 +62,7 @@ def require_passes(ran: bool, what: str) -> None:
 
 
 def copies_of(batch: Any, rows: int, copies: int) -> Any:
-    """The batch with its rows repeated `copies` times; `None` for a kind of batch that cannot be repeated."""
+    """The batch with its rows repeated `copies` times; `None` for a kind of batch that cannot be copied."""
     if isinstance(batch, Tensor | np.ndarray | list | tuple) and not _is_record(batch):
         return _repeated(batch, rows, copies)
     kind: Any = type(batch)
@@ -84,20 +84,20 @@ def _repeated(value: Any, rows: int, copies: int) -> Any:
     if isinstance(value, Tensor):
         return value.repeat(copies, *[1] * (value.dim() - 1)) if value.dim() and len(value) else value
     if isinstance(value, np.ndarray):
-        # By index, since `np.concatenate` leaves out which values an array has masked.
+        # By index, since `np.concatenate` loses the mask of an array.
         return value[np.tile(np.arange(len(value)), copies)] if value.ndim else value
     return value * copies if isinstance(value, list | tuple) and len(value) == rows else value
 
 
 def _lengths(batch: Any) -> list[int]:
-    """The lengths of what a batch holds for each row, the first one first; empty if nothing tells."""
+    """The lengths of a batch's parts, in their order: candidates for its number of rows; empty if unknown."""
     parts = batch.values() if isinstance(batch, Mapping) else batch if _is_record(batch) else [batch]
     lengths = [length for part in parts if (length := _length(part)) is not None]
     return [*lengths, len(batch)] if _is_record(batch) else lengths
 
 
 def _is_record(batch: Any) -> bool:
-    """Whether a tuple or list is the fields of a batch (as of a TensorDataset), and not its rows."""
+    """Whether a tuple or list holds the fields of a batch (as in a TensorDataset), and not its rows."""
     return isinstance(batch, tuple | list) and any(
         isinstance(part, Tensor | np.ndarray) and part.ndim for part in batch
     )

@@ -1,4 +1,4 @@
-"""Tables of heads in a notebook: a picture, a list by name, and the heads to cut."""
+"""Tables of heads in a notebook: a picture, a list by name, and which heads to cut."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mtl.probes.head_names import layer_name, with_names
 from mtl.probes.sites import KEYS, Site, kinds_in_order, sites_of
 
 _PREFERRED = ("importance", "ablation")
-"""The measures that are taken, in this order, where a table has several."""
+"""The measures that are preferred, in this order, if a table has several."""
 _SHOWN = 10
-"""Heads that a notebook shows at each end."""
+"""Heads that a notebook shows at each end of the list."""
 
 
 class HeadTable:
@@ -32,12 +32,12 @@ class HeadTable:
 
     Args:
         table: the table.
-        measure: the measure, where there are several; `None`: importance or ablation, or the only one.
-        task: the task, where there are several.
-        label: the label, where there are several.
+        measure: the measure, if there are several; `None`: importance or ablation, or the only one.
+        task: the task, if there are several.
+        label: the label, if there are several.
 
     Raises:
-        InputError: the table is not one of heads, it lacks the measure, task or label, or it has several and
+        InputError: the table is not one of heads; it lacks the measure, task or label; or it has several and
             none is chosen.
     """
 
@@ -123,7 +123,7 @@ def plot_heads(
     label: str | None = None,
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
-    """Draw a value per head as a map, layers downwards in the order of the model.
+    """Draw a value per head as a map, with layers downwards in the order of the model.
 
     Args:
         table: as for `HeadTable`, as are `measure`, `task` and `label`.
@@ -165,20 +165,20 @@ def lowest(
 
     Args:
         table: as for `HeadTable`, as are `measure`, `task` and `label`.
-        n: how many heads; of equal ones the first in the model are taken.
+        n: how many heads; among equal ones, the first in the model are taken.
         measure: see there.
         task: see there.
         label: see there.
-        model: the model, if it has several kinds of attention: the numbers of its sites run over all kinds,
-            and rows of the table may have been left out.
+        model: the model, needed if it has several kinds of attention: its sites are numbered over all kinds,
+            and the table may lack some of them.
         family: as in `prune_heads`.
 
     Returns:
-        The numbers of heads by layer; with several kinds of attention by the number of the site.
+        The numbers of heads by layer; with several kinds of attention, by the number of the site.
 
     Raises:
-        InputError: as `HeadTable` does, for more heads than the table has, and for heads of kinds of
-            attention without their model, or with a model that lacks them.
+        InputError: as `HeadTable` does; for more heads than the table has; for heads of other kinds of
+            attention than `self` without `model`; or with a model that lacks them.
     """
     values = HeadTable(table, measure, task, label).values
     n = whole_number(n, "n", 0)
@@ -202,7 +202,7 @@ def lowest(
 
 
 def _site_numbers(values: pl.DataFrame, model: nn.Module | None, family: Family | None) -> dict[Site, int]:
-    """By site of the table its number in the model."""
+    """The number in the model of each site of the table."""
     sites = sites_of(values)
     if model is None:
         kinds = kinds_in_order(site.attention for site in sites)

@@ -1,4 +1,4 @@
-"""A table of results in parts that are replaced one by one: what a command that is stopped goes on from."""
+"""A table of results in parts that are replaced one by one, from which a stopped command resumes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mtl.runs.folder.run import mark_of
 from mtl.workers.lease import changing
 
 Part = Mapping[str, str | int]
-"""Values of columns that select a part of a table; none select all of it."""
+"""Values of columns that select a part of a table; without values, the whole table."""
 
 
 @dataclass(frozen=True)
 class KeyedTable:
     """A table in a file, in parts; each part has a key, a hash of what it was made from.
 
-    A killed process leaves finished parts and beginnings of parts; the next process continues from them. A
-    part with another key, as of an older version, is not read.
+    A killed process leaves finished and unfinished parts; the next process continues from them. A part with
+    another key, such as one of an older version, is not read.
     """
 
     path: Path
@@ -35,10 +35,11 @@ class KeyedTable:
     command: str
     """What makes the table, for messages: `mtl curve`."""
     scratch: bool = False
-    """Whether it goes when the command ends: a damaged file is then like none, else an `InputError`."""
+    """Whether the file is deleted when the command ends. If so, a damaged one is ignored; if not, it is an
+    `InputError`."""
 
     def read(self, part: Part, key: str) -> pl.DataFrame:
-        """The rows of a part; none if its key is another one."""
+        """The rows of a part; none if it has another key."""
         table, keys = self._all()
         if keys.get(_name(part)) != key:
             return table.clear()
@@ -58,7 +59,7 @@ class KeyedTable:
             self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
 
     def forget(self, part: Part) -> None:
-        """Remove all parts with these values."""
+        """Remove all parts that have these values."""
         with changing(self.path):
             table, keys = self._all()
             gone = [name for name in keys if set(part.items()) <= set(json.loads(name).items())]

@@ -1,9 +1,9 @@
 """Make a group of measures by its row of the table, and write it into heads.parquet. Imports nothing heavy.
 
 The function of a row (`Group.code`) takes a `TrainedRun` and, by name, its own settings and `progress`, which
-receives the number of sentences and gives a function that receives how many more are done. It returns rows
-of heads.parquet, or `Measured`. Its module imports what is heavy inside of functions, since the help of its
-command is made from its signature and docstring.
+receives the number of sentences and returns a context manager; this gives a function that receives how many
+more are done. The function of a row returns rows of heads.parquet, or `Measured`. Its module imports heavy
+modules inside of functions, since the help of its command is made from its signature and docstring.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
 def silent(total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Progress that nobody sees."""
+    """Progress that is not shown."""
     return nullcontext(lambda done: None)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a function of the table returns that has more to say than its rows."""
+    """What a function of the table returns if it has more to say than its rows."""
 
     rows: pl.DataFrame
     made_of: Mapping[str, object] | None = None
-    """What joins the provenance in heads.parquet; `None`: the settings."""
+    """What is added to the provenance in heads.parquet; `None`: the settings."""
     notes: tuple[str, ...] = field(default=())
     """Lines for the user."""
 
@@ -53,7 +53,7 @@ def settings_of(code: str) -> type:
         for parameter in signature(function).parameters.values()
         if parameter.kind is Parameter.KEYWORD_ONLY and parameter.name != "progress"
     ]
-    # Other annotations of the function may name what its module imports for type checkers alone.
+    # The function's other annotations may name what its module imports for type checkers only.
     annotations = {parameter.name: parameter.annotation for parameter in own}
     named = type("named", (), {"__annotations__": annotations})
     hints = get_type_hints(named, globalns=resolve_name(function.__module__).__dict__)
@@ -62,7 +62,7 @@ def settings_of(code: str) -> type:
 
 
 def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise `InputError` for settings that a group of measures, by its name, does not take in a study."""
+    """Raise `InputError` for settings, by group of measures, that the group does not take in a study."""
     own = [name for name, group in GROUPS.items() if group.code and not group.study]
     for name, values in options.items():
         if name not in own:
@@ -73,9 +73,9 @@ def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
 def make(
     name: str, trained: TrainedRun, settings: Mapping[str, Any], progress: Progress = silent
 ) -> Measured:
-    """Make a group of measures on a run, and write it into the run's table.
+    """Make a group of measures on a run, and write them into the run's table.
 
-    Raises `InputError` for settings that the group does not take, and what its function raises.
+    Raises `InputError` for settings that the group does not take, and whatever its function raises.
     """
     group = GROUPS[name]
     given = asdict(configuration_from(settings_of(group.code), settings, name))

@@ -16,9 +16,9 @@ from mtl.training.wandb_logger import WandbLogger
 def default_observers(
     config: TrainConfig, console: Console, inputs: InputCache | None = None
 ) -> list[Observer]:
-    """Pictures of the masks and a progress bar on terminals; importance and W&B if they are configured.
+    """Pictures of the masks; a progress bar on terminals; importance and W&B if they are configured.
 
-    `inputs` is the run's, so that its corpora are read once.
+    If `inputs` are those of the run, its corpora are read once.
     """
     observers: list[Observer] = [MaskPictures(), ProgressLine(console)]
     if config.importance_every:

@@ -13,6 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, require_layers
 from mtl.errors import InputError, did_you_mean
+from mtl.files import fingerprint
 from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
 from mtl.models.device import Accelerator, prepare
 from mtl.models.inputs import InputCache
@@ -21,6 +22,7 @@ from mtl.models.limits import require_limit
 from mtl.runs.folder.heads_file import check_place, write_measures
 from mtl.runs.folder.provenance import git_revision, versions
 from mtl.runs.folder.run import Run
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 
@@ -35,21 +37,21 @@ class TrainedRun:
     tasks: dict[str, Task]
     corpus: list[Example]
     left_out: tuple[str, ...]
-    """Lines on tasks of the model that are not measured, and why."""
+    """A line for each task of the model that is not measured, with the reason."""
     table: Path
     """The heads.parquet that measures are written into: the run's, unless another is given."""
 
     def batches(self, tokens: int) -> BatchLoader:
-        """All sentences once, of nearly equal length in batches of at most `tokens` padded subwords."""
+        """All sentences once, in batches of nearly equal length and at most `tokens` padded subwords."""
         plan = aligned_batches(self.corpus, tuple(self.tasks), tokens, None, None)
         return BatchLoader(self.corpus, self.model.encoder.tokenizer, self.tasks, plan)
 
     def fingerprint(self) -> str:
-        """A fingerprint of the files that the sentences are read from."""
+        """The fingerprint of the files that the sentences are read from."""
         return corpus_fingerprint(self.source, self.tasks, (self.split,))
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
-        """Write rows into `table` instead of the `replaced` measures; `settings` join their provenance."""
+        """Write rows into `table` in place of the `replaced` measures; `settings` are added to provenance."""
         made_of = {
             "run": self.run.folder.resolve(),
             "split": self.split,
@@ -61,6 +63,18 @@ class TrainedRun:
         }
         provenance = {f"{measure}.{key}": str(value) for key, value in made_of.items()}
         write_measures(self.table, rows, replaced, provenance)
+
+
+def evenly_spread(sentences: list[Sentence], most: int | None) -> list[Sentence]:
+    """At most so many of the sentences, evenly spread over them; `None`: all."""
+    if most is None or most >= len(sentences):
+        return sentences
+    return [sentences[number * len(sentences) // most] for number in range(most)]
+
+
+def model_fingerprint(run: Run) -> str:
+    """The fingerprint of all files of a run's model."""
+    return fingerprint(sorted(path for path in run.model.iterdir() if path.is_file()))
 
 
 def open_trained(
@@ -87,8 +101,9 @@ def open_trained(
         out: The table that measures are written into; `None`: the run's heads.parquet.
 
     Raises:
-        InputError: no run, no trained model, an unknown task, a named task (or all tasks) without gold in the
-            split, a sentence longer than the run's `batch.max_words`, a table that cannot be written.
+        InputError: there is no run or no trained model; a task is unknown; a named task, or every task, has
+            no gold in the split; a sentence is longer than the run's `batch.max_words`; or the table cannot
+            be written.
     """
     run = Run.open(folder)
     if out is not None and (out.suffix != ".parquet" or not out.parent.is_dir()):
@@ -103,8 +118,7 @@ def open_trained(
             raise InputError(f"{folder} has no task {name!r}{did_you_mean(name, model.tasks)}")
     chosen = {name: task for name, task in model.tasks.items() if tasks is None or name in tasks}
     gold = (inputs or InputCache()).split(source, chosen, split)
-    if sentences is not None and sentences < len(gold):
-        gold = [gold[number * len(gold) // sentences] for number in range(sentences)]
+    gold = evenly_spread(gold, sentences)
     annotated = {name: task for name, task in chosen.items() if any(map(task.annotated, gold))}
     require_layers(gold, chosen if tasks is not None or not annotated else annotated, split)
     require_limit(gold, config.batch.max_words, split)

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 SIGNIFICANT = 0.05
 """The false discovery rate at which a difference is called significant."""
+MOST_NAMES = 12
+"""The largest number of heads closed together that a table lists by name; it counts more."""
+MEASURED = {"head": "head", "all_but_one": "head left", "layer": "layer", "chosen": "heads"}
+TITLES = {
+    "head": "each head closed",
+    "all_but_one": "all heads of the layer closed but one",
+    "layer": "all heads of the layer closed",
+    "chosen": "the given heads closed",
+}
 
 
 def ablate(
@@ -44,27 +53,27 @@ def ablate(
     """Close heads of a trained model, and measure what each task's score loses.
 
     Differences are tested on sentences: intervals by the paired bootstrap, p by approximate randomisation,
-    q is p adjusted for all ablations of a kind (Benjamini and Hochberg). Rows of single heads and layers are
-    written into the run's heads.parquet. Run the command again to resume it.
+    and q, which is p adjusted for all ablations of a kind (Benjamini and Hochberg). Rows of single heads and
+    layers are written into the run's heads.parquet. Run the command again to resume it.
 
     Args:
         run: The run's folder.
         close: Each head by itself, all heads of a layer but one, or all heads of a layer.
-        heads: Instead of that, these heads together, separated by commas: L2H9 is head 9 of layer 2, both
-            counted from 0, and L5 a whole layer (L0H3,L2H11,L5; 0.3,2.11,5 says the same); where there are
-            several kinds of attention, with the kind before it ('cross L0H3' or cross.0.3).
-        mask: Instead of that, the heads that a gates.parquet closes.
-        by: Value that replaces the output of a closed head: zeros, or its mean output over the sentences.
+        heads: Close these heads together instead, separated by commas: L2H9 is head 9 of layer 2, both
+            counted from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are several
+            kinds of attention, the kind goes first ('cross L0H3' or cross.0.3).
+        mask: Close together all heads that this gates.parquet closes, instead of one by one.
+        by: What replaces the output of a closed head: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
         corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
         masks: Apply the run's own head masks.
-        draws: Resamples for each interval and each p; with fewer than 20 times the number of heads a single
-            one cannot be significant.
-        seed: Random seed for resampling.
+        draws: Resamples for each interval and each p; with fewer than 20 times the number of heads, a single
+            head cannot be significant.
+        seed: Random seed for the resamples.
         json_out: JSON file for all numbers.
-        out: Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.
+        out: Table to write instead of the run's heads.parquet, to compare splits or corpora.
         accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.ablation.run import every_ablation, measure_ablation
@@ -97,7 +106,7 @@ def ablate(
 def _closed_by_hand(
     trained: TrainedRun, heads: str | None, mask: Path | None, task: Sequence[str]
 ) -> Ablation | None:
-    """The set of heads that the user names; `None` where none are named."""
+    """The heads that the user names, closed together; `None` if none are named."""
     from mtl.analysis.ablation.joint import Ablation
     from mtl.commands.heads_given import heads_given
     from mtl.models.apply_masks import gates_from_file
@@ -145,7 +154,7 @@ def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None
 
 
 def _closed(ablation: Ablation, tap: HeadTap) -> str:
-    """The names of what was closed: whole layers by theirs, and a number where there are many heads."""
+    """The names of what was closed, of whole layers those of the layers; of many heads, only their number."""
     from mtl.probes.head_names import head_name
 
     if ablation.site is not None:
@@ -155,18 +164,7 @@ def _closed(ablation: Ablation, tap: HeadTap) -> str:
         closed = sorted(head for of_site, head in ablation.closed if of_site == number)
         whole = {*heads} <= {*closed} and len(closed) > 1
         names += [head_name(site, head, tap.sites) for head in ([None] if whole else closed)]
-    return ", ".join(names) if len(names) <= MOST_NAMES else f"{counted(len(ablation.closed), 'head')}"
-
-
-MOST_NAMES = 12
-"""Names of heads closed together that a table lists; more are counted."""
-MEASURED = {"head": "head", "all_but_one": "head left", "layer": "layer", "chosen": "heads"}
-TITLES = {
-    "head": "each head closed",
-    "all_but_one": "all heads of the layer closed but one",
-    "layer": "all heads of the layer closed",
-    "chosen": "the given heads closed",
-}
+    return ", ".join(names) if len(names) <= MOST_NAMES else counted(len(ablation.closed), "head")
 
 
 def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
@@ -179,11 +177,7 @@ def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
                 {
                     "kind": ablation.kind,
                     "closed": [[*sites[site], head] for site, head in sorted(ablation.closed)],
-                    "loss": float(lost.loss[index]),
-                    "low": float(lost.low[index]),
-                    "high": float(lost.high[index]),
-                    "p": float(lost.p[index]),
-                    "q": float(lost.q[index]),
+                    **{key: float(getattr(lost, key)[index]) for key in ("loss", "low", "high", "p", "q")},
                 }
                 for index, ablation in enumerate(result.chosen)
             ],

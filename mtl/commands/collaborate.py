@@ -38,16 +38,17 @@ def collaborate(
     """Let the heads of a model share query and key components, and print what that costs and saves.
 
     Args:
-        model: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two by
-            its name on the hub.
-        dim: Components that the heads of a layer share, up to heads x head size, where sharing is exact.
+        model: The folder of a run or of a saved model, an encoder ('minilm' or a folder), or the name of a
+            model or encoder on the hub.
+        dim: Number of components that the heads of a layer share, at most heads x head size, where sharing is
+            exact.
         out: Folder of the new run, model or encoder (for mtl train --encoder.name); mixing vectors are
             written beside it as mixing.parquet.
         starts: Number of random starts of the decomposition; the best one is used.
         steps: Number of steps from the best start.
-        seed: Random seed for the decomposition and for the timing input.
-        lengths: Sentence lengths, in positions, used to measure time; those that the encoder cannot read are
-            left out.
+        seed: Random seed for the decomposition and for the sentences that are timed.
+        lengths: Lengths of the sentences that are timed, in positions; lengths above what the encoder can
+            read are left out.
         rounds: Number of measurements of each time; the median is used.
         accelerator: Device; auto is a GPU if there is one.
         revision: A branch, tag or commit of a model or an encoder on the hub.
@@ -130,20 +131,13 @@ def _show_layers(shared: list[SharedAttention], title: str, console: Console) ->
         layers = ", ".join(str(site.layer) for site in part.sites)
         gained = history[max(len(history) - 11, 0)] - history[-1]
         shown.add_row(
-            layers,
-            str(result.factors.mixing.shape[1]),
-            f"{result.truncated:.4f}",
-            f"{result.error:.4f}",
-            f"-{gained:.5f}",
-            result.start,
-            str(len(history) - 1),
-            f"{part.seconds:.1f}",
-        )
+            layers, str(result.factors.mixing.shape[1]), f"{result.truncated:.4f}", f"{result.error:.4f}",
+            f"-{gained:.5f}", result.start, str(len(history) - 1), f"{part.seconds:.1f}",
+        )  # fmt: skip
     console.print(shown)
     console.print(
-        "error: of the stack of the heads' W_Q W_K^T, as a share of its Frobenius norm; "
-        "truncated: that of components of "
-        "one head each; last 10 steps: what they took off",
+        "error: of the decomposed stack of the heads' W_Q W_K^T, as a share of its Frobenius norm; "
+        "truncated: the same if each component belongs to one head; last 10 steps: their change of the error",
         highlight=False,
         soft_wrap=True,
     )
@@ -160,10 +154,7 @@ def _show_costs(costs: list[Cost], encoder: TappedModel, console: Console) -> No
     for cost in costs:
         (adds, fewer), (slow, fast) = cost.multiply_adds, cost.seconds
         shown.add_row(
-            str(cost.length),
-            str(cost.sentences),
-            f"{adds / 1e6:,.1f} -> {fewer / 1e6:,.1f}",
-            f"{slow * 1e3:.2f} -> {fast * 1e3:.2f}",
-            f"{fast / slow:.1%}",
-        )
+            str(cost.length), str(cost.sentences), f"{adds / 1e6:,.1f} -> {fewer / 1e6:,.1f}",
+            f"{slow * 1e3:.2f} -> {fast * 1e3:.2f}", f"{fast / slow:.1%}",
+        )  # fmt: skip
     console.print(shown)

@@ -37,7 +37,7 @@ def compare(
 
     Args:
         runs: Runs of the first side, for instance one setup with several seeds.
-        against: Runs of the second side. A task is compared over the runs of each side that have it.
+        against: Runs of the second side. For each task, the runs that have it are compared.
         split: Split of the scores.
         tasks: Only these tasks, for instance --tasks=[pos,dep].
         level: Level of the intervals.

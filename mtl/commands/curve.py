@@ -44,14 +44,14 @@ def curve(
     """Close more and more heads of a trained model, and score it after each step.
 
     Writes curve.parquet (scores) and curve_heads.parquet (the order in which heads go) into the run's folder.
-    Methods measured again are replaced, others stay. Run the command again to resume it.
+    Orders that are measured again are replaced; others stay. Run the command again to resume it.
 
     Args:
         run: The run's folder.
         by: Orders: importance (ranked once), recomputed (ranked again after each step), random, greedy (the
             head that costs least goes first), or a measure in the run's heads.parquet, such as fisher.
         task: Only these tasks; default: all of the model that have gold annotations.
-        steps: Number of equal steps that all heads are divided into.
+        steps: Number of equal steps in which all heads are closed.
         draws: Number of random orders.
         seed: Random seed for the random orders, which also depend on the run's own seed.
         split: The split to score.
@@ -61,14 +61,15 @@ def curve(
         rank_sentences: The number of sentences used to rank heads; default: that of sentences.
         normalise: Divide a layer's importances by their Euclidean norm before ranking.
         masks: Whether a run's own head masks are applied; curves then start from the heads left open.
-        gates: Runs with learned gates of the same tasks, as further points.
-        targets: Learn gates on the frozen model for these numbers or shares of open heads, as further points.
+        gates: Runs that learned gates for the same tasks, as further points.
+        targets: Learn gates on the frozen model with these numbers or shares of open heads, as further
+            points.
         gates_epochs: Epochs of each such training; default: the run's own.
-        cut: Also cut the heads out of copies of the model, and score and time them (curve_time.parquet); one
-            task only.
+        cut: Also cut the heads out of copies of the model, and score and time these (curve_time.parquet); for
+            one task only.
         batches: Batch sizes used to measure time.
         rounds: Number of measurements of each time; the median is used.
-        epochs: Train each cut model for this number of further epochs, and score it again; one task only.
+        epochs: Train each cut model for so many more epochs, and score it again; for one task only.
         accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.curves.curve import measure_curve

@@ -21,9 +21,9 @@ def energy(
     """Measure how many components the query and key matrices of heads need, apart and together.
 
     Args:
-        models: Runs' folders, or models and encoders: 'minilm', a folder or a name on the hub.
+        models: Folders of runs, models or encoders, names of these on the hub, or 'minilm'.
         out: File for the table of captured variance: .parquet or .csv.
-        figure: File for its figure: .pdf, .png or .svg.
+        figure: File for a figure of it: .pdf, .png or .svg.
         mixing: Table of the mixing vectors of models whose heads share components: .parquet or .csv.
     """
     import polars as pl
@@ -40,7 +40,7 @@ def energy(
         check_table(path)
     if out is not None and out == mixing:
         raise InputError(f"--out and --mixing name the same file, {out}: give each its own")
-    if figure is not None and figure.suffix.removeprefix(".") not in FORMATS:
+    if figure is not None and figure.suffix.lower().removeprefix(".") not in FORMATS:
         raise InputError(f"{figure}: use a file that ends in .{', .'.join(FORMATS)}")
     if len(set(models)) < len(models):
         raise InputError("a model is given twice: name each once")
@@ -58,14 +58,10 @@ def energy(
     if len(models) > 1:
         _compare(needed, console)
     if figure is not None:
-        from mtl.files import whole_file
         from mtl.probes.figures.energy import energy_curves
-        from mtl.probes.figures.style import render
+        from mtl.runs.figures.drawn import FigureWithTables, save
 
-        kind = next(kind for kind in FORMATS if kind == figure.suffix.removeprefix("."))
-        contents = render(energy_curves(table), kind)
-        with whole_file(figure) as file:
-            file.write_bytes(contents)
+        save(FigureWithTables(energy_curves(table)), figure, tables=False)
         console.print(f"wrote {figure}", highlight=False, soft_wrap=True)
     if out is not None:
         write_table(table, out, console)
@@ -74,19 +70,16 @@ def energy(
 
 
 def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
-    """Per layer the components that hold 50, 90 and 95 % of the variance; of heads apart their mean."""
+    """Print, per layer, the components for 50, 90 and 95 % of the variance; of single heads, their mean."""
     import polars as pl
 
     from mtl.probes.head_names import layer_name
     from mtl.probes.sites import Site, sites_of
     from mtl.probes.tables.energy_table import MATRICES
 
-    together, apart = (
-        needed.filter(pl.col("head").is_null()),
-        needed.filter(pl.col("head").is_not_null()),
-    )
     sites = sites_of(needed)
-    for where, rows in {"all heads of a layer": together, "a head (mean)": apart}.items():
+    for where, alone in {"all heads of a layer": False, "a head (mean)": True}.items():
+        rows = needed.filter(pl.col("head").is_not_null() == alone)
         shown = Table(title=f"{name}, {where}: components for 50 / 90 / 95 % of the variance")
         shown.add_column("layer")
         for title in MATRICES.values():
@@ -101,7 +94,7 @@ def _show(name: str, needed: pl.DataFrame, console: Console) -> None:
 
 
 def _compare(needed: pl.DataFrame, console: Console) -> None:
-    """A row per model: the components for 90 %, means over layers."""
+    """Print, per model, the components for 90 % of the variance, as means over layers."""
     import polars as pl
 
     from mtl.probes.tables.energy_table import MATRICES

@@ -35,21 +35,21 @@ def figure(
 
     Args:
         name: Name of the figure; all are described below.
-        runs: Folders of runs; for labels and heatmap also of probed encoders; for heads, prediction and
-            agreement also tables that `mtl ablate` and `mtl importance` wrote with --out.
-        out: File: .pdf, .png or .svg; of a moving figure .gif or .webp.
+        runs: Folders of runs; for labels and heatmap, also of probed encoders; for heads, prediction and
+            agreement, also tables that 'mtl ablate' and 'mtl importance' wrote with --out.
+        out: File: .pdf, .png or .svg; for a moving figure, .gif or .webp.
         tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
         split: Split of the scores, for instance in heads-kept and curve.
         measure: Measure of the figures heads and agreement: ablation, importance, taylor, relevance, ….
         tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
         title: Title above the figure.
-        names: What is printed instead of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
+        names: What is printed in place of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
         size: Width and height in inches, for instance --size=[3.3,2.5].
         font: An installed font, for instance --font="DejaVu Serif".
-        font_size: Size of ordinary letters in points; 7 if not given.
-        palette: List of colours of matplotlib, for instance Dark2, instead of the usual one.
+        font_size: Size of ordinary letters in points; default: 7.
+        palette: A colour list of matplotlib, for instance Dark2, instead of the usual one.
         colours: Colours by the names in the figure: --colours='{pos: black, STL: "#0072B2"}'.
-        order: Names in the order in which they are shown (tasks, setups, methods, masks of rgb):
+        order: Names of tasks, setups, methods or masks of rgb in the order in which they are shown:
             --order=[dep,pos].
     """
     from mtl.probes.figures.palette import check_appearance

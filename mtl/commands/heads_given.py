@@ -1,4 +1,4 @@
-"""Read the heads that a command is given by name."""
+"""The heads that a command is given by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[int]]:
     """The heads that names separated by commas stand for, per site: `L2H9,L5` or `2.9,5`, from 0.
 
-    `L5` is a whole layer. With several kinds of attention the kind stands before it (`cross L2H9`).
-    Raises `InputError` for what is no name, or is not there in a model of these sites of `heads` heads each.
+    `L5` is a whole layer. With several kinds of attention, the kind goes first (`cross L2H9`). Raises
+    `InputError` for what is no name, or is not in a model with these sites of `heads` heads each.
     """
     from mtl.probes.head_names import read_head
 

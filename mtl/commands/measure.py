@@ -36,14 +36,14 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
     "sentences": (Some | None, None, "The number of sentences, spread evenly over the split; default: all."),
     "out": (
         Path | None, None,
-        "Table to write instead of the run's heads.parquet, so that splits or corpora can be compared.",
+        "Table to write instead of the run's heads.parquet, to compare splits or corpora.",
     ),
     "accelerator": (
         Accelerator, "auto", "Device; auto is a GPU if there is one."
     ),
     "top": (Annotated[int, Range(0, inf)], 10, "Heads to print per task."),
 }  # fmt: skip
-"""The arguments of every such command: type, default, and what the help says."""
+"""The arguments of every such command: type, default and help."""
 
 
 def __getattr__(name: str) -> Callable[..., None]:
@@ -54,7 +54,7 @@ def __getattr__(name: str) -> Callable[..., None]:
 
 @cache
 def command_of(name: str) -> Callable[..., None]:
-    """The function behind `mtl NAME`; its signature has the settings of the group's function."""
+    """The function behind `mtl NAME`; its signature includes the settings of the group's function."""
     from docstring_parser import parse
 
     from mtl.analysis.measuring import settings_of
@@ -115,7 +115,7 @@ def _measure(
 
 
 def _show(heads: pl.DataFrame, group: Group, top: int, console: Console) -> None:
-    """Print the `top` heads of each task by the group's main measure, with all that was measured on them."""
+    """Print the `top` heads of each task by the group's main measure, with all measures on them."""
     import polars as pl
 
     from mtl.probes.head_names import by_name

@@ -1,4 +1,4 @@
-"""The run and the corpus of a command that measures heads, as its options name them."""
+"""The run and the corpus of a command that measures heads, by its options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_measured(
     accelerator: Accelerator,
     out: Path | None = None,
 ) -> TrainedRun:
-    """Open a run by the options of these names; prints which of its tasks are not measured, and why."""
+    """Open a run by the options of these names; prints which tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
     from mtl.config.instances import kinds_in
     from mtl.corpora.load import corpus_at
@@ -49,9 +49,9 @@ def open_measured(
 
 
 def dev_examples(run: Run, model: JointModel, tasks: Sequence[str]) -> list[Example]:
-    """The sentences of a run's dev split with their targets in these tasks, of which each needs some.
+    """The sentences of a run's dev split with their targets in these tasks.
 
-    Raises `InputError` for a task without, and for a sentence that is too long for the run.
+    Raises `InputError` for a task without gold, and for a sentence that is too long for the run.
     """
     from mtl.config.parse import read_configuration
     from mtl.config.schema import TrainConfig
@@ -68,14 +68,14 @@ def dev_examples(run: Run, model: JointModel, tasks: Sequence[str]) -> list[Exam
 
 
 def corpus_of(folder: Path | None) -> CorpusConfig | None:
-    """The corpus in a folder; `None` is the run's own."""
+    """The corpus in a folder; `None`, which stands for the run's own, if no folder is given."""
     from mtl.config.schema import CorpusConfig
 
     return None if folder is None else CorpusConfig(str(folder))
 
 
 def print_left_out(done: str, reasons: Sequence[str]) -> None:
-    """Print a line for each task with which something was not done, and why."""
+    """Print a line for each reason why something was not `done`."""
     console = Console(markup=False, emoji=False)
     for reason in reasons:
         console.print(f"not {done}: {reason}", highlight=False, soft_wrap=True)

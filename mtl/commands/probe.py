@@ -29,19 +29,19 @@ def probe(
 ) -> None:
     """Measure what each attention head is good at, and write heads.parquet.
 
-    Of a run that translates, the heads of the encoder are measured, on annotated sources (--corpus).
+    Of a run that translates, the encoder's heads are measured, on annotated sources (--corpus).
 
     Args:
-        target: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two
-            by its name on the hub.
+        target: The folder of a run or of a saved model, an encoder ('minilm' or a folder), or the name of a
+            model or encoder on the hub.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
         out: Folder for heads.parquet; default: the run's folder.
         masks: Whether a run's head masks are applied; a task with its own mask is probed with that mask.
-        centroids: Where centroids of clusters (and word frequencies) come from: the split that is scored, as
-            in the paper, which overstates rare labels, or the training split.
+        centroids: The split that gives centroids of clusters and word frequencies: self is the scored split,
+            as in the paper, which overstates rare labels; train is the training split.
         final_special: Whether the final special token can be the most attended word.
-        markdown: File for the printed summary as Markdown.
+        markdown: File for the summary as Markdown.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the encoder's weights and its attention. Ties for the most attended word
             become frequent, and such tables are not compared with those of 32-true.
@@ -82,7 +82,7 @@ def probe(
 
 
 def _show(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
-    """Print the best head of every label beside chance, in per cent."""
+    """Print the best head of every label, with its chance level, in per cent."""
     from mtl.probes.head_names import with_names
     from mtl.probes.measures.table import BY_NAME
     from mtl.probes.tables.best_heads import hit_by, label_name, left_out, per_cent

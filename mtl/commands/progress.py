@@ -5,18 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
 
 from mtl.tasks.in_words import counted
-
-
-@contextmanager
-def sentence_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of sentences on standard error; yields a function that is called with how many more are done."""
-    with progress_of("sentences", total) as advance:
-        yield advance
 
 
 @contextmanager
@@ -31,8 +25,11 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
 
 @contextmanager
 def progress_of(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The same bar for other units than sentences, which `what` names."""
+    """A bar on standard error, named `what`; yields a function that receives how many more are done."""
     quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
     with Progress(console=Console(markup=False, emoji=False, stderr=True, quiet=quiet)) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)
+
+
+sentence_progress = partial(progress_of, "sentences")

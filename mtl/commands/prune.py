@@ -34,7 +34,7 @@ def prune(
     accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
-    """Cut closed heads out of a model; a run's is scored beside the masked one.
+    """Cut closed heads out of a model; a run's model is scored with masks and after the cut.
 
     Args:
         model: A run's folder, a saved model's, or a model on the hub (OWNER/NAME); with --heads or --mask
@@ -44,10 +44,10 @@ def prune(
         heads: Heads to cut in addition to those that the run's masks close, separated by commas; L2H9 is head
             9 of layer 2, both from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are
             several kinds of attention, the kind goes first (cross L0H3).
-        task: The task whose mask is used, if tasks have their own; the new model has only that task.
+        task: The task whose mask is used, if each task has its own; the new model has only that task.
         mask: A gates.parquet to cut by, instead of the run's own masks.
-        keep_shape: Only close heads, by zeros in weights of the same shape, which plain transformers and
-            other tools can load.
+        keep_shape: Only close the heads, by zeros in weights of unchanged shape, which plain transformers
+            and other tools can load.
         accelerator: Device; auto is a GPU if there is one.
         revision: A branch, tag or commit of a model or an encoder on the hub.
     """
@@ -73,7 +73,7 @@ def prune(
 
 @dataclass(frozen=True)
 class _Cut:
-    """What is cut out of which model, and where the result goes; as `prune` has it."""
+    """What is cut out of which model, and where the result goes: arguments of `prune`."""
 
     model: str
     out: Path
@@ -158,27 +158,26 @@ class _Size:
 
     heads: int
     parameters: int
-    """Shared ones counted once."""
+    """The number of parameters; shared ones count once."""
     groups: int
-    """Of heads that share keys and values."""
+    """The number of groups of heads that share keys and values."""
 
     @classmethod
     def of(cls, encoder: TappedModel) -> _Size:
-        """That of an encoder as it is now."""
+        """The size of an encoder as it is now."""
         from mtl.heads.attentions import key_groups
 
         parameters = sum(parameter.numel() for parameter in encoder.parameters())
         return cls(sum(map(len, encoder.tap.remaining)), parameters, key_groups(encoder.transformer))
 
     def compare(self, smaller: TappedModel, opened: int, keep_shape: bool, console: Console) -> None:
-        """Print it beside that of the encoder that heads were cut out of."""
+        """Print this size, before the cut, and that of the `smaller` encoder."""
         from mtl.heads.families import heads_per_group
 
         if keep_shape:
             console.print(
-                f"{opened} of {counted(self.heads, 'head')} open, the others closed in weights of "
-                f"the same shape: "
-                f"{counted(self.parameters, 'encoder parameter')}"
+                f"{opened} of {counted(self.heads, 'head')} open, the others closed in weights of the same "
+                f"shape: {counted(self.parameters, 'encoder parameter')}"
             )
             return
         after = _Size.of(smaller)

@@ -26,17 +26,17 @@ def report(
     """Write one self-contained HTML page about all runs and probes in a folder.
 
     Args:
-        folder: Folder with the folders of runs (or with runs/ that has them) and of probed encoders.
-        out: The page; FOLDER/report.html if not given.
-        split: Split of the scores; if not given, that of the study in the folder, else test.
-        claims: The setup, by its name in the report, whose masks are claims. If not given: in a study the
-            first block of its file that has masks; otherwise the single-task setup that has masks of the most
-            tasks and seeds.
-        palette: List of colours of matplotlib, for instance Dark2; default, also of the next two options: as
+        folder: Folder that holds, directly or in its runs/, folders of runs and of probed encoders.
+        out: The page; default: FOLDER/report.html.
+        split: Split of the scores; default: that of the study in the folder, or test.
+        claims: The setup, by its name in the report, whose masks are claims; default: in a study, the first
+            block of its file that has masks, otherwise the single-task setup that has masks of the most tasks
+            and seeds.
+        palette: A colour list of matplotlib, for instance Dark2; default, also for the next two options: as
             in the study in the folder.
         colours: Colours by name of a task, setup or run: --colours='{STL: black, MTL-3: "#0072B2"}'.
         order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
-        json_out: JSON file for the answers of the first screen with their estimates.
+        json_out: JSON file for the answers on the first screen and their estimates.
     """
     from mtl.workers.collector import without_collector
 
@@ -107,7 +107,7 @@ def _write(
 
 
 def _sweep(folder: Path) -> SweepEvidence | None:
-    """The sweep that a folder holds; Optuna is loaded only where there is one."""
+    """The sweep in a folder, if there is one; only then is Optuna loaded."""
     if not any((folder / name).is_file() for name in ("sweep.json", "sweep.db")):
         return None
     from mtl.study.sweep.report import sweep_evidence

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _FORMATS = (".png", ".svg", ".pdf")
 _WIDE = 10_000
-"""Columns of a terminal that holds a matrix of any sentence."""
+"""The width of a terminal, in columns, on which a matrix of any sentence fits."""
 _RELATIONS = 5
-"""Relations of a head that are printed."""
+"""The number of a head's best relations that are printed."""
 
 
 def show(
@@ -49,24 +49,25 @@ def show(
 ) -> None:
     """Show what one attention head does, on a sentence or on examples of the relation it is known for.
 
-    Attention is from word to word, as probes measure it. Without --sentence the head is measured on a corpus:
-    its best relation beside chance, and the sentences with the arcs that it hits and misses most surely.
+    Attention is from word to word, as probes measure it. Without --sentence, the head is measured on a
+    corpus: its best relations with their chance levels, and the sentences with the arcs that it hits and
+    misses most surely.
 
     Args:
-        target: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two
-            by its name on the hub.
+        target: The folder of a run or of a saved model, an encoder ('minilm' or a folder), or the name of a
+            model or encoder on the hub.
         head: The head by its name, such as L2H0.
         sentence: Running text to show the head on, instead of a corpus.
         language: Language of that text, as in mtl predict.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
-        sentences: How many sentences are read, spread evenly over the split.
+        sentences: The largest number of sentences to read, spread evenly over the split.
         task: The task whose arcs and mask are used; default: that of the best relation.
-        relation: The label of the arcs, such as nsubj; default: the one that is most above chance.
+        relation: The label of the arcs, such as nsubj; default: the one that is furthest above chance.
         id: Show this sentence of the corpus, by its id, instead of examples.
-        examples: Number of hits to show, and of misses.
-        matrix: Show all weights as a table instead of the most attended word.
-        least: Attention below this share has no arc in a picture.
+        examples: The largest number of hits to show, and of misses.
+        matrix: Show all weights as a table, and not only the most attended word.
+        least: Attention below this share is drawn without an arc.
         output: File for a picture: .png, .svg or .pdf.
         masks: Whether a run's head masks are applied.
         final_special: Whether the final special token can be the most attended word.
@@ -107,7 +108,7 @@ def _check(
 
 
 def _print_relations(known: Known, console: Console) -> None:
-    """Print what the head is known for, and its next best relations."""
+    """Print the relation that the head is known for, and its best relations."""
     from mtl.probes.tables.best_heads import per_cent
 
     head, relation = known
@@ -136,7 +137,7 @@ def _print(part: Examples, each: ShownAttention, matrix: bool, console: Console)
 
 
 def _attended(each: ShownAttention, title: str) -> Table:
-    """A row per word: what it attends to most, and its arcs of the relation."""
+    """A row per word: the word that it attends to most, and its arcs of the relation."""
     shown = Table(title=Text(title))
     specials = [(column, name) for column, name in ((0, each.special[0]), (-1, each.special[1])) if name]
     for name in ("word", "attends most to"):
@@ -156,7 +157,7 @@ def _attended(each: ShownAttention, title: str) -> Table:
 
 
 def _matrix(each: ShownAttention, title: str) -> Table:
-    """All weights in per cent: rows attend to columns, which have the numbers of words."""
+    """All weights in per cent: rows attend to columns, which are named by the numbers of words."""
     shown = Table(title=Text(title), box=None, padding=(0, 1, 0, 0))
     shown.add_column("")
     there = [column for column, name in enumerate(each.columns) if name]
@@ -174,7 +175,7 @@ def _per_cent(weight: float) -> Text:
 
 
 def _text(text: str) -> Text:
-    """A word for a terminal, which would obey control characters."""
+    """A word for a terminal, without control characters, which a terminal would obey."""
     from mtl.corpora.picture import visible
 
     return Text(visible(text))
@@ -183,13 +184,10 @@ def _text(text: str) -> Text:
 def _draw(
     shown: Sequence[ShownAttention], output: Path, matrix: bool, least: float, console: Console
 ) -> None:
-    from mtl.files import whole_file
     from mtl.probes.figures.attention import attention_figure
-    from mtl.probes.figures.style import FORMATS, render
+    from mtl.runs.figures.drawn import FigureWithTables, save
 
-    kind = next(name for name in FORMATS if name == output.suffix.lower().removeprefix("."))
     with as_input_error():
-        contents = render(attention_figure(shown, "matrix" if matrix else "arcs", least), kind)
-    with whole_file(output) as path:
-        path.write_bytes(contents)
+        figure = attention_figure(shown, "matrix" if matrix else "arcs", least)
+        save(FigureWithTables(figure), output, tables=False)
     console.print(f"wrote {output}", highlight=False, soft_wrap=True)

@@ -30,8 +30,7 @@ def show_scores(
         of_task = [point for point in points if point.task == task]
         methods = list(dict.fromkeys(point.by for point in of_task))
         sentences = counted(len(start.scoring.corpus), "sentence")
-        title = f"{task}: {metric.score} on {start.scoring.split} ({sentences})"
-        shown = Table(title=title)
+        shown = Table(title=f"{task}: {metric.score} on {start.scoring.split} ({sentences})")
         shown.add_column("heads kept", justify="right")
         for name in methods:
             number = len({point.draw for point in of_task if point.by == name})
@@ -58,7 +57,7 @@ def show_scores(
 
 
 def more_than_at_start(points: Sequence[CurvePoint]) -> str | None:
-    """A note on gates that keep more heads than the curves start from, which a run's own masks can cause."""
+    """A note on gates that keep more heads than the curves start from, as under a run's own masks."""
     tasks = dict.fromkeys(point.task for point in points if point.share > 1)
     if not tasks:
         return None
@@ -70,7 +69,6 @@ def more_than_at_start(points: Sequence[CurvePoint]) -> str | None:
 
 def show_roles(start: Start, by: Sequence[str], console: Console) -> None:
     """Which roles survive, if heads.parquet has roles: a table per method over all tasks."""
-
     folder = start.scoring.run.folder
     if not start.scoring.table.exists():
         return
@@ -119,27 +117,20 @@ def show_kinds(start: Start, methods: Sequence[str], console: Console) -> None:
         heads = pl.col("surviving") * pl.col("at_start")
         for (kept,), at in of_method.group_by("kept", maintain_order=True):
             means = dict(at.group_by("attention").agg(heads.mean()).iter_rows())
-            shown.add_row(f"{kept}", *(f"{means.get(kind, 0):.3g}" for kind in kinds))
+            shown.add_row(str(kept), *(f"{means.get(kind, 0):.3g}" for kind in kinds))
         console.print(shown)
 
 
 def show_times(times: pl.DataFrame, points: Sequence[CurvePoint], console: Console) -> None:
-    """Per method a table of cut models, and how far their scores are from those of masked ones."""
+    """A table of cut models per method and task, and how far their scores are from those of masked models."""
     masked = {(point.by, point.draw, point.task, len(point.kept)): point.score for point in points}
     methods: list[tuple[str, str]] = times.select("by", "task").unique(maintain_order=True).rows()
     for by, task in methods:
         rows = times.filter(by=by, task=task)
         time = f"encoder's time per sentence over the uncut one's ({rows['device'][0]})"
-        title = f"{task}, heads cut out by {by}: {time}"
-        shown = Table(title=title)
+        shown = Table(title=f"{task}, heads cut out by {by}: {time}")
         sizes = list(rows["batch"].unique().sort())
-        for column in (
-            "heads kept",
-            "score",
-            "parameters",
-            "operations",
-            *(f"batch {size}" for size in sizes),
-        ):
+        for column in ("heads kept", "score", "parameters", "operations", *(f"batch {s}" for s in sizes)):
             shown.add_column(column, justify="right")
         for (_kept,), at in rows.group_by("kept", maintain_order=True):
             first = at.row(0, named=True)

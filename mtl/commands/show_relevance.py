@@ -1,4 +1,4 @@
-"""Print the relevance of heads by layer."""
+"""The relevance of heads by layer, as a table on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that a command writes where it is told to."""
+"""Tables that a command writes to a given file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = (".parquet", ".csv")
 
 
 def check_table(path: Path | None) -> None:
-    """Raise `InputError` for a file that is no table by its name, or whose folder does not exist."""
+    """Raise `InputError` for a file that has another suffix than a table, or whose folder does not exist."""
     if path is None:
         return
     if path.suffix not in _KINDS:
@@ -25,7 +25,7 @@ def check_table(path: Path | None) -> None:
 
 
 def write_table(table: pl.DataFrame, path: Path, console: Console) -> None:
-    """Write a table by its file's suffix, and print that."""
+    """Write a table in the format of its file's suffix, and print a line on it."""
     from mtl.files import whole_file
     from mtl.probes.tables import table_files
 

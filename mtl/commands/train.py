@@ -21,7 +21,7 @@ def train(config: TrainConfig, given: Mapping[str, Any]) -> int:
         try:
             return _train(config, given, place)
         except KeyboardInterrupt:
-            # The process that started this one says so, and must not take it for a failure of this one.
+            # The process that started this one reports it, and must not take it for a failure.
             if place.started_by == "mtl":
                 return 0
             raise

@@ -1,7 +1,7 @@
-"""The registry of evidence: what a package beside the core reads out of many runs, draws and says about them.
+"""The registry of evidence: what packages beside the core read out of many runs, and draw and say about it.
 
-An entry of the registry `evidence` (`mtl.registries`) is a table of pieces. Its module imports nothing heavy:
-the names of figures are choices of the command line. Without such a package there are none.
+An entry of the registry `evidence` (`mtl.registries`) is a table of pieces. Its module imports nothing heavy,
+since the names of figures are choices of the command line. Without such packages, there are no pieces.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Evidence:
     """A piece of evidence. Its functions are named `MODULE:FUNCTION`, and imported when they are used."""
 
     title: str
-    """What it is, in notes."""
+    """Its name in notes."""
     table: str | None = None
-    """From the runs (`RunsRead` of `mtl.runs.report.gather`) to a table or `None`, and notes. Where it raises
-    an `InputError`, the report has a note instead."""
+    """From the runs (`RunsRead` of `mtl.runs.report.gather`) to a table or `None`, and notes. If it raises an
+    `InputError`, the report has a note instead."""
     figures: Mapping[str, FigureRow] = field(default_factory=dict)
     """Its figures by name."""
     of_study: str | None = None
-    """From `ReportData` and the setup that gives claims to the figures that a study's report draws: the runs
-    by the figure's name."""
+    """From `ReportData` and the setup that gives claims to the figures that a study's report draws: by name,
+    the runs."""
     answer: str | None = None
     """Its answer on the report's first screen; see `PagePart` of `mtl.probes.report.page_part`."""
     shown: str | None = None
-    """What else the report's page shows of it; see `PagePart`."""
+    """What else the report's page shows about it; see `PagePart`."""
     tables: tuple[str, ...] = ()
-    """Patterns of the names of its tables in a study's report."""
+    """Patterns for the names of its tables in a study's report."""
 
 
 def page_parts() -> tuple[PagePart, ...]:
@@ -54,5 +54,5 @@ def _loaded(function: str | None) -> Callable[..., Any] | None:
 
 @cache
 def evidence() -> Mapping[str, Evidence]:
-    """Every piece of evidence by its name: the tables in the registry, one after another."""
+    """Every piece of evidence by its name, from all tables in the registry in their order."""
     return {key: piece for table in names("evidence") for key, piece in entry("evidence", table).items()}

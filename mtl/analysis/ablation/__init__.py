@@ -1,1 +1,1 @@
-"""Worth by ablation: scores without a head."""
+"""Worth by ablation: what scores lose without a head."""

@@ -1,4 +1,4 @@
-"""Decode a batch under ablations: copies of its rows, each under its own head scale, share computation."""
+"""Decode a batch under several ablations in one pass: copies of its rows, each under its own head scale."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Scale = Float[Tensor, "site head"]
 Ablations = Float[Tensor, "copy site head"]
 Fill = Float[Tensor, "site head head_dim"]
 CountsByTask = dict[str, np.ndarray]
-"""By task the metric's counts per sentence, of shape (sentence, count)."""
+"""By task, the metric's counts per sentence, of shape (sentence, count)."""
 
 
 class AblatedCopies(ABC):
@@ -31,7 +31,7 @@ class AblatedCopies(ABC):
 
     @abstractmethod
     def start(self, sites: Iterable[int]) -> int:
-        """The site at which a pass starts that closes heads of these sites.
+        """The first site that a pass computes anew if heads of these sites are closed.
 
         Ablations can share a pass only if they start at the same site.
         """
@@ -46,13 +46,13 @@ class AblatedCopies(ABC):
     ) -> list[CountsByTask]:
         """The counts under each ablation, for the batch and mask of the last call of `unchanged`.
 
-        `ablations`, on the CPU, are scales with 0 at closed heads, whose output is then `fill` (`None`:
-        zeros). All have the same `start`.
+        `ablations` are on the CPU. They are 0 at closed heads, whose output is replaced by `fill` (`None`:
+        zeros), and all have the same `start`.
         """
 
 
 class AnnotatedCopies(AblatedCopies):
-    """Annotations of words: nothing below the first closed head is computed again."""
+    """Annotations: nothing below the first closed head is computed again."""
 
     def __init__(self, model: JointModel, encoder: TappedModel) -> None:
         self.model, self.encoder = model, encoder
@@ -61,11 +61,11 @@ class AnnotatedCopies(AblatedCopies):
         self._unchanged: dict[str, tuple[Sequence[Any], np.ndarray]] = {}
 
     def start(self, sites: Iterable[int]) -> int:
-        """The first site with a closed head; everything before it is as without the ablation."""
+        """The first site with a closed head; everything before it is as without ablation."""
         return self._replay.first(sites)
 
     def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
-        """See `AblatedCopies`; records the outputs of layers and heads, and the annotations."""
+        """See `AblatedCopies`; also records the outputs of layers and heads, and the annotations."""
         self._unchanged = {}
         with self._replay.record():
             [counts] = self._counts(batch, 1, scale, None, None)
@@ -118,7 +118,7 @@ class AnnotatedCopies(AblatedCopies):
 
 
 def closed_sites(ablations: Float[Tensor, "*copy site head"]) -> list[int]:
-    """The sites with a head that one of the ablations closes."""
+    """The sites with a head that some ablation closes."""
     return (ablations != 1).any(-1).reshape(-1, ablations.shape[-2]).any(0).nonzero().flatten().tolist()
 
 
@@ -130,10 +130,10 @@ def under_scales(
     fill: Fill | None,
     neighbours: int = 1,
 ) -> Iterator[None]:
-    """Inside the block heads are under the mask `scale`, and each row under its own ablation.
+    """Inside the block, heads are under the mask `scale`, and each row is under its own ablation.
 
-    The output of heads that an ablation closes is `fill` (`None`: zeros). In a beam search, `neighbours` rows
-    of a pass share an ablation.
+    The output of heads that an ablation closes is replaced by `fill` (`None`: zeros). In a beam search,
+    `neighbours` adjacent rows share an ablation.
     """
     with ExitStack() as scaled:
         if scale is not None:

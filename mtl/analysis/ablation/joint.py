@@ -29,7 +29,7 @@ from mtl.models.modes import in_evaluation_mode
 Kind = Literal["head", "all_but_one", "layer"]
 By = Literal["zero", "mean"]
 TRANSLATED_TOKENS = 4096
-"""Padded subwords in a pass that translates: many, since steps of a search cost nearly as much for few."""
+"""Padded subwords in a pass that translates: many, since a search step costs nearly as much for few."""
 KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
 
 
@@ -38,11 +38,11 @@ class Ablation:
     """Heads closed together; sites and heads are numbered as in the uncut model."""
 
     kind: Kind | Literal["chosen"]
-    """`head`, `all_but_one` and `layer` as in `ablations`; `chosen`: a set of heads chosen by hand."""
+    """`head`, `all_but_one` and `layer` as in `ablations`; `chosen`: heads that were chosen by hand."""
     closed: frozenset[tuple[int, int]]
     """Pairs of site and head."""
     site: int | None = None
-    """The site that is measured; `None` for a chosen set."""
+    """The site that is measured; `None` for chosen heads."""
     head: int | None = None
     """The head that is measured: the closed one, or the only one left open; `None` for other kinds."""
 
@@ -60,7 +60,7 @@ class Ablation:
 
 
 def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
-    """Every ablation of one kind, for the heads that are there (`HeadTap.remaining`).
+    """Every ablation of one kind, given the heads that the model has (`HeadTap.remaining`).
 
     `head` closes one head; `all_but_one` all heads of a site except one; `layer` all heads of a site.
     Raises `InputError` for another kind.
@@ -81,7 +81,7 @@ def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
 
 @dataclass(frozen=True)
 class SentenceCounts:
-    """The counts that a task's score follows from (`TaskMetric.score`), without and with each ablation."""
+    """The counts from which a task's score follows (`TaskMetric.score`), without and with each ablation."""
 
     unchanged: Float[np.ndarray, "sentence count"] | Int[np.ndarray, "sentence count"]
     ablated: Float[np.ndarray, "ablation sentence count"] | Int[np.ndarray, "ablation sentence count"]
@@ -96,7 +96,7 @@ class Ablator:
 
     Args:
         model: Encoder and decoders.
-        chosen: The ablations. Masks stay applied under them.
+        chosen: The ablations. Masks stay applied.
         means: By mask, the outputs that replace those of closed heads (`mean_outputs`); `None`: zeros.
         masks: The masks to apply; `None`: the model's own.
         passes: Maximum number of padded subwords per pass; `None`: as many as in evaluation, or
@@ -126,9 +126,9 @@ class Ablator:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch) -> Counts:
-        """The counts of one batch in all tasks annotated in it.
+        """The counts of one batch in all tasks that it is annotated in.
 
-        Its rows are copied, so batches should be small (some hundred subwords on a CPU).
+        Its rows are copied, so batches should be small (a few hundred subwords on a CPU).
         """
         counts: Counts = {}
         batch = batch.to(self.device)
@@ -143,12 +143,12 @@ class Ablator:
         scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
         fill = None if self.means is None else self.means[mask.name].to(self.device)
         unchanged = self._copies.unchanged(batch, scale)
+        # An ablation changes nothing if the mask closes all of its heads already.
         closing = [
             index
             for index, ablation in enumerate(self.chosen)
             if mask.head_scale is None or any(mask.head_scale[place] != 0 for place in ablation.closed)
         ]
-        # An ablation changes nothing if the mask closes all of its heads already.
         results = [unchanged] * len(self.chosen)
         for group in self._passes(closing, batch):
             ablations = torch.stack([self._scales[index] for index in group])
@@ -174,7 +174,7 @@ class Ablator:
 
         for _, group in groupby(sorted(closing, key=start), key=start):
             together = list(group)
-            # Equal shares: eleven copies take less time as six and five than as ten and one.
+            # Equal shares, since eleven copies take less time as six and five than as ten and one.
             for share in np.array_split(together, -(-len(together) // copies)):
                 yield share.tolist()
 
@@ -196,7 +196,7 @@ def mean_outputs(
 ) -> dict[str, Float[Tensor, "site head head_dim"]]:
     """By mask, the mean output of every head over all positions of a corpus that are not padding.
 
-    `masks` as in `Ablator`.
+    `masks` is as in `Ablator`.
     """
     device = next(model.parameters()).device
     chosen = model.scales.masks(tuple(model.tasks)) if masks is None else masks

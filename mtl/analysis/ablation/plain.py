@@ -1,8 +1,8 @@
 """Ablation of heads in any `transformers` model of the families table, called from Python.
 
-A score may do anything with the model. What is computed below a closed head is reused only for scores that
-run the model once, with inputs that are the same for every ablation; both are checked. All others are
-computed anew under each ablation.
+A score may do anything with the model. What is computed below a closed head is reused only if a score runs
+the model once, with inputs that are the same for every ablation; both are checked. Otherwise the score is
+computed as a whole under each ablation.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def ablate_heads(
         score: Returns the score of each row of a batch, computed by `model`: 1 if it is right, or minus a
             loss. Equal calls must return equal scores (checked once per batch).
         kind: Close one head (`head`), all heads of a layer except one (`all_but_one`), or all (`layer`).
-        copies: Ablations in one pass through the model. More than one saves time for small batches on an
-            accelerator. `score` is then called with batches of several copies of the rows; if that changes
+        copies: The number of ablations in one pass through the model. More than one saves time for small
+            batches on an accelerator. `score` is then called with several copies of the rows; if that changes
             its values, it is called with one copy at a time.
         draws: Resamples for intervals and p (`score_losses`).
         seed: Random seed for the resamples.
@@ -97,7 +97,7 @@ def ablate_heads(
 
 
 class _Scores:
-    """The scores of batches under ablations, by replay where that is exact."""
+    """The scores of batches under ablations; they are replayed where that is exact."""
 
     def __init__(
         self, model: nn.Module, tap: HeadTap, replay: LayerReplay, score: Callable[[Any, Any], Any]
@@ -108,7 +108,7 @@ class _Scores:
     def of_batch(
         self, batch: Any, chosen: Sequence[Ablation], copies: int
     ) -> Float[np.ndarray, "variant row"]:
-        """The scores of the rows without ablation, then under each."""
+        """The scores of the rows without ablation, then under each ablation."""
         with self.replay.record():
             unchanged = self._vector(batch)
         require_passes(self.replay.ran, "score")
@@ -120,7 +120,7 @@ class _Scores:
         for [site], group in groupby(chosen, key=lambda ablation: ablation.sites):
             together = list(group)
             if self._copying and self.tap.sites[site].attention != kind:
-                # Copies may be apart in one kind and meet in another: an image meets the captions of all.
+                # Copies that are independent in one kind may meet in another: an image meets all captions.
                 self._copying = None
             kind = self.tap.sites[site].attention
             for share in np.array_split(np.arange(len(together)), -(-len(together) // copies)):
@@ -132,7 +132,7 @@ class _Scores:
         return value.detach().double().cpu()
 
     def _require_repeatable(self, batch: Any, unchanged: Float[Tensor, " row"]) -> None:
-        """Raise `InputError` if the score is another one, or less is computed, when it is called again."""
+        """Raise `InputError` if a second call gives another score, or computes less."""
         calls = self.replay.calls
         with self.replay.record():
             again = self._vector(batch)
@@ -165,16 +165,16 @@ class _Scores:
             several = self._side_by_side(batch, share, len(unchanged))
             if self._copying and several:
                 return several
-            # The values of copies may depend on each other, or their rows be in another order.
+            # Copies may influence each other's values, or their rows may be in another order.
             alone = [self._one(batch, ablation) for ablation in share]
             same = _equal(several, alone)
-            # Copies of what an ablation leaves as it is are alike, whatever the score makes of them.
+            # Where the ablations change nothing, equal values say nothing about how the score treats copies.
             self._copying = None if same and _equal(alone, [unchanged] * len(share)) else same
             return alone
         return [self._one(batch, ablation) for ablation in share]
 
     def _side_by_side(self, batch: Any, share: Sequence[Ablation], rows: int) -> list[Float[Tensor, " row"]]:
-        """The scores of copies of the batch, one for each ablation; none if there is no score of copies."""
+        """The scores of copies of the batch, one for each ablation; empty if copies cannot be scored."""
         copies = copies_of(batch, rows, len(share))
         if copies is None:
             return []
@@ -208,6 +208,6 @@ def _mean(counts: Float[np.ndarray, "draw count"]) -> Float[np.ndarray, " draw"]
 
 
 def _equal(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    """Whether scores are the same but for rounding."""
+    """Whether scores are the same except for rounding."""
     shapes = [score.shape for score in found] == [score.shape for score in expected]
     return shapes and all(map(partial(torch.allclose, rtol=1e-5, atol=1e-7), found, expected))

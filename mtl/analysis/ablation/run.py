@@ -1,12 +1,11 @@
-"""Ablation of a run's heads: rows of heads.parquet; a killed process is resumed from what it had done."""
+"""Ablation of a run's heads, as rows of heads.parquet; what a killed process had done is not repeated."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,17 +25,16 @@ from mtl.analysis.ablation.joint import (
     mean_outputs,
 )
 from mtl.analysis.keyed_table import KeyedTable
-from mtl.analysis.trained import TrainedRun
-from mtl.files import fingerprint
+from mtl.analysis.measuring import Progress, silent
+from mtl.analysis.trained import TrainedRun, model_fingerprint
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.paired_scores import DRAWS, ScoreLosses, score_losses
 from mtl.probes.tables import heads_table
 
-Advance = Callable[[int], None]
 BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
-"""By device, padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
+"""By device, the padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
 SAVED_EVERY = 30.0
-"""Seconds between two saves of what is done so far."""
+"""Seconds between two saves of the counts so far."""
 COUNTS: Mapping[str, Any] = {
     "batch": pl.Int32,
     "task": pl.String,
@@ -45,7 +43,7 @@ COUNTS: Mapping[str, Any] = {
     "unchanged": pl.List(pl.Float64),
     "ablated": pl.List(pl.Float64),
 }
-"""The table of what is done so far: a row per batch and task, with the arrays of `SentenceCounts`, flat."""
+"""The table of the counts so far: a row per batch and task, with the arrays of `SentenceCounts` flattened."""
 MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
 
 
@@ -57,7 +55,7 @@ class AblationResult:
     losses: dict[str, ScoreLosses]
     """By task, in the order of `chosen`."""
     heads: pl.DataFrame
-    """Rows of heads.parquet; ablations of chosen sets have none."""
+    """Rows of heads.parquet; chosen heads have none."""
 
 
 def measure_ablation(
@@ -68,7 +66,7 @@ def measure_ablation(
     masks: bool = True,
     draws: int = DRAWS,
     seed: int = 0,
-    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+    progress: Progress = silent,
 ) -> AblationResult:
     """Ablate, test the differences, and write the rows of heads into the run's heads.parquet.
 
@@ -79,9 +77,9 @@ def measure_ablation(
         chosen: The ablations.
         by: What replaces the output of closed heads: zeros, or the head's mean output on these sentences.
         masks: Whether the run's masks stay applied.
-        draws: Resamples behind intervals and p (`score_losses`).
+        draws: Resamples for intervals and p (`score_losses`).
         seed: Seed of the resamples.
-        progress: As in `probe_run`.
+        progress: As in `mtl.analysis.measuring`.
     """
     model = trained.model
     batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
@@ -115,8 +113,8 @@ def measure_ablation(
     if kinds:
         replaced = [name for kind in kinds for name in BY_NAME[MEASURE_OF_KIND[kind]].names]
         trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed)
-    for left in (partial.path, partial.path.with_suffix(".npz")):  # the second one by an older version
-        left.unlink(missing_ok=True)
+    for file in (partial.path, partial.path.with_suffix(".npz")):  # older versions left the second one
+        file.unlink(missing_ok=True)
     return AblationResult(tuple(chosen), losses, heads)
 
 
@@ -155,7 +153,7 @@ def _table(
 
 
 def _partial_table(trained: TrainedRun) -> KeyedTable:
-    """The counts of the batches that are done, in a file beside the run's table."""
+    """The counts of finished batches, in a file beside the run's table."""
     table = trained.table.resolve()
     own = table.parent == trained.run.folder.resolve()
     name = ".ablation.parquet" if own else f".{table.stem}.ablation.parquet"
@@ -164,9 +162,8 @@ def _partial_table(trained: TrainedRun) -> KeyedTable:
 
 def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
     """A hash of everything that the counts depend on; counts with another key are not used."""
-    weights = sorted(path for path in trained.run.model.iterdir() if path.is_file())
     made_of = [
-        fingerprint(weights), trained.fingerprint(), trained.split, len(trained.corpus), batches,
+        model_fingerprint(trained.run), trained.fingerprint(), trained.split, len(trained.corpus), batches,
         list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Translate a batch under ablations: one search for several of them, on sources that share computation."""
+"""Translate a batch under several ablations in one search, with shared computation in the encoder."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mtl.tasks.translate import translation_in
 
 
 class TranslatedCopies(AblatedCopies):
-    """Translations: the encoder runs once, and again only from the first closed head of its own.
+    """Translations: the encoder runs once, and again only from the first closed head in it.
 
-    Searches share nothing, since under each ablation other pieces may be chosen from the first one on.
+    Searches share nothing, since each ablation may change the choice from the first piece on.
     """
 
     def __init__(self, model: JointModel, encoder: Seq2Seq) -> None:
@@ -41,13 +41,13 @@ class TranslatedCopies(AblatedCopies):
         self._encoded: Float[Tensor, "row subword hidden"]
 
     def start(self, sites: Iterable[int]) -> int:
-        """The same for all, so that any ablations may share a search, which costs less than several do."""
+        """The same for all, so that any ablations may share a search; one search costs less than several."""
         return 0
 
     def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
-        """See `AblatedCopies`; records the outputs of the encoder, its layers and heads."""
+        """See `AblatedCopies`; also records the outputs of the encoder, its layers and heads."""
         subwords = _pieces(batch)
-        # Heads are recorded before the scale, which therefore has to be set inside.
+        # Heads must be recorded before they are scaled, so the scale is entered last.
         with self._replay.record(), under_scales(self.encoder.tap, scale, None, None):
             self._encoded = self.encoder.encode(subwords)
             [counts] = self._counts(batch, subwords, self._encoded)

@@ -1,1 +1,1 @@
-"""Energy, operations and times of models."""
+"""The energy, operations and time of models."""

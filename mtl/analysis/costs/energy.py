@@ -1,4 +1,4 @@
-"""Energy: the share of variance that the leading components of query and key matrices capture.
+"""Energy: the share of variance that leading components of query and key matrices capture.
 
 Cordonnier et al. 2020, section 3: the singular values of W_Q, of W_K and of W_Q W_K^T, for each head and for
 all heads of a layer together.
@@ -27,10 +27,10 @@ from mtl.probes.tables.energy_table import ENERGY, MIXING
 def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
     """The rows of a model (`ENERGY`), under the model's `name`; layers without heads have none.
 
-    Matrices are taken from the weights: they are not centred, and biases, norms and rotations after the
-    projections do not count. For all heads together they are the heads' W_Q side by side, likewise W_K, and
-    the sum of the heads' products. Where heads share components, W_Q and W_K are the shared ones; for a
-    single head W_Q is weighted by its mixing vector.
+    Matrices are taken from the weights. They are not centred, and biases, norms and rotations after the
+    projections do not count. All heads together have their W_Q side by side, likewise their W_K, and the sum
+    of their products. Where heads share components, W_Q and W_K are the shared ones; for a single head, W_Q
+    is weighted by its mixing vector.
     """
     family = family_of(model)
     parts = [pl.DataFrame(schema=ENERGY)]
@@ -61,7 +61,7 @@ def energy(model: PreTrainedModel, name: str) -> pl.DataFrame:
 
 
 def captured_variance(values: Float[Tensor, " value"]) -> Float[Tensor, " value"]:
-    """The share of the sum of squares in the n largest singular values, for each n; 1 if all are zero."""
+    """For each n, the share of the sum of squares in the n largest singular values; 1 if all are zero."""
     squares = values.square().sort(descending=True).values
     total = squares.sum()
     return torch.ones_like(squares) if total == 0 else (squares.cumsum(0) / total).clamp(max=1)

@@ -1,4 +1,4 @@
-"""The cost of a model before and after its heads share components: operations and time."""
+"""The operations and time of a model before and after its heads share components."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import torch
 
 from mtl.analysis.costs.timing import alternate, encode, multiply_adds
 from mtl.errors import InputError
+from mtl.models.modes import in_evaluation_mode
 from mtl.models.subwords import Subwords, Tokens
 from mtl.models.tapped import TappedModel
 
 BATCH_TOKENS = 1024
-"""Positions in a batch whose time is measured: more of them do not fit into a CPU's caches."""
+"""Positions in a batch whose time is measured: more do not fit into a CPU's caches."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost per sentence of one length; pairs are before and after."""
+    """The cost per sentence of one length; pairs are (before, after)."""
 
     length: int
     """Positions of a sentence, special ones included."""
@@ -29,31 +30,26 @@ class Cost:
     """Sentences in a batch."""
     multiply_adds: tuple[float, float]
     seconds: tuple[float, float]
-    """Medians over rounds, in which the models take turns."""
+    """Medians over rounds in which the models take turns."""
 
 
 @torch.inference_mode()
 def sharing_costs(
     before: TappedModel, after: TappedModel, lengths: Sequence[int], rounds: int, seed: int = 0
 ) -> list[Cost]:
-    """Operations and time of two encoders on the same random subwords.
+    """The operations and time of two encoders on the same random subwords, for each length (`check_lengths`).
 
-    Costs do not depend on which subwords are read. All sentences of a batch are equally long. Raises
-    `InputError` for lengths that the encoder cannot read.
+    Costs do not depend on which subwords are read. All sentences of a batch are equally long.
     """
-    check_lengths(before, lengths)
-    training = [encoder.training for encoder in (before, after)]
     costs = []
-    for length in lengths:
-        batch = random_batch(before, length, seed)
-        encoders = (before.eval(), after.eval())
-        counted = [multiply_adds(encoder, [batch]) / batch.sentences for encoder in encoders]
-        jobs = {place: partial(encode, encoder, [batch]) for place, encoder in enumerate(encoders)}
-        seconds = alternate(jobs, rounds)
-        medians = [statistics.median(seconds[place]) / batch.sentences for place in (0, 1)]
-        costs.append(Cost(length, batch.sentences, (counted[0], counted[1]), (medians[0], medians[1])))
-    for encoder, mode in zip((before, after), training, strict=True):
-        encoder.train(mode)
+    with in_evaluation_mode(before), in_evaluation_mode(after):
+        for length in lengths:
+            batch = random_batch(before, length, seed)
+            adds, fewer = (multiply_adds(each, [batch]) / batch.sentences for each in (before, after))
+            jobs = {"before": partial(encode, before, [batch]), "after": partial(encode, after, [batch])}
+            seconds = alternate(jobs, rounds)
+            slow, fast = (statistics.median(seconds[name]) / batch.sentences for name in jobs)
+            costs.append(Cost(length, batch.sentences, (adds, fewer), (slow, fast)))
     return costs
 
 

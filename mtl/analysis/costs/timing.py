@@ -1,4 +1,4 @@
-"""Time models against each other, in one process and in turns."""
+"""Time models against each other: in one process, in turns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Parts = Subwords | ParallelSubwords
 def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, list[float]]:
     """Seconds of each job in each round, after a round to warm up.
 
-    The jobs take turns, so that other load on the machine affects all alike.
+    The jobs take turns, so that other load on the machine affects all of them alike.
     """
     times: dict[K, list[float]] = {name: [] for name in jobs}
     for turn in range(rounds + 1):
@@ -38,7 +38,7 @@ def alternate(jobs: Mapping[K, Callable[[], object]], rounds: int) -> dict[K, li
 
 @torch.inference_mode()
 def encode(encoder: TappedModel, parts: Sequence[Parts]) -> None:
-    """Forward passes over batches; returns when they are finished, on a GPU, too."""
+    """Run forward passes over batches; returns when they are finished, also on a GPU."""
     for subwords in parts:
         encoder(subwords)
     if next(encoder.parameters()).device.type == "cuda":
@@ -47,9 +47,9 @@ def encode(encoder: TappedModel, parts: Sequence[Parts]) -> None:
 
 @torch.inference_mode()
 def multiply_adds(encoder: TappedModel, parts: Sequence[Parts]) -> float:
-    """Multiply-adds of matrix products in forward passes over batches: half the floating-point operations.
+    """Multiply-adds of matrix products in forward passes over batches: half of the floating-point operations.
 
-    They are counted in eager attention, since the counter does not know all fused kernels.
+    They are counted under eager attention, since the counter does not know all fused kernels.
     """
     with eager_attention(encoder.transformer), FlopCounterMode(display=False) as counter:
         for subwords in parts:
@@ -58,7 +58,7 @@ def multiply_adds(encoder: TappedModel, parts: Sequence[Parts]) -> float:
 
 
 def device_name(model: nn.Module) -> str:
-    """The name of the model's device; for a CPU with the number of threads."""
+    """The name of the model's device; for a CPU, with the number of threads."""
     device = next(model.parameters()).device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

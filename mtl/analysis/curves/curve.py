@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -15,12 +15,11 @@ from torch import Tensor
 from mtl.analysis.curves.file import CurveFiles, part
 from mtl.analysis.curves.head_order import Head, NextHeads, loader, remaining
 from mtl.analysis.curves.start import Start
+from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.trained import TrainedRun
 from mtl.models.evaluate import evaluate
 from mtl.probes.sites import Site
 from mtl.probes.tables import curve_table
-
-Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,10 @@ class Method:
     by: str
     """Its name in the tables."""
     draw: int
-    """Its number among several of this name, from 0."""
+    """Its number among those of this name, from 0."""
     next_heads: NextHeads
     made_of: Mapping[str, object]
-    """By task what the order depends on besides the model, as values that JSON can hold."""
+    """By task, what the order depends on besides the model, as values that JSON can hold."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class CurvePoint:
     task: str
     kept: tuple[Head, ...]
     share: float
-    """The number of heads kept over that of heads open at the start."""
+    """The number of heads kept, divided by the number open at the start."""
     score: float
     """In per cent."""
 
@@ -55,20 +54,17 @@ def measure_curve(
     methods: Sequence[Method],
     *,
     steps: int = 10,
-    progress: Progress = lambda total: nullcontext(lambda done: None),
+    progress: Progress = silent,
 ) -> list[CurvePoint]:
     """Close heads in the order of each method, and score at `steps` + 1 evenly spaced numbers of heads.
 
-    Writes curve.parquet and curve_heads.parquet as it goes, and does not compute again what they hold of the
-    same model, sentences and settings. `progress` receives the number of heads to close, and gives a function
-    that receives how many more are done.
+    Writes curve.parquet and curve_heads.parquet as it goes, and does not compute again what they hold for the
+    same model, sentences and settings. `progress` is as in `mtl.analysis.measuring`, but counts closed heads.
     """
     files = CurveFiles(start.scoring.run.folder)
     scored: dict[tuple[str, frozenset[Head]], float] = {}
     points = []
-    draws = {
-        method.by: 1 + max(other.draw for other in methods if other.by == method.by) for method in methods
-    }
+    draws = Counter(method.by for method in methods)
     with progress(len(methods) * max(map(len, start.pools.values()))) as advance:
         for method in methods:
             for task in start.base:
@@ -123,12 +119,12 @@ class _Curve:
         return points
 
     def _behind(self, wanted: Mapping[str, int]) -> dict[str, list[Head]]:
-        """The heads left, of tasks that have more than are wanted."""
+        """The heads that are left, for tasks that have more than are wanted."""
         kept = {name: remaining(pool, self.gone[name]) for name, pool in self.pools.items()}
         return {name: heads for name, heads in kept.items() if len(heads) > wanted[name]}
 
     def _score(self, kept: Mapping[str, Sequence[Head]]) -> None:
-        """Score these heads, for tasks without a score at this number of heads."""
+        """Score these heads for the tasks that have no score at this number of heads."""
         missing = {}
         for name, heads in kept.items():
             if len(heads) in self.scores[name]:
@@ -153,19 +149,8 @@ class _Curve:
 
     def _write_order(self, name: str) -> None:
         sites = self.start.scoring.model.encoder.tap.sites
-        ranks = count(len(self.pools[name]) - 1, -1)
-        rows = [
-            {
-                **self._part(name),
-                "attention": sites[site].attention,
-                "layer": sites[site].layer,
-                "head": head,
-                "rank": rank,
-            }
-            for (site, head), rank in zip(self.gone[name], ranks, strict=False)
-        ]
-        table = pl.DataFrame(rows, schema=curve_table.ORDERS)
-        self.files.orders.put(self._part(name), self.keys[name], table)
+        ranked = zip(self.gone[name], count(len(self.pools[name]) - 1, -1), strict=False)
+        self.files.orders.put(self._part(name), self.keys[name], order_rows(self._part(name), sites, ranked))
 
     def _read_scores(self, name: str) -> dict[int, float]:
         rows = self.files.scores.read({**self._part(name), "trained_epochs": 0}, self.keys[name])
@@ -181,6 +166,17 @@ class _Curve:
         return part(self.method.by, self.method.draw, name)
 
 
+def order_rows(
+    part: Mapping[str, str | int], sites: Sequence[Site], ranked: Iterable[tuple[Head, int]]
+) -> pl.DataFrame:
+    """Rows of curve_heads.parquet from heads and their ranks."""
+    rows = [
+        {**part, "attention": sites[site].attention, "layer": sites[site].layer, "head": head, "rank": rank}
+        for (site, head), rank in ranked
+    ]
+    return pl.DataFrame(rows, schema=curve_table.ORDERS)
+
+
 def score_rows(
     scoring: TrainedRun,
     by: str,
@@ -194,8 +190,8 @@ def score_rows(
 ) -> pl.DataFrame:
     """Rows of curve.parquet from `scores`, the score at each number of heads kept.
 
-    `pool` is the number of heads at the start, `epochs` how long the cut model was trained on, and `source`
-    the run that was scored (`None`: the curve's own).
+    `pool` is the number of heads at the start, `epochs` the number of epochs that the cut model was trained
+    further, and `source` the run that was scored (`None`: the curve's own).
     """
     return pl.DataFrame(
         [

@@ -1,4 +1,4 @@
-"""Cut models at the points of a pruning curve: their scores, parameters, operations and times."""
+"""Cut models at the points of a pruning curve: their scores, parameters, operations and time."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def measure_cut(
 ) -> pl.DataFrame:
     """Cut, score, count and time the model at each point; writes curve_time.parquet and returns its rows.
 
-    Time, in seconds per sentence, is the median over `rounds`, in turns with the uncut model. Both read the
-    same sentences: as many as the largest batch, of about the median length. Points that the table holds
-    already are not measured again. `advance` is called after each point. Raises as `check_timing` does.
+    Time, in seconds per sentence, is the median over `rounds` in which the cut and the uncut model take
+    turns. Both read the same sentences: as many as the largest batch has, of about the median length. Points
+    that the table holds already are not measured again. `advance` is called after each point. Raises as
+    `check_timing` does.
     """
     check_timing(batches, rounds)
     table = CurveFiles(start.scoring.run.folder).times

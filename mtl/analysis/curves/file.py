@@ -1,4 +1,4 @@
-"""The tables of pruning curves on disk, whose parts are replaced one by one or reused."""
+"""The tables of pruning curves on disk; their parts are reused or replaced one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mtl.probes.tables.curve_table import SCHEMAS
 
 @dataclass(frozen=True)
 class CurveFiles:
-    """The three tables of a run."""
+    """The three tables of a run's curves."""
 
     folder: Path
 
@@ -34,21 +34,21 @@ class CurveFiles:
         return KeyedTable(self.folder / name, SCHEMAS[name], "mtl curve")
 
     def begin(self, by: str, draws: int, task: str) -> None:
-        """Remove draws of the method with a number of `draws` or more, left by an earlier call."""
+        """Remove draws of the method from number `draws` on, which an earlier call with more draws left."""
         for table in (self.scores, self.orders, self.times):
             for draw in table.values("draw", {"by": by, "task": task}):
                 if draw >= draws:
                     table.forget(part(by, draw, task))
 
     def begin_order(self, by: str, draw: int, task: str, key: str) -> None:
-        """Remove the draw's parts if they were made from an order of heads with another key."""
-        rests = part(by, draw, task)
-        if not self.orders.holds(rests, key):
+        """Remove the draw's parts unless its order of heads has this key."""
+        of_draw = part(by, draw, task)
+        if not self.orders.holds(of_draw, key):
             for table in (self.scores, self.orders, self.times):
-                table.forget(rests)
+                table.forget(of_draw)
 
 
 def part(by: str, draw: int, task: str, trained_epochs: int | None = None) -> dict[str, str | int]:
-    """The part of a method's draw and a task; parts of curve.parquet also have the number of epochs."""
+    """The part of a method's draw for a task; parts of curve.parquet also have the number of epochs."""
     values: dict[str, str | int] = {"by": by, "draw": draw, "task": task}
     return values if trained_epochs is None else {**values, "trained_epochs": trained_epochs}

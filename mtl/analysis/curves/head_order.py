@@ -1,4 +1,4 @@
-"""Orders in which heads go: by a value, by recomputed importance, or greedily by the loss of score."""
+"""Orders in which heads go: by a value, by recomputed importance, or greedily by what the score loses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from mtl.probes.tables.label_scores import FEWEST_ITEMS, head_scores
 Head = tuple[int, int]
 """A site and a head, as in the uncut model."""
 Values = Mapping[str, Float[np.ndarray, "site head"]]
-"""By task a value for each head; heads of low value go first."""
+"""By task, a value for each head; heads of low value go first."""
 NextHeads = Callable[[Mapping[str, Sequence[Head]], Mapping[str, int]], dict[str, list[Head]]]
-"""Maps, by task, the heads still kept and the number wanted to the heads that go next: at least one, in
+"""Given the heads still kept and the number wanted by task, the heads that go next: at least one, in
 order."""
 
 
 def scale_of(scale: Float[Tensor, "site head"], kept: Sequence[Head]) -> Float[Tensor, "site head"]:
-    """The scale with all heads closed that are not in `kept`."""
+    """The scale with all heads closed except those in `kept`."""
     masked = torch.zeros_like(scale)
     for site, head in kept:
         masked[site, head] = scale[site, head]
@@ -49,7 +49,7 @@ def loader(trained: TrainedRun, tasks: Sequence[str], tokens: int) -> BatchLoade
 
 
 def by_value(values: Callable[[], Values]) -> NextHeads:
-    """Heads of the least value go first; values are computed once, when they are first needed."""
+    """Heads of the least value go first; the values are computed once, when they are first needed."""
     known: dict[str, Float[np.ndarray, "site head"]] = {}
 
     def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
@@ -61,7 +61,7 @@ def by_value(values: Callable[[], Values]) -> NextHeads:
 
 
 def recomputed(ranking: TrainedRun, base: Mapping[str, Tensor], normalise: bool) -> NextHeads:
-    """Heads of the least importance go, recomputed each time under the mask of the heads still kept."""
+    """Heads of the least importance go first, which is computed anew each time with the heads still kept."""
 
     def next_heads(kept: Mapping[str, Sequence[Head]], wanted: Mapping[str, int]) -> dict[str, list[Head]]:
         values = importance_values(
@@ -73,7 +73,7 @@ def recomputed(ranking: TrainedRun, base: Mapping[str, Tensor], normalise: bool)
 
 
 def greedy(ranking: TrainedRun, base: Mapping[str, Tensor], ties: Callable[[], Values]) -> NextHeads:
-    """The head goes whose closing costs the score least; among equals, the one of least value (`ties`)."""
+    """The head that costs the score least goes next; among equals, the one of least value (`ties`)."""
     model = ranking.model
     known: dict[str, Float[np.ndarray, "site head"]] = {}
 
@@ -107,14 +107,7 @@ def importance_values(ranking: TrainedRun, scales: Mapping[str, Tensor], normali
     if len({tuple(scale.flatten().tolist()) for scale in scales.values()}) == 1:
         masks = [Mask("", tuple(scales), masks[0].head_scale)]  # one forward pass serves all tasks
     measured = task_importance(ranking.model, loader(ranking, tuple(scales), BATCH_TOKENS), masks=masks)
-    values = {}
-    for name, gradients in measured.items():
-        value = gradients.value("importance")
-        if normalise:
-            norm = np.linalg.norm(value, axis=1, keepdims=True)
-            value = value / np.where(norm > 0, norm, 1.0)
-        values[name] = value
-    return values
+    return {name: gradients.value("importance", normalise) for name, gradients in measured.items()}
 
 
 def random_values(tasks: Sequence[str], sites: int, heads: int, seeds: Sequence[int]) -> Values:
@@ -128,7 +121,7 @@ def measured_values(
 ) -> Values:
     """A measure's values by task, from the table of a run's heads.parquet.
 
-    They are those of `head_scores` for the task, or if there are none, of rows without a task. Raises
+    They are those of `head_scores` for the task or, if there are none, for rows without a task. Raises
     `InputError` if a head of a task's pool has no value.
     """
     scores = head_scores(table, measure)
@@ -165,11 +158,11 @@ def _no_values(table: pl.DataFrame, measure: str, task: str, sites: Sequence[Sit
 
 
 def _least(value: Float[np.ndarray, "site head"], kept: Sequence[Head], wanted: int) -> list[Head]:
-    """The heads of least value, until `wanted` are left; among equals, lower sites and heads first."""
+    """The heads of least value that must go to leave `wanted`; among equals, lower sites and heads first."""
     return sorted(sorted(kept), key=lambda place: value[place])[: len(kept) - wanted]
 
 
 def remaining(pool: Sequence[Head], gone: Sequence[Head]) -> list[Head]:
-    """The heads that have not gone, in order."""
+    """The heads of the pool that have not gone, in its order."""
     left = set(gone)
     return [place for place in pool if place not in left]

@@ -8,7 +8,6 @@ from functools import partial
 
 from mtl.analysis.curves.curve import Method
 from mtl.analysis.curves.head_order import (
-    Values,
     by_value,
     greedy,
     importance_values,
@@ -25,13 +24,13 @@ from mtl.probes.measures.table import BY_NAME
 from mtl.runs.folder.heads_file import read_measures
 
 ORDERS = ("importance", "recomputed", "random", "greedy")
-"""Orders that are computed; every other order is a measure of heads.parquet."""
+"""Orders that are computed; every other order is a measure in heads.parquet."""
 RANKED = ("importance", "recomputed", "greedy")
 """Orders that need sentences to rank on."""
 
 
 def check_orders(names: Sequence[str]) -> None:
-    """Raise `InputError` for names that are neither an order nor a measure, and for those given twice."""
+    """Raise `InputError` for names that are neither orders nor measures, and for names given twice."""
     if len(set(names)) < len(names):
         raise InputError(f"--by={','.join(names)} names an order twice: name each once")
     for name in names:
@@ -72,8 +71,8 @@ def methods_of(
 ) -> list[Method]:
     """The orders of these names, with everything that each depends on.
 
-    `ranking` is needed by those of `RANKED`; `normalise` divides a layer's importances by their norm. There
-    are `draws` random orders, which follow from `seed`, the run's own seed and their number. Raises
+    Those in `RANKED` need `ranking`; `normalise` divides a layer's importances by their norm. There are
+    `draws` random orders; each follows from `seed`, the run's own seed and the number of the draw. Raises
     `InputError` for a measure that heads.parquet lacks, `ValueError` for a missing `ranking`.
     """
     tap, pools = start.scoring.model.encoder.tap, start.pools
@@ -91,7 +90,7 @@ def methods_of(
             }[name]
             methods.append(Method(name, 0, next_heads, made_of))
         elif name == "random":
-            # The run's own seed takes part, so that orders differ between the runs of a setup.
+            # The run's own seed is used too, so that orders differ between the runs of a setup.
             seeds = (seed, int(start.scoring.run.config()["seed"]))
             for draw in range(draws):
                 values = partial(random_values, tuple(pools), len(tap.sites), tap.heads, (*seeds, draw))
@@ -108,8 +107,4 @@ def _by_measure(start: Start, measure: str) -> Method:
     table, _ = read_measures(path)
     values = measured_values(table, measure, pools, tap.sites, tap.heads)
     made_of = {task: [float(values[task][place]) for place in pool] for task, pool in pools.items()}
-
-    def known() -> Values:
-        return values
-
-    return Method(measure, 0, by_value(known), made_of)
+    return Method(measure, 0, by_value(lambda: values), made_of)

@@ -1,4 +1,4 @@
-"""The configurations of trainings that give points of a pruning curve."""
+"""Configurations of the trainings that give points of a pruning curve."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from mtl.runs.folder.run import Run
 def gate_settings(
     start: Start, target: float, epochs: int | None, accelerator: Accelerator = "auto"
 ) -> TrainConfig:
-    """The training that brings the gates of the run's frozen model to a target; `epochs=None`: the run's own.
+    """A training that brings gates on the run's frozen model to a target.
 
-    With a single task, settings that relate masks to each other are reset.
+    `epochs=None` takes the run's own number. With a single task, settings that relate masks to each other are
+    reset.
     """
     run, tasks = start.scoring.run, tuple(start.scoring.tasks)
     length = "" if epochs is None else f"-{epochs}-epochs"
@@ -45,10 +46,10 @@ def gate_settings(
 def settings_of(
     source: Run, init_from: Path, name: str, tasks: tuple[str, ...], accelerator: Accelerator
 ) -> TrainConfig:
-    """The run's own training, on these of its tasks and from the trained model `init_from`.
+    """The run's own training, but on these of its tasks and from the trained model `init_from`.
 
-    Settings without a use are reset, since a run that has them is refused: loss weights of other tasks, a
-    mask file, meters, and starts, which were applied to the trained model already.
+    Settings that have no use here are reset, since a run with them is refused: loss weights of other tasks, a
+    mask file, meters, and starts, which were already applied to the trained model.
     """
     config = read_configuration(TrainConfig, source.folder / "config.yaml")
     weights = {task: weight for task, weight in config.balancer.weights.items() if task in tasks}

@@ -1,4 +1,4 @@
-"""What the pruning curves of a run start from: its model, masks and sentences, and a key made of them."""
+"""What the pruning curves of a run start from: its model, masks and sentences, and a key of all these."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mtl.analysis.curves.head_order import Head, scale_of
-from mtl.analysis.trained import TrainedRun
+from mtl.analysis.trained import TrainedRun, model_fingerprint
 from mtl.corpora.load import corpus_fingerprint
-from mtl.files import fingerprint
 from mtl.models.head_scales import open_heads
 
 
@@ -23,24 +22,23 @@ class Start:
 
     scoring: TrainedRun
     base: dict[str, Float[Tensor, "site head"]]
-    """By task the head scale before any head is closed."""
+    """By task, the head scale before any head is closed."""
     model_key: str
     """The fingerprint of the model's files."""
 
     @classmethod
     def of(cls, scoring: TrainedRun, masks: bool = True) -> Start:
         """The start of a run's curves; `masks`: whether the run's masks are applied."""
-        files = sorted(path for path in scoring.run.model.iterdir() if path.is_file())
         base = {name: scoring.model.scales.of_task(name, gated=masks) for name in scoring.tasks}
-        return cls(scoring, base, fingerprint(files))
+        return cls(scoring, base, model_fingerprint(scoring.run))
 
     @property
     def pools(self) -> dict[str, list[Head]]:
-        """By task the heads that are open at the start."""
+        """By task, the heads that are open at the start."""
         return {name: open_heads(scale) for name, scale in self.base.items()}
 
     def key(self, task: str, *made_of: object) -> str:
-        """A hash over the model, the task's mask, its scored sentences, and `made_of`; then its settings.
+        """A hash of the model, the task's mask, its scored sentences and `made_of`, followed by settings.
 
         The settings are those by which curves of several runs are compared (`curve_table.settings_in`).
         """
@@ -52,7 +50,7 @@ class Start:
         return f"{made} sentences={sentences} of corpus {str(corpus)[:8]}, masks={str(masked).lower()}"
 
     def masked(self, task: str, kept: Sequence[Head]) -> Float[Tensor, "site head"]:
-        """The task's head scale with all heads closed that are not in `kept`."""
+        """The task's head scale with all heads closed except those in `kept`."""
         return scale_of(self.base[task], kept)
 
 

@@ -1,4 +1,4 @@
-"""Points of a pruning curve that need training: cut models trained on, and learned gates."""
+"""Points of a pruning curve that need training: cut models trained further, and learned gates."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import polars as pl
 import torch
 from rich.console import Console
 
-from mtl.analysis.curves.curve import CurvePoint, score_rows, task_scores
+from mtl.analysis.curves.curve import CurvePoint, order_rows, score_rows, task_scores
 from mtl.analysis.curves.cut import cut_model
 from mtl.analysis.curves.file import CurveFiles, part
 from mtl.analysis.curves.head_order import Head
 from mtl.analysis.curves.settings import gate_settings, settings_of
 from mtl.analysis.curves.start import Start
+from mtl.analysis.trained import model_fingerprint
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.files import fingerprint
 from mtl.heads.gate_file import last_log_alphas
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import examples
@@ -29,7 +29,6 @@ from mtl.models.device import Accelerator, prepare
 from mtl.models.evaluate import evaluate
 from mtl.models.head_scales import open_heads
 from mtl.models.joint import JointModel
-from mtl.probes.tables import curve_table
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.training.check import check_settings
@@ -47,9 +46,9 @@ def train_on(
     accelerator: Accelerator = "auto",
     console: Console,
 ) -> list[CurvePoint]:
-    """Cut the heads of each point out, train the cut model on, and score it; adds rows to curve.parquet.
+    """Cut the model to the heads of each point, train it further, and score it; adds rows to curve.parquet.
 
-    The cut models and the trained ones are runs in the folder `curve` of the run; finished ones are not made
+    The cut models and the trained ones are runs in the run's folder `curve`; finished ones are not made
     again. Training is as in the run itself, except for its length and its single task. Returns the points
     with the new scores.
     """
@@ -94,7 +93,7 @@ def train_gates(
 
 
 def check_gate_points(start: Start, targets: Sequence[float], runs: Sequence[Path]) -> None:
-    """Raise `InputError`, before anything is measured, for targets and runs that cannot be points."""
+    """Raise `InputError` for targets and runs that cannot be points, before anything is measured."""
     encoder, tasks = start.scoring.model.encoder, tuple(start.scoring.tasks)
     for target in targets:
         settings = gate_settings(start, target, None)
@@ -114,8 +113,8 @@ def measure_gates(
     """Runs with gates as points of a curve, one draw per run; writes curve.parquet and curve_heads.parquet.
 
     They are scored on the same sentences, each with its own model under its own gates. A point keeps the
-    heads that are open. The order of all heads is that of their log alpha (of fixed masks, their gate); that
-    of heads which a target opened or closed is the one of its final choice.
+    heads that are open. All heads are ordered by their log alpha (under fixed masks, by their gate); heads
+    that a target opened or closed are ordered as in its final choice.
     """
     files = CurveFiles(start.scoring.run.folder)
     points = []
@@ -126,7 +125,7 @@ def measure_gates(
         model = prepare(JointModel.from_pretrained(run.model), accelerator)
         _check(start, model, folder)
         assert model.gates is not None
-        weights = fingerprint(sorted(path for path in run.model.iterdir() if path.is_file()))
+        weights = model_fingerprint(run)
         for task, pool in start.pools.items():
             key = start.key(task, GATES, weights)
             files.begin_order(GATES, draw, task, key)
@@ -146,9 +145,9 @@ def measure_gates(
 
 
 def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFrame:
-    """Rows of curve_heads.parquet: ranks by falling log alpha (of fixed masks: gate), ties by site and head.
+    """Rows of curve_heads.parquet: ranks by falling log alpha (under fixed masks, gate), then site and head.
 
-    Heads of kinds of attention without gates are always open, and rank before those with one.
+    Heads of kinds of attention without gates are always open, and rank before all others.
     """
     assert model.gates is not None
     gates, mask = model.gates, model.scales.index(str(part["task"]))
@@ -166,17 +165,7 @@ def _order(model: JointModel, run: Run, part: dict[str, str | int]) -> pl.DataFr
         return log_alpha, at_choice.get((tap.sites[site].attention, tap.sites[site].layer, head), log_alpha)
 
     there.sort(key=last_to_go, reverse=True)
-    rows = [
-        {
-            **part,
-            "attention": tap.sites[site].attention,
-            "layer": tap.sites[site].layer,
-            "head": head,
-            "rank": rank,
-        }
-        for rank, (site, head) in enumerate(there)
-    ]
-    return pl.DataFrame(rows, schema=curve_table.ORDERS)
+    return order_rows(part, tap.sites, zip(there, range(len(there)), strict=True))
 
 
 def _check(start: Start, model: JointModel, folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""Worth by gradients."""
+"""Worth by gradients: how much the loss depends on each head."""

@@ -1,12 +1,13 @@
-"""Which row of which forward pass belongs to which example of a batch: asked of the gradients, not guessed.
+"""Which row of which forward pass belongs to which example of a batch, found by gradients.
 
 A loss gives a value per example, however it ran the model: in one pass, in two, in one per example, with rows
-in another order, or with several rows for an example. The gradient of the sum of the losses at a row is the
-sum of the examples' own gradients there. With the losses weighted by numbers that differ by example, the
-gradient of a row that only one example reads is multiplied by that example's weight, which so gives it away.
-Rounding blurs the factor. If a batch has more examples than can be told apart by one factor, each example has
-several, one for each digit of its number. Where a row serves several examples (negatives within a batch,
-several texts in a row), nothing is multiplied alike, and each example gets a backward pass of its own.
+in another order, or with several rows for an example. The gradient of the summed losses at a row is the sum
+of the examples' own gradients there. If the losses are first weighted, each example by a number of its own,
+the gradient at a row that serves a single example is multiplied by that example's weight, which identifies
+it. Rounding blurs the factor. If a batch has more examples than one factor can tell apart, each example has
+several weights, one for each digit of its number. If a row serves several examples (negatives within a batch,
+several texts in a row), its gradient is no multiple of the unweighted one, and each example gets its own
+backward pass.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mtl.errors import InputError
 from mtl.heads.tap import HeadOutputs
 
 _RANGE = 8.0
-"""Weights of a batch's losses are spread evenly, in their logarithms, from 1 to 2 to this power."""
+"""The weights of a batch's losses run from 1 to 2 to this power; their logarithms are evenly spaced."""
 _APART = 4.0
-"""The least difference of two weights, as a multiple of the rounding that is tolerated."""
+"""The least relative difference of two weights, as a multiple of the rounding that is tolerated."""
 
 
 class HeadGradients(NamedTuple):
-    """Derivatives of losses by gates, of the sites with any; absent sites are zero."""
+    """Derivatives of losses with respect to gates; zero at sites that no pass reached."""
 
     example: Float[Tensor, "example site head"]
     absolute: Float[Tensor, "1 site head"]
@@ -41,8 +42,8 @@ def head_gradients(
 ) -> tuple[HeadGradients, bool]:
     """The derivative of each example's loss with respect to the gates, summed over rows and positions.
 
-    `alike` says that a row serves one example, if each site has as many rows as there are examples; whether
-    that was found is returned, too.
+    Also returned is whether each row of a site was found to serve an example of its own. `alike` is this
+    finding of an earlier batch: with as many rows as examples, the rows are then not examined again.
     """
     sites = [site for site, passes in enumerate(outputs.passes) for _ in passes]
     tensors = [output for passes in outputs.passes for output in passes]
@@ -60,7 +61,8 @@ def head_gradients(
             ]
             absolute = torch.stack([part.absolute for part in parts]).sum(0)
             return HeadGradients(torch.cat([part.example for part in parts]), absolute), False
-        return _by_example(summed, tensors, sites, shape, found, count), rowwise
+        apart = rowwise and all(map(_apart, found, summed))
+        return _by_example(summed, tensors, sites, shape, found, count), apart
     owners = [torch.arange(count, device=losses.device) if count > 1 else None for _ in sites]
     return _by_example(
         _gradients(losses.sum(), tensors, retain=False), tensors, sites, shape, owners, count
@@ -78,8 +80,8 @@ def require_finite(gradients: Float[Tensor, "example site head"]) -> None:
     """Raise `InputError` for a derivative that is not finite, such as that of a root at zero."""
     for example, *_ in (~torch.isfinite(gradients)).nonzero().tolist():
         raise InputError(
-            f"the loss of row {example} of a batch has a derivative by heads that is no finite number, as "
-            "roots and logarithms have at zero"
+            f"the loss of row {example} of a batch has a derivative with respect to heads that is not finite,"
+            " as roots and logarithms have at zero"
         )
 
 
@@ -96,9 +98,9 @@ def _gradients(loss: Tensor, tensors: Sequence[Tensor], *, retain: bool) -> list
 def _owners_of_rows(
     losses: Float[Tensor, " example"], tensors: Sequence[Tensor], summed: Sequence[Tensor]
 ) -> list[Tensor] | None:
-    """The example that each row of each tensor is from; `None` if a row serves several examples.
+    """The example that each row of each tensor serves; `None` if a row serves several examples.
 
-    `summed` are the gradients of the sum of the losses. Each further backward pass tells a digit.
+    `summed` are the gradients of the sum of the losses. Each further backward pass gives one digit.
     """
     count, place = len(losses), 1
     coarsest = max(map(_tolerance, (losses, *summed)))
@@ -118,12 +120,18 @@ def _owners_of_rows(
     return owners if all(bool((owner < count).all()) for owner in owners) else None
 
 
+def _apart(owners: Int[Tensor, " row"], gradient: Tensor) -> bool:
+    """Whether no two rows with a gradient serve the same example."""
+    used = owners[gradient.flatten(1).any(1)]
+    return len(used.unique()) == len(used)
+
+
 def _tolerance(numbers: Tensor) -> float:
     return float(torch.finfo(numbers.dtype).eps ** 0.5)
 
 
 def _digits(one: Tensor, other: Tensor, weights: Tensor) -> Tensor | None:
-    """Which weight each row's gradient was multiplied by; `None` if not every row by one of them."""
+    """Which weight each row's gradient was multiplied by; `None` unless every row's was by one of them."""
     tolerance = _tolerance(one)
     rows, weighted = one.flatten(1).double(), other.flatten(1).double()
     largest = rows.abs().amax(1, keepdim=True) if rows.shape[1] else rows.new_zeros(len(rows), 1)
@@ -147,7 +155,7 @@ def _by_example(
     owners: Sequence[Tensor | None],
     count: int,
 ) -> HeadGradients:
-    """Sums over the rows of each example (`None`: all rows are of the only one)."""
+    """Sums over the rows of each example; without owners, all rows serve the only example."""
     device = tensors[0].device if tensors else torch.device("cpu")
     example = torch.zeros(count, *shape, dtype=torch.float64, device=device)
     absolute = torch.zeros(1, *shape, dtype=torch.float64, device=device)

@@ -1,19 +1,19 @@
 """Worth by gradients: the derivative of the loss with respect to a head's gate.
 
 With a gate of 1 on the output of every head, the derivative of a sentence's loss L with respect to the gate
-of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is what the head hands to its output
+of head h is g_h = sum over positions of A_h . dL/dA_h, where A_h is the head's output before the output
 projection. Four measures follow from g over the sentences of a corpus; the first three share a backward pass:
 
 - importance: mean of |g| (Michel et al. 2019, equation 2); or per token, as in their code for BERT, the
-  absolute value is taken at every position and then summed.
-- taylor: mean of -g, the first-order estimate of the loss's rise when the head is closed.
+  absolute value is taken at every position before the sum.
+- taylor: mean of -g, the first-order estimate of how much the loss rises if the head is closed.
 - fisher: mean of g squared, the diagonal of the empirical Fisher information of the gates; half of it is a
-  second-order estimate of that rise.
+  second-order estimate of the same rise.
 - integrated: minus the mean over sentences of the integral of g while all gates go from 0 to 1 together
-  (integrated gradients, Sundararajan et al. 2017), by the midpoint rule, with a pass for each of its steps.
-  Summed over heads it approximates the loss with all heads closed less that with all open.
+  (integrated gradients, Sundararajan et al. 2017), by the midpoint rule with one pass per step.
+  Summed over heads, it approximates the loss with all heads closed minus the loss with all open.
 
-Losses are in nats per sentence, so nothing depends on how sentences are put into batches.
+Losses are in nats per sentence, so nothing depends on how sentences are batched.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MEASURES = ("importance", "taylor", "fisher", "integrated")
 
 @dataclass
 class GateGradients:
-    """Sums over sentences of the measures that follow from the derivatives of losses by gates."""
+    """Sums over sentences of the measures that follow from derivatives of losses with respect to gates."""
 
     sites: tuple[Site, ...]
     heads: int
@@ -64,9 +64,9 @@ class GateGradients:
         example: Int[Tensor, " row"],
         count: int,
     ) -> None:
-        """Add derivatives at gates of 1, by position; `example` numbers the sentence of each row (window).
+        """Add derivatives at gates of 1, by position; `example` is the number of each row's sentence.
 
-        There are `count` sentences; rows with this number are of none of them, and have no gradient.
+        There are `count` sentences; rows with the number `count` belong to none, and have no gradient.
         """
         positions = positions.double()
         rows = positions.sum(1)
@@ -76,7 +76,7 @@ class GateGradients:
     def add_examples(
         self, gradient: Float[Tensor, "example site head"], absolute: Float[Tensor, "part site head"]
     ) -> None:
-        """Add derivatives at gates of 1, by example; `absolute` are sums of absolute values at positions."""
+        """Add derivatives at gates of 1, by example; `absolute` sums the absolute values at positions."""
         self._add("importance", gradient.abs() if self.per == "example" else absolute)
         self._add("taylor", -gradient)
         self._add("fisher", gradient.square())
@@ -86,9 +86,14 @@ class GateGradients:
         """Add derivatives at gates below 1, with the weight of their step."""
         self._add("integrated", -weight * rows.double())
 
-    def value(self, measure: str) -> Float[np.ndarray, "site head"]:
-        """A measure's mean over sentences, in nats (`fisher`: nats squared)."""
-        return (self.sums[measure].cpu() / max(self.examples, 1)).numpy()
+    def value(self, measure: str, normalise: bool = False) -> Float[np.ndarray, "site head"]:
+        """A measure's mean over sentences, in nats (`fisher`: nats squared).
+
+        `normalise` divides a layer's values by their Euclidean norm.
+        """
+        value = (self.sums[measure].cpu() / max(self.examples, 1)).numpy()
+        norm = np.linalg.norm(value, axis=1, keepdims=True)
+        return value / np.where(norm > 0, norm, 1.0) if normalise else value
 
     def table(self, task: str = "", normalise: bool = False) -> pl.DataFrame:
         """Rows of heads.parquet; `normalise` divides a layer's importances by their Euclidean norm."""
@@ -96,12 +101,9 @@ class GateGradients:
         for measure in MEASURES:
             if measure not in self.sums:
                 continue
-            value, choice = self.value(measure), ""
-            if measure == "importance":
-                choice = f"per {self.per}"
-                if normalise:
-                    norm = np.linalg.norm(value, axis=1, keepdims=True)
-                    value, choice = value / np.where(norm > 0, norm, 1.0), f"{choice}, normalised per layer"
+            of_importance = measure == "importance"
+            value = self.value(measure, normalise and of_importance)
+            choice = f"per {self.per}" + ", normalised per layer" * normalise if of_importance else ""
             count = np.array([self.examples])
             parts.append(heads_table.rows(measure, task, [""], value[None], count, choice))
         return heads_table.at_sites(pl.concat(parts), self.sites)
@@ -120,17 +122,17 @@ def task_importance(
     masks: bool | Sequence[Mask] = True,
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> dict[str, GateGradients]:
-    """Per task the gradients of its loss over all batches.
+    """By task, the gradients of its loss over all batches.
 
-    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each. The
-    differentiated gates multiply the masks, so a head that a mask closes is worth nothing.
+    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each task.
+    The gates multiply the masks, so a head that a mask closes is worth nothing.
 
     Args:
         model: Encoder and decoders.
         batches: Annotated sentences with targets (`models.evaluate.batches`); tasks without any are left out.
         per: Where absolute values are taken.
-        steps: Steps of the integral; 0: no integrated gradients, which cost a pass for each step.
-        masks: Whether the model's masks are applied; or masks to apply instead of them.
+        steps: Steps of the integral, each of which costs a pass; 0: no integrated gradients.
+        masks: Whether the model's masks are applied; or the masks to apply instead.
         advance: Receives the number of sentences of each finished batch.
     """
     tap, device = model.encoder.tap, next(model.parameters()).device
@@ -176,9 +178,9 @@ def task_importance(
 def gate_gradients(
     tap: HeadTap, losses: Callable[[], Mapping[str, Float[Tensor, " example"]]], gate: float = 1.0
 ) -> Iterator[tuple[str, Float[Tensor, "row subword site head"]]]:
-    """Per loss its derivative with respect to the gates at each position, with all gates at `gate`.
+    """For each loss, its derivative with respect to the gates at each position, with all gates at `gate`.
 
-    Calls `losses` once, which run the model once, then a backward pass for each loss.
+    Calls `losses` once, which runs the model once; then runs a backward pass for each loss.
     """
     with gated(tap, gate) as outputs:
         computed = dict(losses())
@@ -201,7 +203,7 @@ def gate_gradients(
 
 @contextmanager
 def gated(tap: HeadTap, gate: float) -> Iterator[HeadOutputs]:
-    """Collect the heads' outputs in the block under gates of this value, differentiable by both."""
+    """Collect the heads' outputs in the block, under differentiable gates of this value."""
     device = device_of(tap.model)
     gates = torch.full((len(tap.sites), tap.heads), gate, device=device, requires_grad=True)
     with torch.enable_grad(), tap.scale(gates), tap.observe() as outputs:
@@ -214,7 +216,7 @@ def midpoints(steps: int) -> Iterator[tuple[float, float]]:
 
 
 def of_tasks(batch: Batch, names: Sequence[str]) -> Batch:
-    """The batch with some of its tasks only."""
+    """The batch with these of its tasks only."""
     rows = {name: batch.rows[name] for name in names}
     targets: dict[str, Any] = {name: batch.targets[name] for name in names if name in batch.targets}
     return dataclasses.replace(batch, rows=rows, targets=targets, places={n: batch.places[n] for n in names})

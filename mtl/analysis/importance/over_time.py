@@ -25,12 +25,12 @@ from mtl.training.step import JointTraining
 class ImportanceOverTime(Observer):
     """Measures importance on sentences of dev after evaluations, and adds it to the run's importance.parquet.
 
-    It changes neither weights nor gradients nor random states: dropout is off, and only gates are
-    differentiated by. If a resumed run repeats an evaluation, its rows are replaced.
+    It changes neither weights nor gradients nor random states: dropout is off, and only gates have gradients.
+    If a resumed run repeats an evaluation, its rows are replaced.
 
     Args:
-        every: Evaluations from one measurement to the next; the last epoch is always measured.
-        sentences: The number of annotated sentences of dev that each task has at least (`first_annotated`).
+        every: The number of evaluations from one measurement to the next; the last epoch is always measured.
+        sentences: The least number of annotated sentences of dev for each task (`first_annotated`).
         inputs: Reads the corpus.
     """
 
@@ -56,7 +56,7 @@ class ImportanceOverTime(Observer):
         self._model = model
 
     def on_evaluation(self, row: Mapping[str, Any]) -> bool:
-        """Measure if it is due; never ends the run."""
+        """Measure if a measurement is due; never ends the run."""
         model, config, run = self._model, self._config, self._run
         assert model is not None
         assert config is not None

@@ -36,7 +36,7 @@ def head_importance(
     Any family in the table of families works. The loss may run the model in any way: once, several times, row
     by row, or with several rows for a row of the batch. Passes are added up. A head that no pass reaches, or
     that the loss does not use, is worth 0. Gradients show which rows of a pass belong to which row of the
-    batch (`importance.attribution`).
+    batch (`mtl.analysis.importance.attribution`).
 
     Args:
         model: The model, with or without a head on top, or a module around it (compiled, with adapters); it
@@ -70,7 +70,7 @@ def head_importance(
         require_passes(any(outputs.passes), "loss")
         if losses.requires_grad:
             return losses, outputs
-        # A loss on embeddings has no path to any head, and so is right to have no gradient.
+        # A loss on embeddings has no path to any head, so it rightly has no gradient.
         parameters = list(transformer.parameters())
         for parameter in parameters:
             parameter.requires_grad_(True)
@@ -106,7 +106,7 @@ def head_importance(
 
 
 def _of_heads_there(table: pl.DataFrame, tap: HeadTap) -> pl.DataFrame:
-    """The table without numbers of heads that were cut out, or that only other sites have."""
+    """The table without heads that were cut out, and without numbers of heads that only other sites have."""
     there = [(*site, head) for site, heads in zip(tap.sites, tap.remaining, strict=True) for head in heads]
     return table.join(
         pl.DataFrame(there, {key: table.schema[key] for key in KEYS}, orient="row"),

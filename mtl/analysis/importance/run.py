@@ -27,8 +27,8 @@ def measure_importance(
         per: Where absolute values are taken: of a sentence's derivative (Michel et al. 2019), or at each of
             its positions, as in their code for BERT.
         normalise: Divide a layer's importances by their Euclidean norm, as the paper does.
-        steps: Steps of integrated gradients; 0: none. Each costs as much as all the rest.
-        masks: Whether a run's head masks are applied.
+        steps: Steps of integrated gradients; 0: none. Each costs as much as everything else together.
+        masks: Whether the run's head masks are applied.
         progress: As in `mtl.analysis.measuring`.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What heads do on a corpus: attention and clustering probes."""
+"""What heads do on a corpus: probes of attention and of clustering."""

@@ -1,4 +1,4 @@
-"""What one head attends to on sentences, and the arcs that it hits and misses, by the rules of the probes."""
+"""What one head attends to on sentences, and which arcs it hits and misses by the rules of the probes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mtl.tasks.sentence import Sentence
 
 
 class Head(NamedTuple):
-    """A head of a model: the number of its site, its number there, and its name."""
+    """A head of a model: the number of its site, its number in the site, and its name."""
 
     site: int
     number: int
@@ -35,7 +35,10 @@ class Head(NamedTuple):
 
 
 def head_of(encoder: WordReader, name: str) -> Head:
-    """The head of a name (`L2H0`); raises `InputError` for none, a whole layer, and one that was cut out."""
+    """The head of this name (`L2H0`).
+
+    Raises `InputError` if there is none, for a whole layer, and for a head that was cut out.
+    """
     tap = encoder.tap
     with as_input_error(name):
         site, number = read_head(name, tap.sites, tap.heads)
@@ -51,7 +54,7 @@ def attention_of(
 ) -> list[ShownAttention]:
     """The attention of a head on sentences, from word to word.
 
-    Raises `InputError` for a sentence without words, and in models that translate for one whose words share
+    Raises `InputError` for a sentence without words and, in models that translate, for one whose words share
     a piece.
     """
     if encoder.without and not all(encoder.tokenizer.covers(sentences)):
@@ -86,7 +89,7 @@ def attention_of(
 
 
 def _special(encoder: WordReader) -> tuple[str | None, str | None]:
-    """The first and the final special token, as the tokenizer writes them; `None`: there is none."""
+    """The first and the final special token as the tokenizer writes them; `None` if there is none."""
     tokenizer = encoder.tokenizer
     names = tokenizer.tokenizer.convert_ids_to_tokens
     return (
@@ -108,9 +111,9 @@ class Relation:
     task: str
     label: str
     value: float
-    """The share of the arcs that it hits in either direction: the measure `attention`."""
+    """The share of the arcs that it hits in either direction (the measure `attention`)."""
     chance: float
-    """The best share of heads that always look at one offset, on the same arcs."""
+    """The best share, on the same arcs, of a head that always looks at one offset."""
     count: int
     to_head: float
     """The share of the arcs whose dependent attends most to its head (of arguments: to their predicate)."""
@@ -124,21 +127,21 @@ class Relation:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """How well a head is known for it: labels that count first, then by what is above chance."""
+        """How well a head is known for it: labels that count come first, then larger values above chance."""
         return self.counted, self.value - self.chance
 
 
 @dataclass(frozen=True)
 class SeenItems:
-    """Which items of a task a head connects with their anchors, and how sure it is."""
+    """Which items of a task a head connects with their anchors, and how surely."""
 
     items: Items
     from_anchor: Bool[np.ndarray, " item"]
     from_item: Bool[np.ndarray, " item"]
     anchor_weight: Float[np.ndarray, " item"]
-    """The attention of the anchor to what it attends to most."""
+    """The attention of the anchor to the word that it attends to most."""
     item_weight: Float[np.ndarray, " item"]
-    """The same of the item's words, of the word that has most."""
+    """The same for the item's words: the largest of their values."""
 
     @property
     def hit(self) -> Bool[np.ndarray, " item"]:
@@ -147,7 +150,7 @@ class SeenItems:
 
 
 def no_arcs(corpus: ProbeCorpus, task: str | None, label: str | None) -> InputError:
-    """The error that no arc of a corpus is of a task, or has a label."""
+    """The error that a corpus has no arc of a task, or none with a label."""
     named = " ".join(filter(None, (task, label)))
     known = ", ".join(f"{task} ({' '.join(items.names)})" for task, items in corpus.items.items())
     return InputError(f"no arc of the corpus is {named}: it has {known}")
@@ -160,7 +163,7 @@ class HeadOnCorpus:
         encoder: the model.
         corpus: the sentences and the items of the tasks that are probed by attention.
         head: the head.
-        mask: a mask over the heads, with the tasks that are looked at under it; `None`: all open, all tasks.
+        mask: a mask over the heads, with the tasks that are probed under it; `None`: all heads, all tasks.
         final: whether the final special token competes for the most attended word.
         advance: receives the number of sentences of each finished batch.
     """
@@ -193,10 +196,7 @@ class HeadOnCorpus:
             self.seen[task] = SeenItems(corpus.items[task], *(column[order].numpy() for column in columns))
 
     def relations(self) -> list[Relation]:
-        """All relations, those first that the head is known for.
-
-        That is by how far it is above chance, labels that count before the others.
-        """
+        """All relations by `Relation.rank`, so that those that the head is known for come first."""
         found = []
         for task, seen in self.seen.items():
             items = seen.items
@@ -213,9 +213,9 @@ class HeadOnCorpus:
         return sorted(found, key=lambda each: each.rank, reverse=True)
 
     def relation(self, task: str | None = None, label: str | None = None) -> Relation:
-        """The relation that the head is known for, among those of a task or with a label if these are given.
+        """The relation that the head is known for; only of this task and with this label, if they are given.
 
-        Raises `InputError` where there is none.
+        Raises `InputError` if there is none.
         """
         for relation in self.relations():
             if task in (None, relation.task) and label in (None, relation.label):
@@ -223,7 +223,7 @@ class HeadOnCorpus:
         raise no_arcs(self.corpus, task, label)
 
     def shown(self, sentences: Sequence[int], relation: Relation) -> list[ShownAttention]:
-        """The attention on sentences of the corpus, with the relation's arcs, hit and missed."""
+        """The attention on these sentences of the corpus, with the relation's arcs, hit and missed."""
         chosen = [self.corpus.sentences[number] for number in sentences]
         attention = attention_of(self.encoder, chosen, self.head, self.mask)
         return [
@@ -245,9 +245,9 @@ class HeadOnCorpus:
         )  # fmt: skip
 
     def examples(self, relation: Relation, which: Literal["hits", "misses"], count: int) -> list[int]:
-        """The numbers of sentences with the arcs that the head is surest of, hit or missed, one arc each.
+        """The numbers of at most `count` sentences with the arcs that the head hits or misses most surely.
 
-        Sure is the attention to the most attended word, in the direction in which the head hits more arcs.
+        How sure it is: its attention to the most attended word, in the direction in which it hits more arcs.
         """
         seen = self.seen[relation.task]
         items = seen.items
@@ -262,7 +262,7 @@ class HeadOnCorpus:
 
 
 def _of_head(records: HeadRecords, head: Head) -> HeadRecords:
-    """The records of one head alone, on the CPU; what it hands on is left out."""
+    """The records of one head, on the CPU; its outputs are left out."""
     one = np.index_exp[:, head.site : head.site + 1, head.number : head.number + 1]
     return HeadRecords(
         records.sentences.cpu(), records.lengths.cpu(), records.row.cpu(), records.word[one].cpu(),
@@ -272,7 +272,7 @@ def _of_head(records: HeadRecords, head: Head) -> HeadRecords:
 
 
 def _seen(records: HeadRecords, items: Items, *, root: bool, final: bool) -> tuple[Tensor, ...]:
-    """Of the items of a batch their numbers, and what `SeenItems` has."""
+    """The numbers of a batch's items, and the columns of `SeenItems` for them."""
     placed = items.within(records)
     attended = records.attended(root=root, final=final)
     hit = hits(attended, placed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,13 +21,13 @@ from mtl.probes.measures.record import NOTHING, HeadRecords
 from mtl.tasks.sentence import Sentence
 
 BATCH_TOKENS = 2048
-"""Padded positions in a batch: few, since the attention of all layers is held at once."""
+"""Padded positions in a batch: few, since the attention of all layers is in memory at once."""
 
 
 class ObservedCorpus:
     """A corpus in batches of sentences of nearly equal length, observed under a mask over the heads.
 
-    A mask scales outputs and not attention: a head whose gate is 0 still has a most attended word, but its
+    A mask scales outputs, not attention: a head whose gate is 0 still has a most attended word, but its
     output is zero.
 
     Args:
@@ -35,7 +35,7 @@ class ObservedCorpus:
         sentences: The corpus.
         head_scale: The mask; `None`: all heads open.
         batch_tokens: Maximum number of padded positions per batch.
-        projections: Applied to what each layer's attention reads; `None`: the records have no projections.
+        projections: Maps that are applied to the input of each layer's attention; `None`: none.
 
     Raises:
         InputError: a sentence without words.
@@ -63,7 +63,7 @@ class ObservedCorpus:
 
     @torch.inference_mode()
     def __getitem__(self, batch: int) -> HeadRecords:
-        """Observe one batch; raises `IndexError` past the last, so that iteration ends."""
+        """Observe one batch; raises `IndexError` past the last one, so that iteration ends."""
         observation, positions = self.observed(batch)
         numbers, device = self.batches[batch], positions.row.device
         return records(
@@ -78,7 +78,7 @@ class ObservedCorpus:
 
     @torch.inference_mode()
     def observed(self, batch: int) -> tuple[Observation, WordPositions]:
-        """A batch's pass seen from inside, piece by piece, and where its words are in it."""
+        """The observation of a batch, by pieces, and where its words are in it."""
         tokens = [self._corpus[number] for number in self.batches[batch]]
         subwords = self.encoder.tokenizer.collate(tokens)
         device = next(self.encoder.parameters()).device
@@ -96,7 +96,7 @@ class ObservedCorpus:
 
 @dataclass(frozen=True, slots=True)
 class WordPositions:
-    """Where the words of a batch are in its rows; words of all sentences follow each other."""
+    """Where the words of a batch are in its rows; the words of all sentences follow each other."""
 
     row: Int[Tensor, " word"]
     """The row that owns the word."""
@@ -105,37 +105,28 @@ class WordPositions:
     pieces: Int[Tensor, " word"]
     """Its number of pieces."""
     more: Int[Tensor, "3 _"]
-    """Word, row and position of every piece that is not its word's first."""
+    """Word, row and position of every piece that is not the first of its word."""
     column: Int[Tensor, "row subword"]
-    """The column of attended words that each position counts for: 0 at the first special token, 1 + the
-    word's place in the row at each piece (owned by the row or not), `width` + 1 at the final special token,
-    `width` + 2 elsewhere."""
+    """The column of attended words that each position counts for: 0 for the first special token, 1 + the
+    word's place in the row for each piece (owned by the row or not), `width` + 1 for the final special token,
+    `width` + 2 for all others."""
     base: Int[Tensor, " row"]
-    """The number, in its sentence, of each row's first word."""
+    """The number of each row's first word in its sentence."""
     width: int
     """The largest number of words in a row."""
     last: bool = False
-    """Whether a word is read at its last piece alone, which in causal models is the only one that has seen
-    all of it."""
+    """Whether a word is read at its last piece only: in causal models, no other piece has seen all of it."""
 
     def to(self, device: torch.device) -> WordPositions:
         """The same on another device."""
-        return WordPositions(
-            self.row.to(device),
-            self.first.to(device),
-            self.pieces.to(device),
-            self.more.to(device),
-            self.column.to(device),
-            self.base.to(device),
-            self.width,
-            self.last,
-        )
+        tensors = ("row", "first", "pieces", "more", "column", "base")
+        return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
     def mean(self, pieces: Float[Tensor, "row subword ..."]) -> Float[Tensor, "word ..."]:
-        """The mean over each word's pieces, or its last one's."""
+        """The mean over each word's pieces, or the value of its last piece (`last`)."""
         if self.last:
             return pieces[self.row, self.first + self.pieces - 1]
-        # Most words are one piece: take every first piece, and change only words that have more.
+        # Most words are one piece, so take every first piece and change only words that have more.
         words = pieces[self.row, self.first]
         word, row, position = self.more
         if len(word):
@@ -146,9 +137,9 @@ class WordPositions:
     def attention(
         self, pieces: Float[Tensor, "row head subword subword"]
     ) -> Float[Tensor, "query head column"]:
-        """Attention of words, and after them of each row's first special token, to the columns of `column`.
+        """The attention of words, and then of each row's first special token, to the columns of `column`.
 
-        It is summed over the pieces of an attended word, and averaged over those of the attending one.
+        It is summed over the pieces of an attended word, and averaged over those of an attending word.
         """
         row, head, subword, _ = pieces.shape
         member = functional.one_hot(self.column, self.width + 3)[..., : self.width + 2].to(pieces.dtype)
@@ -159,7 +150,7 @@ class WordPositions:
 def word_positions(
     subwords: Subwords, tokens: Sequence[Tokens], tokenizer: SubwordTokenizer | SourceTokenizer
 ) -> WordPositions:
-    """Find the words of a batch, on the CPU."""
+    """Where the words of a batch are, on the CPU."""
     slot, nowhere = subwords.slot, subwords.sentences * subwords.width
     row, position = (slot != nowhere).nonzero(as_tuple=True)
     # Rows and the words that they own both ascend, so a word's pieces are adjacent.
@@ -200,9 +191,9 @@ def records(
     tokenizer: SubwordTokenizer | SourceTokenizer,
     projections: Float[Tensor, "layer hidden draw head_dim"] | None = None,
 ) -> HeadRecords:
-    """Reduce an observation to word level, and project what layers read if projections are given.
+    """Reduce an observation to word level, and project the inputs of attention if projections are given.
 
-    `sentences` and `lengths` are as in `HeadRecords`; `cut_out` marks heads that the model has lost.
+    `sentences` and `lengths` are as in `HeadRecords`; `cut_out` marks heads that were cut out of the model.
     """
     like = observation.outputs[0]
     words, width = len(positions.row), positions.width

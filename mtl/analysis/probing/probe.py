@@ -1,4 +1,4 @@
-"""Probe the heads of an encoder on a corpus: what each is good at."""
+"""Probe the heads of an encoder on a corpus: what each of them is good at."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def index_corpus(
     choice: str = "self",
     targets: Mapping[str, ProbeTarget] = PROBE_TARGETS,
 ) -> ProbeCorpus:
-    """A corpus indexed for probing (`ProbeCorpus.index`); raises `InputError` without anything to
-    probe for."""
+    """A corpus indexed for probing (`ProbeCorpus.index`); raises `InputError` if nothing can be probed."""
     with as_input_error():
         return ProbeCorpus.index(sentences, fitted_sentences, choice, targets)
 
@@ -47,9 +46,9 @@ def probe(
 ) -> pl.DataFrame:
     """The tidy table of all measures on an encoder's heads under one mask.
 
-    `final_special`, `seed` and `draws` are those of `ProbeSettings`; `kept` is the size in bytes of the
-    records kept between passes, at most; `advance` receives the number of sentences of each finished batch;
-    `watch` receives the records of each batch of the corpus, of some twice.
+    `final_special`, `seed` and `draws` are those of `ProbeSettings`. At most `kept` bytes of records are kept
+    between passes. `advance` receives the number of sentences of each finished batch; `watch` receives the
+    records of each batch of the corpus, those of some batches twice.
     """
     probes = probes_for(
         ProbeSettings(

@@ -1,16 +1,16 @@
-"""Probe a run, or an encoder by name or folder, and write the numbers into heads.parquet."""
+"""Probe a run, or an encoder by name or folder, and write the values into heads.parquet."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import polars as pl
 
+from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.config.instances import Instance
 from mtl.config.parse import read_configuration
@@ -39,7 +39,6 @@ from mtl.tasks.task import Task
 
 Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ class ProbeResult:
     """Rows of heads.parquet."""
     path: Path
     left_out: tuple[str, ...]
-    """Lines on tasks, sentences and heads that were not probed, and why."""
+    """Lines on tasks, sentences and heads that were not probed, with the reasons."""
     notes: tuple[str, ...] = ()
-    """Other lines for a reader of the numbers."""
+    """Other lines that a reader of the values should know."""
 
 
 def probe_run(
@@ -70,35 +69,29 @@ def probe_run(
     revision: str | None = None,
     instances: Mapping[str, Instance] | None = None,
     material: InputCache | None = None,
-    progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(lambda done: None),
+    progress: Progress = silent,
 ) -> ProbeResult:
     """Measure the heads of a run, or of an encoder by name or folder, and write heads.parquet.
 
     What all heads do in a few sentences is written next to it (`mtl.probes.measures.examples`).
 
-    For a run that translates, the encoder's heads are measured on annotated sources; its own corpus has no
-    labels of words.
+    Of a run that translates, the encoder's heads are measured, on annotated sources: its own corpus does not
+    label words.
 
     Args:
-        target: A run's folder, a saved model's or encoder's, or the name of one of the latter two on the hub.
-        source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
-        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
-        tasks: The tasks to probe for; `None`: all tasks that the corpus may be annotated for.
-        split: Which split of the corpus.
-        masks: Whether the run's masks are applied.
-        centroids: The split whose centroids clustering uses: the split itself, or train.
-        final_special: As in `ProbeSettings`.
-        accelerator: Device.
-        precision: Precision of the transformer's computations.
-        revision: A branch, tag or commit of a model or an encoder on the hub.
+        target: The folder of a run, a saved model or an encoder, or the name of a model or encoder on the
+        hub. source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
+        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder. tasks: The tasks to probe
+        for; `None`: all tasks that the corpus may be annotated for. split: Which split of the corpus. masks:
+        Whether the run's masks are applied. centroids: The split whose centroids clustering uses: the split
+        itself, or train. final_special: As in `ProbeSettings`. accelerator: Device. precision: Precision of
+        the transformer's computations. revision: A branch, tag or commit of a model or an encoder on the hub.
         instances: Tasks with names of your own (`TrainConfig.instances`); `None`: those of the run's model.
-        material: Reads corpora.
-        progress: Receives the number of sentences to observe, and returns a function that receives how many
-            more are done.
+        material: Reads corpora. progress: As in `mtl.analysis.measuring`.
 
     Raises:
-        InputError: an argument is wrong, the run or encoder does not exist, `source` or `out` is missing, no
-            sentence is annotated, or the table cannot be written.
+        InputError: an argument is wrong; the run or encoder does not exist; `source` or `out` is missing; no
+            sentence is annotated; or the table cannot be written.
     """
     target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
     if source is not None and not isinstance(source, CorpusConfig):
@@ -122,14 +115,8 @@ def probe_run(
         check_file_place((out or Path(target)) / examples_file.FILE)
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
-    named = {name: made.task(name) for name, made in (instances or {}).items()}
-    named |= {} if model is None else model.tasks
-    named = {
-        name: task
-        for name, task in named.items()
-        if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
-    }
-    targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+    own = {name: made.task(name) for name, made in (instances or {}).items()}
+    named, targets = probed_tasks(own | ({} if model is None else model.tasks))
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", targets)
     left_out: list[str] = []
@@ -142,13 +129,13 @@ def probe_run(
         left_out += [
             _without_target(task) for task, has in zip(model.tasks.values(), probed, strict=True) if not has
         ]
-    tasks = [name for name in tasks_with_files(source, named) if tasks is None or name in tasks]
-    if not tasks:
+    annotated_for = tasks_with_files(source, named)
+    read_for = {name: task for name, task in annotated_for.items() if tasks is None or name in tasks}
+    if not read_for:
         raise InputError(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
             f"({', '.join(targets)}); use --corpus=FOLDER with annotated sentences"
         )
-    read_for = {name: named.get(name) or TASKS[name]() for name in tasks}
     sentences = single_sentences(material.split(source, read_for, split))
     fitted = None
     if centroids == "train" and split != "train":
@@ -163,18 +150,16 @@ def probe_run(
         notes += [line for part in read for line in part.notes]
     corpus = index_corpus(sentences, fitted, centroids, targets)
     annotated = tuple(corpus.items)
-    if model is not None and not encoder.without:
-        untrained = ", ".join(name for name in annotated if name not in model.tasks)
-        notes += [f"the model was not trained on {untrained}: its heads learned other tasks"] * bool(
-            untrained
-        )
+    untrained = ", ".join(name for name in annotated if model is not None and name not in model.tasks)
+    if untrained and not encoder.without:
+        notes.append(f"the model was not trained on {untrained}: its heads learned other tasks")
     chosen = [Mask("", annotated, None)] if model is None else model.scales.masks(annotated, gated=masks)
     if not chosen:
         raise InputError(f"{split} has no annotation for the tasks of the run's masks; use another --corpus")
     masked = {name for mask in chosen for name in mask.tasks}
     left_out += [
         f"{name}: {'no mask of its own' if name in annotated else f'no {split} sentence is annotated for it'}"
-        for name in tasks
+        for name in read_for
         if name not in masked
     ]
     prepare(encoder, accelerator, precision)
@@ -205,8 +190,18 @@ def probe_run(
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 
 
-def target_of(task: Task) -> ProbeTarget:
-    """What is probed in a task of a kind that is probed, by the layer that the task has."""
+def probed_tasks(tasks: Mapping[str, Task]) -> tuple[dict[str, Task], dict[str, ProbeTarget]]:
+    """Those of the tasks that are probed under names of their own, and the targets of all probed tasks."""
+    named = {
+        name: task
+        for name, task in tasks.items()
+        if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
+    }
+    return named, {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
+
+
+def _target_of(task: Task) -> ProbeTarget:
+    """What is probed in a task of a kind that is probed, read from the task's layer."""
     target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
     if field == task.layer:
         return target
@@ -218,7 +213,7 @@ def target_of(task: Task) -> ProbeTarget:
 
 
 def _without_target(task: Task) -> str:
-    """Why heads cannot be probed for a task."""
+    """A line on why heads cannot be probed for a task."""
     if task.drawn:
         return f"{task.name}: its labels are random: no head is probed for them"
     if task.loss_unit == "word":
@@ -251,7 +246,7 @@ def _opened(
 
 
 class _Readable(NamedTuple):
-    """Annotated sources that a translation model can be probed on, and lines for `ProbeResult`."""
+    """Annotated sources on which a translation model can be probed, and lines for `ProbeResult`."""
 
     sentences: list[Sentence]
     left_out: list[str]
@@ -259,7 +254,7 @@ class _Readable(NamedTuple):
 
 
 def readable_sources(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
-    """The sentences whose words all have pieces of their own."""
+    """The sentences in which every word has pieces of its own."""
     covered = tokenizer.covers(sentences)
     readable = [sentence for sentence, complete in zip(sentences, covered, strict=True) if complete]
     left_out, notes = [], []
@@ -273,12 +268,13 @@ def readable_sources(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], 
     return _Readable(readable, left_out, notes)
 
 
-def tasks_with_files(source: CorpusConfig, named: Mapping[str, Task]) -> tuple[str, ...]:
-    """The tasks that a corpus may have annotations for: those that come with the program, and others."""
+def tasks_with_files(source: CorpusConfig, named: Mapping[str, Task]) -> dict[str, Task]:
+    """The probed tasks that a corpus may be annotated for: those of the program, and `named` ones."""
     kinds = {name: TASKS[name] for name in PROBE_TARGETS}
-    return with_files(source, kinds | {name: type(task) for name, task in named.items()})
+    found = with_files(source, kinds | {name: type(task) for name, task in named.items()})
+    return {name: named.get(name) or TASKS[name]() for name in found}
 
 
 def single_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The sentences without the pairs, which have no labels of words to probe for."""
+    """The sentences that are no pairs; words of pairs have no labels to probe for."""
     return [sentence for sentence in sentences if sentence.second is None]

@@ -1,18 +1,19 @@
-"""Show what a head of a run or an encoder does: on a sentence, or on the examples behind its number."""
+"""Show what a head of a run or an encoder does: on a sentence, or on examples from a corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of, no_arcs
 from mtl.analysis.probing.probe import index_corpus
-from mtl.analysis.probing.run import readable_sources, single_sentences, target_of, tasks_with_files
+from mtl.analysis.probing.run import probed_tasks, readable_sources, single_sentences, tasks_with_files
+from mtl.analysis.trained import evenly_spread
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
 from mtl.corpora.load import corpus_read
@@ -29,13 +30,11 @@ from mtl.models.tapped import WordReader
 from mtl.probes.figures.attention import LEAST, View, attention_figure, draw_attention
 from mtl.probes.figures.style import figure_of
 from mtl.probes.measures.corpus import ProbeCorpus
-from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS
+from mtl.probes.measures.items import PROBE_TARGETS
 from mtl.probes.shown_attention import ShownAttention
-from mtl.tasks.catalogue import TASKS
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
-Advance = Callable[[int], None]
 _WHICH: tuple[Literal["hits", "misses"], ...] = ("hits", "misses")
 
 
@@ -56,7 +55,7 @@ class Known(NamedTuple):
 class OpenHead:
     """A head of a run, a saved model or an encoder, ready to be shown.
 
-    Raises `InputError` for a target that does not exist, and for a head that it does not have.
+    Raises `InputError` for a target that does not exist, and for a head that the target lacks.
     """
 
     def __init__(
@@ -82,16 +81,15 @@ class OpenHead:
         relation: str | None = None,
         masks: bool = True,
         final_special: bool = False,
-        progress: Callable[[int], AbstractContextManager[Advance]] = lambda total: nullcontext(
-            lambda done: None
-        ),
+        progress: Progress = silent,
     ) -> Known:
-        """The head on a split of a corpus, or on `sentences` of it, and the relation that it is known for.
+        """The head on at most `sentences` sentences of a split, and the relation that it is known for.
 
         `source`, `split`, `masks` and `final_special` are as in `probe_run`.
 
         Raises:
-            InputError: no corpus, none of its sentences has arcs, or no arc is of the task and the relation.
+            InputError: there is no corpus, its sentences have no arcs, or none is of the task and the
+            relation.
         """
         corpus = self._corpus(source, split, sentences)
         if not any(
@@ -120,23 +118,14 @@ class OpenHead:
         if source is None:
             if run is None:
                 raise InputError(
-                    f"{self.target} is no run, and has no corpus of its own: use --sentence or --corpus"
+                    f"{self.target} is not a run, and has no corpus of its own: use --sentence or --corpus"
                 )
             if self.opened.encoder.translator is not None:
                 raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
             source = corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
-        named = {
-            name: task
-            for name, task in ({} if model is None else model.tasks).items()
-            if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
-        }
-        targets = {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+        named, targets = probed_tasks({} if model is None else model.tasks)
         targets = {name: target for name, target in targets.items() if target.by == "attention"}
-        read_for = {
-            name: named.get(name) or TASKS[name]()
-            for name in tasks_with_files(source, named)
-            if name in targets
-        }
+        read_for = {name: task for name, task in tasks_with_files(source, named).items() if name in targets}
         if not read_for:
             raise InputError(
                 f"{self.target}: its corpus has no arcs to show a head on: use --sentence, or "
@@ -145,9 +134,7 @@ class OpenHead:
         found = single_sentences(InputCache().split(source, read_for, split))
         if self.encoder.without:
             found = readable_sources(self.encoder.tokenizer, found, split).sentences
-        if most < len(found):
-            found = [found[number * len(found) // most] for number in range(most)]
-        return index_corpus(found, targets=targets)
+        return index_corpus(evenly_spread(found, most), targets=targets)
 
 
 def sentences_in(text: str, language: str) -> list[Sentence]:
@@ -162,7 +149,7 @@ def sentences_in(text: str, language: str) -> list[Sentence]:
 def _mask(model: JointModel | None, task: str | None, masks: bool) -> Mask | None:
     """The mask under which a sentence is shown; `None`: all heads are open.
 
-    Raises `InputError` for a task that the model lacks, and without a task where each has its own mask.
+    Raises `InputError` for a task that the model lacks, and if no task is given though each has its own mask.
     """
     if model is None:
         if task is not None:
@@ -181,7 +168,7 @@ def _mask(model: JointModel | None, task: str | None, masks: bool) -> Mask | Non
 
 
 def examples_of(known: Known, count: int) -> list[Examples]:
-    """The sentences with the arcs that a head hits and misses most surely."""
+    """The sentences with the arcs that a head hits most surely, and those that it misses most surely."""
     head, relation = known
     found = []
     for which in _WHICH:
@@ -192,7 +179,7 @@ def examples_of(known: Known, count: int) -> list[Examples]:
 
 
 def sentence_of(known: Known, name: str) -> ShownAttention:
-    """A sentence of the corpus by its id; raises `InputError` where none of those read has it."""
+    """A sentence of the corpus by its id; raises `InputError` if none of those that were read has it."""
     head, relation = known
     for number, sentence in enumerate(head.corpus.sentences):
         if sentence.id == name:
@@ -215,21 +202,22 @@ def plot_attention(
     """Draw what a head attends to on a sentence.
 
     Args:
-        model: a joint model, an encoder, or the folder or name of one; a run's folder, too.
+        model: a joint model, an encoder, the folder or name of one, or a run's folder.
         sentence: text of one sentence, its words, or an annotated sentence.
         head: the head's name, such as `L2H0`.
         view: arcs over the words, or a matrix.
-        relation: the relation to the head of a word (`nsubj`) whose arcs are drawn, hit or missed, if the
-            sentence has arcs; `None`: no arcs.
-        task: whose mask is applied, in models with a mask per task.
-        least: attention below this share has no arc.
+        relation: a relation of words to their heads (`nsubj`), whose gold arcs are drawn as hit or missed;
+            `None`: none.
+        task: the task whose mask is applied, in models with a mask per task.
+        least: attention below this share is drawn without an arc.
         ax: where to draw; `None`: a new figure.
 
     Returns:
         The figure and its axes, to change and to save.
 
     Raises:
-        InputError: an argument is wrong, the head does not exist, or the sentence is too long to be drawn.
+        InputError: an argument is wrong; the head does not exist; the sentence has no arc of the relation; or
+            it is too long to be drawn.
     """
     one_of(view, "view", ("arcs", "matrix"))
     if not isinstance(head, str):

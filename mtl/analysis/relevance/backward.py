@@ -1,4 +1,4 @@
-"""Backward passes that treat operations as homogeneous of degree 1; forward passes are unchanged."""
+"""Backward passes that treat operations as homogeneous of degree 1; the forward passes are unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Share(torch.autograd.Function):
-    """The identity; its backward pass multiplies the gradient by `share`."""
+    """The identity, whose backward pass multiplies the gradient by `share`."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, share: float) -> Tensor:
@@ -60,7 +60,7 @@ class LayerNorm(torch.autograd.Function):
 
 
 class AddedConstant(torch.autograd.Function):
-    """The identity for a tensor that is the sum of a part and a constant: both get its whole gradient."""
+    """The identity for a tensor that is the sum of a part and a constant: both get the whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, constant: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ _IN_PLACE = {"iadd": "add", "imul": "mul", "isub": "sub", "itruediv": "div", "se
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function with its arguments; arguments that require a gradient are the call's carriers."""
+    """A function with its arguments; those that require a gradient are the call's carriers."""
 
     function: Callable[..., Any]
     args: Sequence[Any]
@@ -50,7 +50,7 @@ class Call:
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, default)
 
     def carriers(self) -> list[Tensor]:
-        """The tensors that require a gradient, also those in lists."""
+        """The tensors that require a gradient, including those in lists."""
         values = (*self.args, *self.kwargs.values())
         parts = [
             part for value in values for part in (value if isinstance(value, list | tuple) else (value,))

@@ -1,6 +1,6 @@
-"""Worth by relevance: how much of a task's score layer-wise relevance propagation hands to each head.
+"""Worth by relevance: how much of a task's score layer-wise relevance propagation assigns to each head.
 
-Bach et al. 2015; for attention heads Voita et al. 2019. The rules are in `relevance_rules`.
+Bach et al. 2015; for attention heads, Voita et al. 2019. The rules are in `mtl.analysis.relevance.rules`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mtl.analysis.relevance.rules import (
-    RelevanceRules,
-    Rules,
-    relevance_by_rule,
-    single_activations,
-)
+from mtl.analysis.relevance.rules import RelevanceRules, Rules, relevance_by_rule, single_activations
 from mtl.errors import InputError
 from mtl.heads.tap import HeadOutputs, eager_attention
 from mtl.models.annotator import TaskScores
@@ -32,11 +27,11 @@ from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 BATCH_TOKENS = 1024
-"""Padded positions in a batch: few, since a batch's whole graph is held, which is also faster on a CPU."""
+"""Padded positions in a batch: few, since its whole graph is in memory; few are also faster on a CPU."""
 Output = Literal["gold", "predicted"]
-"""Whose score is explained: the gold annotation's or the model's own annotation's. Translations are read
-under the reference in both cases: at each position the score is that of the reference's piece (`gold`), or of
-the piece that the model prefers there (`predicted`)."""
+"""The annotation whose score is explained: gold, or the model's own. A translation is read under the
+reference in both cases: at each position, the score is that of the reference's piece (`gold`) or of the piece
+that the model prefers there (`predicted`)."""
 
 
 class Item(NamedTuple):
@@ -53,19 +48,19 @@ class BatchRelevance:
 
     item: Item
     heads: Float[Tensor, "sentence layer head"]
-    """Summed over positions and dimensions, in units of the score; negative where a head lowers it. Layers
-    are the sites of the model."""
+    """Summed over positions and dimensions, in units of the score; negative if a head lowers it. Layers are
+    the sites of the model."""
     score: Float[Tensor, " sentence"]
     """The structure score of each sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Where the relevance of a batch ends, and the score that it must sum to."""
+    """The score of a batch, and where its relevance ends."""
 
     score: float
     ended: dict[str, float]
-    """The relevance that ends under each rule: EMBEDDING, BIAS, ATTENTION."""
+    """The relevance that ends under each rule: EMBEDDING, BIAS, ATTENTION. It must sum to the score."""
 
     @property
     def error(self) -> float:
@@ -74,24 +69,24 @@ class Conservation:
 
 
 def reads_gold(task: Task, output: Output) -> bool:
-    """Whether a score needs the gold annotation; translations always do, being read under the reference."""
+    """Whether a score needs gold; that of a translation always does, since it is read under the reference."""
     return output == "gold" or task.loss_unit == "piece"
 
 
 class Explainer:
     """Explains the scores of a trained model on sentences, in batches of nearly equal length.
 
-    A structure score is a sum, so one backward pass explains all words, spans or arcs of a sentence at once,
-    and all sentences of a batch, which do not affect each other.
+    A structure score is a sum. So one backward pass explains all words, spans or arcs of a sentence, and all
+    sentences of a batch, since these do not affect each other.
 
     Args:
-        model: a joint model, which is left as it was.
-        sentences: each is explained in the tasks that it is annotated in or, for scores that need no gold
-            (`reads_gold`), in those that it fits.
+        model: a joint model; it is not changed.
+        sentences: each is explained in the tasks that it is annotated for or, for scores that need no gold
+            (`reads_gold`), in the tasks that it fits.
         items: what to explain.
         head_scale: the mask over the heads; `None`: the model's own gates.
         rules: the rule for softmax.
-        output: whose score is explained.
+        output: the annotation whose score is explained.
         batch_tokens: maximum number of padded positions per batch.
 
     Raises:
@@ -207,6 +202,6 @@ class _Forward(NamedTuple):
     batch: Batch
     rules: RelevanceRules
     heads: HeadOutputs
-    """Per site the heads' outputs."""
+    """By site, the heads' outputs."""
     scores: list[tuple[Item, StructureScore]]
-    """Per item the scores of the sentences of its task."""
+    """By item, the scores of the sentences of its task."""

@@ -5,9 +5,9 @@ that carry relevance. Most operations are; these rules make the others so. The f
 
 | rule | operations | what the backward pass sees |
 |---|---|---|
-| LINEAR | sums, products with constants, moves of entries | the operation (epsilon rule, epsilon -> 0) |
-| BIAS | an added tensor or number that carries no relevance | a sink that keeps its share |
-| LAYERNORM | layer norm, RMS norm | division by a constant; in layer norm, the mean subtracted before |
+| LINEAR | sums, products with constants, moved entries | the operation (epsilon rule, epsilon -> 0) |
+| BIAS | an added tensor or number without relevance | a sink that keeps its share |
+| LAYERNORM | layer norm, RMS norm | division by a constant, in layer norm after the mean is subtracted |
 | SCALE | divisors, roots, variances | a constant |
 | ACTIVATION | f with f(0) = 0, elementwise | x times the constant f(x) / x (identity rule) |
 | BILINEAR | products of n tensors that all carry relevance | an n-th of the relevance for each |
@@ -31,7 +31,7 @@ from mtl.errors import InputError
 from mtl.heads.blocks import Block
 
 Rules = Literal["paper", "attnlrp"]
-"""The rule for softmax. `paper`: attention weights are constants (Voita et al. 2019); `attnlrp`: relevance
+"""The rule for softmax. `paper`: attention weights are constants (Voita et al. 2019). `attnlrp`: relevance
 also flows to queries and keys (Achtibat et al. 2024)."""
 
 _LINEAR = frozenset({
@@ -55,7 +55,7 @@ _NUMBERS_ADDED = {
     "add": (1, "other"), "sub": (1, "other"), "rsub": (1, "other"), "masked_fill": (2, "value"),
     "where": (1, 2),
 }  # fmt: skip
-"""The arguments, by position or name, in which a sum may be given a plain number to add."""
+"""The arguments, by position or name, in which an operation may get a plain number to add."""
 
 
 class Source(NamedTuple):
@@ -66,7 +66,7 @@ class Source(NamedTuple):
     """A copy of what was looked up or added, which requires a gradient."""
 
     def relevance(self, gradient: Tensor | None) -> float:
-        """Its relevance, given its gradient (`None`: the output does not depend on it)."""
+        """The relevance that ends here, given the gradient (`None`: the output does not depend on it)."""
         if gradient is None:
             return 0.0
         # Minus infinity in an attention mask has a gradient of 0: its relevance is 0 and not NaN.
@@ -74,7 +74,7 @@ class Source(NamedTuple):
 
 
 class RelevanceRules(TorchFunctionMode):
-    """Inside the block, operations on tensors that carry relevance get the backward passes of the rules.
+    """Inside the block, operations on tensors that carry relevance have the backward passes of the rules.
 
     A tensor carries relevance if it requires a gradient. Relevance ends at embeddings, so parameters must not
     require gradients (`frozen`). Raises `InputError` for an operation without a rule.
@@ -94,7 +94,7 @@ class RelevanceRules(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """The result of a torch function, with the backward pass that the rules give it."""
+        """The result of a torch function, with the backward pass of its rule."""
         call = Call(func, args, kwargs or {})
         name, in_place = call.name()
         if name == "embedding":
@@ -142,7 +142,7 @@ class RelevanceRules(TorchFunctionMode):
         return self._source("BIAS", bias) if self.account else bias
 
     def _with_sinks(self, call: Call, name: str, in_place: bool) -> Call:
-        """The call with sinks for the constants that it adds; the tensor that it writes into is kept."""
+        """The call with sinks for the constants that it adds, except the tensor that it writes into."""
         like = call.carriers()[0]
 
         def changed(place: int | str, value: Any) -> Any:
@@ -179,18 +179,18 @@ class RelevanceRules(TorchFunctionMode):
         return outputs if weight is None else outputs * weight
 
     def _softmax(self, call: Call) -> Tensor:
-        """The plain softmax y of x: its gradient times x is AttnLRP's rule, R_x = x (R_y - y sum(R_y))."""
+        """The softmax y of x; its own gradient, times x, is AttnLRP's rule R_x = x (R_y - y sum(R_y))."""
         weights: Tensor = call()
         if not self.account:
             return weights
-        # The rest of y beside the linear part J x is a constant, which keeps its share.
+        # What y has beside the linear part J x is a constant, which keeps its share.
         y, x = weights.detach(), call.argument(0, "input").detach().to(weights.dtype)
         products = torch.where(y == 0, 0.0, y * x)
         linear = products - y * products.sum(call.argument(1, "dim"), keepdim=True)
         return AddedConstant.apply(weights, self._source("ATTENTION", y - linear))
 
     def _without_rule(self, call: Call) -> Any:
-        """The result if it carries no relevance; else raises `InputError`."""
+        """The result, if it carries no relevance; otherwise raises `InputError`."""
         result = call()
         if any(_carries(part) for part in (result if isinstance(result, list | tuple) else (result,))):
             raise InputError(
@@ -218,9 +218,9 @@ def _is_power(call: Call) -> bool:
 
 @contextmanager
 def single_activations(model: nn.Module) -> Iterator[None]:
-    """Inside the block, activations that transformers composes of several operations fall under ACTIVATION.
+    """Inside the block, ACTIVATION also holds for activations that transformers composes of operations.
 
-    Those with f(0) other than 0 do not: each of their operations needs a rule.
+    It does not for those with f(0) other than 0: each of their operations needs a rule.
     """
     pending: list[Tensor] = []
 
@@ -244,7 +244,7 @@ def single_activations(model: nn.Module) -> Iterator[None]:
 
 
 def relevance_by_rule(sources: Sequence[Source], output: Float[Tensor, ""]) -> dict[str, float]:
-    """The relevance of `output` that ends under each rule; if `sources` are complete, it sums to `output`."""
+    """How much of the relevance of `output` ends under each rule; with all sources, it sums to `output`."""
     leaves = [source.leaf for source in sources]
     gradients = torch.autograd.grad(output, leaves, retain_graph=True, allow_unused=True)
     ended = {"EMBEDDING": 0.0, "BIAS": 0.0, "ATTENTION": 0.0}

@@ -23,16 +23,16 @@ def measure_relevance(
 ) -> Measured:
     """Measure how much of a task's score passes through each head, and write it into heads.parquet.
 
-    Layer-wise relevance propagation (Voita et al. 2019), in float32, under the run's masks. A note says the
-    largest relative error of conservation (`Conservation.error`); one batch is checked per mask.
+    This is layer-wise relevance propagation (Voita et al. 2019), in float32, under the run's masks. A note
+    gives the largest relative error of conservation (`Conservation.error`); one batch per mask is checked.
 
     Args:
         trained: The run, its model and sentences.
-        label: Labels that get rows beside those of their whole task.
-        rule: What passes attention's softmax: nothing, as in the paper, or relevance of queries and keys
-            too (attnlrp).
-        output: Whose score is explained, that of the gold annotation or of what the model predicts; of
-            translations both under the reference's words.
+        label: Labels that get rows of their own, in addition to those of their whole task.
+        rule: What passes attention's softmax: nothing, as in the paper, or the relevance of queries and keys
+            (attnlrp).
+        output: The annotation whose score is explained: gold, or what the model predicts; for translations,
+            both are read under the reference.
         progress: As in `mtl.analysis.measuring`.
 
     Raises:
@@ -67,7 +67,7 @@ def measure_relevance(
 
 
 def _gold_labels(trained: TrainedRun) -> set[str]:
-    """The labels of the sentences' gold annotations in the measured tasks."""
+    """The labels in the gold annotations of the measured tasks."""
     sentences = [example.sentence for example in trained.corpus]
     names: set[str] = set()
     for task in trained.tasks.values():

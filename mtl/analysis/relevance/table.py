@@ -1,4 +1,4 @@
-"""Relevance averaged over sentences, as a tidy table of heads."""
+"""Relevance averaged over sentences, as rows of heads.parquet."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from mtl.tasks.sentence import Sentence
 def shares(
     relevance: Float[Tensor, "sentence layer head"],
 ) -> Float[Tensor, "sentence layer head"]:
-    """Each head's share of its layer, |R| / sum of |R| over the layer's heads; 0 where all R are 0."""
+    """Each head's share of its layer: |R| / sum of |R| over the layer's heads; 0 if all R are 0."""
     size = relevance.abs()
     total = size.sum(2, keepdim=True)
     return torch.where(total > 0, size / total, 0.0)
 
 
 def explained(model: JointModel, sentences: Sequence[Sentence], mask: Mask, output: Output) -> list[Sentence]:
-    """The sentences with a score in some task of the mask: those annotated in it or, for scores that need no
-    gold, those that it can annotate."""
+    """The sentences that some task of the mask scores: those annotated for it or, if no gold is needed, those
+    that it can annotate."""
     tasks = [model.tasks[name] for name in mask.tasks]
     return [
         sentence
@@ -51,12 +51,12 @@ def head_relevance(
     output: Output = "gold",
     advance: Callable[[int], None] = lambda sentences: None,
 ) -> tuple[pl.DataFrame, Conservation]:
-    """The tidy table of relevance under one mask, and the conservation in the batch of shortest sentences.
+    """The table of relevance under one mask, and the conservation in the batch of the shortest sentences.
 
     The measures are `relevance`, the mean over sentences of `shares`, which sum to 1 in each layer, and
-    `relevance_signed`, the mean of the relevance itself in units of the score. In tasks that have them,
-    `labels` get rows of their own beside those of the whole task. Sentences without a score are left out.
-    `advance` receives the number of sentences of each finished batch.
+    `relevance_signed`, the mean of the relevance itself in units of the score. Besides the whole task, those
+    of `labels` that it has get rows of their own. Sentences without a score are left out. `advance` receives
+    the number of sentences of each finished batch.
     """
     items = [
         Item(task, label)

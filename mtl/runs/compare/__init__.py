@@ -1,1 +1,1 @@
-"""Which runs can be set side by side, and the tables over them."""
+"""Which runs can be compared, and tables over several runs."""

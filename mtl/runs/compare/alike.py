@@ -1,31 +1,30 @@
-"""Which runs were made alike, and notes on the others."""
+"""Which runs were made in the same way, and notes on the others."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any
 
-from mtl.runs.compare.keys import keys_in_words, within
-from mtl.runs.compare.settings import Settings
+from mtl.runs.compare.keys import keys_in_words, listed, within
+from mtl.runs.compare.settings import Settings, sizes_told_apart
 from mtl.runs.folder.content import Content
 from mtl.tasks.in_words import counted
-
-NAMED = 4
-"""Runs that a note names before it counts the others."""
 
 
 def comparable(
     runs: Mapping[str, Settings], free: Collection[str] = (), like: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The runs that were made like most of them, but for keys in `free`; and notes on the others.
+    """The runs that were made like most of them, except for keys in `free`; and notes on the others.
 
-    With `like` only the runs of these names decide what most are, and the others are compared with them.
-    Which are kept depends on the settings alone: neither on names nor on the order.
+    With `like`, only the runs of these names decide what is usual, and the others are compared with them.
+    Which runs are kept depends on their settings only, not on names or order.
     """
     if not runs:
         return [], []
+    runs = dict(zip(runs, sizes_told_apart(list(runs.values())), strict=True))
     by_identity: dict[str, list[str]] = {}
     for name, settings in runs.items():
         by_identity.setdefault(settings.identity, []).append(name)
@@ -56,8 +55,7 @@ def comparable(
     shown = next(name for name in kept if like is None or name in like)
     notes = []
     for keys, names in others.items():
-        listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        what = listed if len(names) == 1 else f"{counted(len(names), 'run')} ({listed})"
+        what = names[0] if len(names) == 1 else f"{counted(len(names), 'run')} ({listed(names)})"
         verb = "was" if len(names) == 1 else "were"
         notes.append(f"{what} {verb} trained with another {keys_in_words(keys)} than {shown}: left out")
     return kept, [*notes, *_by_place({name: runs[name] for name in kept}, free)]
@@ -68,32 +66,25 @@ def _unknown(value: Any) -> bool:
 
 
 def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
-    """A note on runs of several that did not record what they were given in files."""
-    found = {
-        name: keys
-        for name, settings in runs.items()
-        if (
-            keys := [key for key, value in settings.values.items() if _recorded_late(key) and _unknown(value)]
-        )
-        and not all(within(key, free) for key in keys)
-    }
+    """A note on runs that did not record what was in files that they were given; none on a single run."""
+    unknown = [
+        # An encoder without recorded content is on the hub, and its name says what it is.
+        [key for key, value in made.values.items() if _unknown(value) and key != "encoder.name"]
+        for made in runs.values()
+    ]
+    found = [named for keys in unknown if (named := [key for key in keys if not within(key, free)])]
     if len(runs) < 2 or not found:
         return []
-    keys = list(dict.fromkeys(key for of_run in found.values() for key in of_run if not within(key, free)))
+    keys = list(dict.fromkeys(chain(*found)))
     return [
         f"{counted(len(found), 'run')} did not record what was in {keys_in_words(keys)}: compared by path"
     ]
 
 
-def _recorded_late(key: str) -> bool:
-    """Whether older runs did not record the content of what this key names; an encoder's name says it."""
-    return key != "encoder.name"
-
-
 def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:
-    """A note that names every key in which these runs differ, for figures of whatever runs are given."""
+    """A note that names every key in which these runs differ, for figures that show any runs."""
     keys: dict[str, None] = {}
-    distinct = list({settings.identity: settings for settings in runs.values()}.values())
+    distinct = list({made.identity: made for made in sizes_told_apart(list(runs.values()))}.values())
     for place, one in enumerate(distinct):
         for other in distinct[place + 1 :]:
             keys |= dict.fromkeys(one.differing(other, free))

@@ -1,4 +1,4 @@
-"""Keep runs with comparable masks and probes (same encoder, shape and probe settings); note the others."""
+"""Runs with comparable masks and probes (same encoder, shape and probe settings), and notes on the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from mtl.probes.report.data import Setup
 from mtl.probes.sites import Site, shape_text, sites_among
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.encoders import encoder_of
-from mtl.runs.compare.heads import OF_MASKS, SAME, HeadTable, has_masks, heads_of, probed_with, read_heads
+from mtl.runs.compare.heads import (
+    OF_MASKS,
+    SAME,
+    MeasuredHeads,
+    has_masks,
+    heads_of,
+    probed_with,
+    read_heads,
+)
+from mtl.runs.compare.keys import listed
 from mtl.runs.compare.settings import Settings, settings_of_run
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.content import Content
@@ -37,7 +46,7 @@ class RunWithSetup:
 
 
 def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
-    """These runs with their setups among each other."""
+    """These runs with their setups (`setups_of`)."""
     settings = [settings_of_run(run) for run in runs]
     of_runs = zip(runs, setups_of(settings), settings, strict=True)
     return [RunWithSetup(run, run.config(), setup, made) for run, setup, made in of_runs]
@@ -48,10 +57,8 @@ def of_one_encoder(
 ) -> tuple[Content, list[RunWithSetup]]:
     """The most frequent encoder and the runs that started from it; the others are noted.
 
-    Equal files at two places are one encoder.
-
-    `bare` are folders of probes without a run. Without runs the encoder is the first that these name, else
-    empty.
+    Equal files at two places are one encoder. `bare` are folders of probes without a run. If there are no
+    runs, the encoder is the first that these name, or empty.
     """
     if not runs:
         return Content(next(filter(None, (_settings(folder).get("target", "") for folder in bare)), "")), []
@@ -86,14 +93,14 @@ def probes_of(
     encoder: Content,
     notes: list[str],
     not_to_probe: Collection[Path] = (),
-    read: Callable[[Path], HeadTable] = read_heads,
+    read: Callable[[Path], MeasuredHeads] = read_heads,
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """The measures on heads of runs and `bare` folders that were probed alike, and their provenance.
 
     The others are noted, and so are runs that were not probed, unless their folder is in `not_to_probe`.
-    The first table is `None` if nothing is left. `read` gives a folder's table.
+    The first table is `None` if nothing is left. `read` reads a folder's table.
     """
-    known: dict[Path, HeadTable] = {}
+    known: dict[Path, MeasuredHeads] = {}
     unprobed = []
     for folder in [*runs, *bare]:
         if not (folder / "heads.parquet").exists():
@@ -108,8 +115,7 @@ def probes_of(
         if table.lost_shares:
             notes.append(
                 f"{folder}/heads.parquet: {counted(table.lost_shares, 'value is', 'values are')} "
-                f"not numbers; probe it again: "
-                "left out"
+                "not numbers; probe it again: left out"
             )
             continue
         known[folder] = table
@@ -121,8 +127,7 @@ def probes_of(
             )
             del known[folder]
     if unprobed:
-        shown = ", ".join(unprobed[:4]) + (f" and {len(unprobed) - 4} more" if len(unprobed) > 4 else "")
-        notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {shown}")
+        notes.append(f"not probed (no heads.parquet; 'mtl probe' makes it): {listed(unprobed)}")
     to_probe = any(folder not in not_to_probe for folder in runs)
     if to_probe and not any(folder in known for folder in bare):
         notes.append(
@@ -130,7 +135,7 @@ def probes_of(
             "makes them, DIR being the folder of this report"
         )
     made = {folder: table.provenance for folder, table in known.items()}
-    # Settings of probing need not agree with those of runs that were not probed.
+    # Runs that were measured but not probed have no settings of probing that must agree.
     probed = [folder for folder, table in known.items() if table.probed]
     alike = _most(probed, lambda folder: tuple(probed_with(made[folder], masked=False).values()))
     masked = [folder for folder in alike if folder in runs and has_masks(Run(folder))]
@@ -158,10 +163,10 @@ def probes_of(
 
 
 def note_averages(runs: Sequence[RunWithSetup], heads: pl.DataFrame | None, notes: list[str]) -> None:
-    """Note where the probe tables average over runs of several setups."""
+    """Note which means over probed runs are over several setups."""
     if heads is None:
         return
-    # Setups that differ only in which tasks were trained together count as one.
+    # Setups that differ only in the set of tasks count as one.
     names = {str(run.run.folder): run.setup.family for run in runs}
     pairs = heads_table.runs_of(heads).select("regime", "run").unique(maintain_order=True)
     for regime, folders in pairs.group_by("regime", maintain_order=True).agg("run").iter_rows():
@@ -186,7 +191,7 @@ def of_one_shape(
 ) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """Masks and probes of the most frequent shape: kinds of attention, their layers, heads per layer.
 
-    Runs of other shapes and incomplete masks are noted; a table of which nothing is left is `None`.
+    Runs of other shapes and incomplete masks are left out and noted; an empty table is `None`.
     """
     tables = {"masks": gates, "probes": heads}
     shapes: dict[tuple[str, str], tuple[frozenset[Site], int]] = {}
@@ -221,7 +226,7 @@ def of_one_shape(
 
 
 def _heights(gates: pl.DataFrame) -> dict[str, list[tuple[str, int]]]:
-    """By run the number of rows of each task's mask."""
+    """By run, the tasks with the number of rows of their masks."""
     heights: dict[str, list[tuple[str, int]]] = {}
     for run, task, height in gates.group_by("run", "task", maintain_order=True).len().iter_rows():
         heights.setdefault(run, []).append((task, height))
@@ -229,20 +234,20 @@ def _heights(gates: pl.DataFrame) -> dict[str, list[tuple[str, int]]]:
 
 
 def _of_runs(table: pl.DataFrame | None, runs: Sequence[str]) -> pl.DataFrame | None:
-    """The rows of these runs, without a copy where they are all rows; `None` without any."""
+    """The rows of these runs, not copied if they are all rows; `None` if there are none."""
     if table is None or not runs:
         return None
     return table if set(table["run"].unique()) == set(runs) else table.filter(pl.col("run").is_in(runs))
 
 
 def _most(items: Mapping[T, Any] | Sequence[T], key: Callable[[T], Hashable]) -> list[T]:
-    """The items whose key is the most frequent."""
+    """The items that have the most frequent key."""
     counts = Counter(key(item) for item in items)
     return [item for item in items if key(item) == counts.most_common(1)[0][0]]
 
 
 def line(error: Exception, file: Path | None = None) -> str:
-    """An error's message as part of a line, at most 120 characters, without the file's name before it."""
+    """An error's message as part of a line: at most 120 characters, without the file's name at the front."""
     text = " ".join(str(error).split()) if not isinstance(error, KeyError) else f"no {error.args[0]}"
     if isinstance(error, json.JSONDecodeError):
         return "not JSON"

@@ -1,4 +1,4 @@
-"""The table of `mtl compare`: two setups' scores on the same sentences, task by task."""
+"""The table of `mtl compare`: the scores of two sets of runs on the same sentences, task by task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtl.errors import InputError
 from mtl.probes.statistics.compared_runs import compare
 from mtl.probes.statistics.corrections import holm
 from mtl.runs.compare.left_out import without_repeats
-from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.settings import settings_of_run, sizes_told_apart
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder import sentence_counts
 from mtl.runs.folder.run import Run
@@ -30,17 +30,17 @@ SCHEMA = pl.Schema(
     | {f"{name}_{end}": pl.Float64 for name in _INTERVALS for end in ("low", "high")}
     | dict.fromkeys(("p_sentences", "p", "holm"), pl.Float64)
 )
-"""A row per task: scores and differences in points, and what `compared_runs` says of them.
+"""A row per task: scores and differences in points, with the intervals and p of `compared_runs`.
 
-`sentences` is their number, `sentences_low` and so on the intervals. `holm` corrects p for the number of
-tasks. With a single run on a side, only the interval and p over sentences are known, and `holm` corrects
-that p, as it does where neither runs nor sentences spread.
+`sentences` is their number; `sentences_low` and the like are ends of intervals. `holm` corrects p for the
+number of tasks. If a side has a single run, only the interval and p over sentences are known; then, and if
+neither runs nor sentences have any spread, `holm` corrects the p over sentences.
 """
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The table, and what the reader should know about it."""
+    """The table, and what a reader should know about it."""
 
     table: pl.DataFrame
     notes: tuple[str, ...]
@@ -58,9 +58,9 @@ def compare_runs(
 ) -> RunComparison:
     """Compare the runs of two sides in every task that both have (`tasks`: only these).
 
-    Of runs of one side that repeat each other, seed and all, only the first counts: a copy says nothing of
-    how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides
-    without a common task, and for runs whose sentences differ or that have no counts per sentence.
+    Among runs of one side that repeat each other, seed and all, only the first counts: a copy says nothing
+    about how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides
+    without a common task, and for runs that have other sentences or no counts per sentence.
     """
     _check_places([*first, *second])
     sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
@@ -107,7 +107,7 @@ def compare_runs(
         )  # fmt: skip
     if not rows:
         raise InputError("; ".join(notes))
-    notes += _between([*first], [*second])
+    notes += _between(first, second)
     table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
         None
     )
@@ -123,7 +123,7 @@ def compare_runs(
 
 
 def _kind_of_all(name: str, configs: Sequence[Mapping[str, Any]]) -> type[Task]:
-    """The class of a task in these runs; raises `InputError` if the name stands for different tasks."""
+    """The class of a task in these runs; raises `InputError` if they have different tasks of this name."""
     kinds = [kind_of(name, config.get("instances")) for config in configs]
     for key in ("kind", "layers"):
         values = {str(getattr(kind, key)) for kind in kinds}
@@ -149,7 +149,7 @@ def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[s
 def _counts(
     sides: Sequence[Sequence[Run]], split: str, task: str
 ) -> list[Float[np.ndarray, "run sentence count"]] | None:
-    """Each side's counts of the same sentences; `None` if none is annotated for the task."""
+    """Each side's counts on the same sentences; `None` if none is annotated for the task."""
     tables = [
         [sentence_counts.read(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
         for side in sides
@@ -175,13 +175,12 @@ def _counts(
 
 
 def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:
-    """A note that names every key in which the two sides differ: a difference of scores is of all of them."""
-    keys = dict.fromkeys(
-        key
-        for one in {made.identity: made for made in map(settings_of_run, first)}.values()
-        for other in {made.identity: made for made in map(settings_of_run, second)}.values()
-        for key in one.differing(other)
+    """A note that names every key in which the two sides differ: each may cause a difference of scores."""
+    made = sizes_told_apart([settings_of_run(run) for run in (*first, *second)])
+    ours, theirs = (
+        {one.identity: one for one in side}.values() for side in (made[: len(first)], made[len(first) :])
     )
+    keys = dict.fromkeys(key for one in ours for other in theirs for key in one.differing(other))
     return [f"the two sides differ in {', '.join(keys)}"] if keys else []
 
 

@@ -30,7 +30,7 @@ def curves_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All points of the runs' curves with a column `run`, and notes on runs that have none.
 
-    Figures average over runs: those that were made otherwise than most are left out and noted. Raises
+    Figures average over runs, so runs that were made otherwise than most are left out and noted. Raises
     `InputError` if no run has curves of these tasks on the split.
     """
     parts, notes = _tables(folders, "curve.parquet", tasks)
@@ -140,8 +140,8 @@ def pruning_of(runs: Sequence[RunWithSetup], split: str, notes: list[str]) -> Pr
 def times_of(folders: Sequence[Path], tasks: Sequence[str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All rows of the runs' curve_time.parquet with a column `run`, and notes on runs that have none.
 
-    Figures average over runs: those measured on another device than most are left out. Raises `InputError`
-    if no run has times of these tasks.
+    Figures average over runs, so runs that were measured on another device than most are left out. Raises
+    `InputError` if no run has times of these tasks.
     """
     parts, notes = _tables(folders, "curve_time.parquet", tasks)
     times = pl.concat(parts)
@@ -200,7 +200,7 @@ def _tables(
 def _measured_alike(
     read: Mapping[str, tuple[pl.DataFrame, Mapping[str, str]]],
 ) -> tuple[dict[str, pl.DataFrame], list[str]]:
-    """The tables by run without curves that were made otherwise than most of their method and task; notes."""
+    """By run, the curves that were made like most of their method and task; and notes on the others."""
     settings: dict[tuple[str, str], dict[str, str]] = {}
     for run, (_, provenance) in read.items():
         for curve, made in curve_table.settings_in(provenance).items():
@@ -218,9 +218,9 @@ def _measured_alike(
 
 
 def _trained_together(runs: Mapping[str, tuple[str, ...]]) -> tuple[list[str], list[str]]:
-    """The runs of single tasks, or those of one set of tasks, of which there are most; notes on the others.
+    """The largest group of runs, either of single tasks or of one set of tasks; and notes on the others.
 
-    Curves are averaged over runs, and a task alone is not the same task beside others.
+    Curves are averaged over runs, and a task that is trained alone differs from one that is trained jointly.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, tasks in runs.items():

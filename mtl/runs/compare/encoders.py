@@ -21,7 +21,7 @@ def encoder_of(run: Run) -> Content:
 
 
 def encoder_in(config: Mapping[str, Any]) -> str:
-    """The encoder that a run's configuration names; of a model from scratch, its architecture."""
+    """The encoder that a configuration names; for a model from scratch, its architecture."""
     architecture = config.get("seq2seq", {}).get("architecture")
     return f"{architecture} from scratch" if architecture else str(config["encoder"]["name"])
 

@@ -6,40 +6,41 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from mtl.errors import InputError
 from mtl.probes.report.sweep import SweepEvidence
 from mtl.runs.compare.comparable import RunWithSetup, line, with_setups
 from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.left_out import repeats
+from mtl.runs.compare.origins import UNREADABLE
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.tasks.order import place_of
 
 MOST_SETTINGS = 12
-"""Most settings of a sweep whose runs the report shows below the sweep's table."""
+"""The largest number of a sweep's settings whose runs the report shows below the sweep's table."""
 UNFINISHED = ("running", "interrupted", "failed")
-"""States of runs whose scores and masks are not yet final."""
-DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, InputError)
-"""What reading a damaged YAML or JSON file raises: syntax, encoding, absent keys, values of other types."""
+"""The states of runs whose scores and masks are not final yet."""
 
 
 def runs_in(
     folder: Path, tasks: Sequence[str], sweep: SweepEvidence | None, notes: list[str]
 ) -> list[RunWithSetup]:
-    """The finished runs in a folder or up to two folders below, one for each setup, tasks and seed.
+    """The finished runs in a folder or up to two folders below, without repeats, in the report's order.
 
-    They come in the order of the report; `tasks` is the order of tasks. Of a sweep, trials that were stopped
-    early and all but the best `MOST_SETTINGS` settings are left out. Runs that are left out are added to
-    `notes`.
+    `tasks` is the order of tasks. Of a sweep, trials that were stopped early and all but the best
+    `MOST_SETTINGS` settings are left out. `notes` gets a line on whatever is left out.
     """
-    return _without_repeats(_of_sweep(sweep, _finished(folder, tasks, notes), notes), notes)
+    runs = _of_sweep(sweep, _finished(folder, tasks, notes), notes)
+    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
+    notes += left_out
+    return [run for run in runs if run.run.folder not in repeated]
 
 
 def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
-    """Folders that hold a file of this name, at most two below; not hidden ones, not those in `outside`."""
+    """The folders, at most two below this one, that hold a file of this name.
+
+    Hidden folders are left out, and so are those in `outside` and all below them.
+    """
     paths = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
     return [
         path
@@ -50,9 +51,9 @@ def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[
 
 
 def in_order(paths: Sequence[Path]) -> list[Path]:
-    """Folders of runs by their numbers of tasks, tasks, settings and seeds, then all other paths as given.
+    """Folders of runs by number of tasks, tasks, settings and seeds, then all other paths as given.
 
-    So neither names nor the order in which runs are given decide what is computed from them.
+    So what is computed from runs depends neither on their names nor on the order in which they are given.
     """
     keys: dict[Path, tuple[object, ...]] = {}
     for path in paths:
@@ -60,10 +61,10 @@ def in_order(paths: Sequence[Path]) -> list[Path]:
             continue
         try:
             made = settings_of_run(Run(path))
-        except DAMAGED:
-            continue  # whoever reads the run says what is wrong
+        except UNREADABLE:
+            continue  # its reader says what is wrong
         places = [place_of(task) for task in made.tasks]
-        keys[path] = len(places), places, made.identity, made.seed, sorted(made.draws.items())
+        keys[path] = len(places), places, made.identity, made.observation, made.heads_kept or 0
     runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
     return [*runs, *(path for path in paths if path not in keys)]
 
@@ -74,12 +75,12 @@ def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunW
     for path in folders_with(folder, "config.yaml"):
         try:
             state = Run(path).status().get("state")
-        except DAMAGED as error:
+        except UNREADABLE as error:
             notes.append(_unusable(path / "status.json", error))
             continue
         try:
             config = _configuration(Run.open(path))
-        except DAMAGED as error:
+        except UNREADABLE as error:
             notes.append(_unusable(path / "config.yaml", error))
             continue
         if state in UNFINISHED:
@@ -107,19 +108,19 @@ def _unusable(file: Path, error: Exception) -> str:
 
 
 def _configuration(run: Run) -> dict[str, Any]:
-    """A run's configuration, if it has what a report needs; raises one of `DAMAGED` if not."""
+    """A run's configuration; raises one of `UNREADABLE` if it lacks what a report needs."""
     config = run.config()
     if not isinstance(config, Mapping):
         raise ValueError("it holds no keys")
     if not config["tasks"] or not config["encoder"]["name"]:
         raise ValueError("no tasks or no encoder")
-    settings_of_run(run)  # which reads every group
+    settings_of_run(run)  # reads every group of keys
     encoder_of(run)
     return config
 
 
 def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """Of a sweep's runs, those of the best settings that were not stopped early."""
+    """Of a sweep's runs, those that were not stopped early, of the best settings; without a sweep, all."""
     if sweep is None:
         return runs
     states = {trial.name: trial.state for trial in sweep.trials}
@@ -132,14 +133,6 @@ def _of_sweep(sweep: SweepEvidence | None, runs: list[RunWithSetup], notes: list
     if len(settings) > MOST_SETTINGS:
         notes.append(
             f"of {counted(len(settings), 'setting')} only the {MOST_SETTINGS} with the best trials "
-            f"are shown below "
-            "the sweep"
+            "are shown below the sweep"
         )
     return [run for run in ended if run.setup.name in settings[:MOST_SETTINGS]]
-
-
-def _without_repeats(runs: Sequence[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-    """One run for each setup, tasks, seed and draws of random labels."""
-    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
-    notes += left_out
-    return [run for run in runs if run.run.folder not in repeated]

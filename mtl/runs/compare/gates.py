@@ -26,12 +26,13 @@ def gates_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All rows of the runs' gates.parquet with `learned`, `run`, `seed`, `draw`; notes on runs without masks.
 
-    `learned` is `open` before the target's final choice forced heads (`LEARNED`), `draw` that of the random
-    labels of its task (`Task.drawn`); several have a task each (`name_draws`).
+    `learned` is `open` before a target's final choice forced heads (`LEARNED`). `draw` is the draw of the
+    random labels of the mask's task (`Task.drawn`); if there are several draws, each is a task of its own
+    (`name_draws`).
 
-    `tasks` chooses among the tasks (empty: all); with `shared_once` a mask that tasks share is taken once,
-    named after them all. Raises `InputError` if no run has masks of these tasks, a table is damaged, or the
-    encoders differ.
+    `tasks` chooses among the tasks (empty: all). With `shared_once`, a mask that tasks share is taken once
+    and named after all of them. Raises `InputError` if no run has masks of these tasks, a table is damaged,
+    or the encoders differ.
     """
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     parts, notes = [], []
@@ -56,7 +57,7 @@ def gates_of(
 
 
 def _draw(run: Run) -> pl.Expr:
-    """The draw of random labels of each mask that is of a task with such labels, alone or with others."""
+    """The draw of random labels of each mask, if its task, or one of its tasks, has such labels."""
     of_task = (
         pl.when(pl.col("task").str.split("+").list.contains(name)).then(pl.lit(draw, pl.Int64))
         for name, draw in draws_of(run.config()).items()
@@ -74,7 +75,7 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _shared_once(gates: pl.DataFrame, run: Run) -> pl.DataFrame:
-    """Rows of one task, named after all, if the run's tasks share a mask."""
+    """If the run's tasks share a mask, its rows once, named after all tasks; otherwise all rows."""
     tasks = list(gates["task"].unique(maintain_order=True))
     if len(tasks) == 1 or run.config().get("gates", {}).get("scope") != "shared":
         return gates

@@ -14,7 +14,7 @@ from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.encoders import check_encoders, encoder_of
-from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.keys import MASKS, listed
 from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left, without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import Content
@@ -22,41 +22,38 @@ from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 
 MAY_DIFFER = MASKS
-"""In what runs of one regime may differ: masks, of which a note tells."""
+"""The keys in which runs of one regime may differ: those of masks."""
 SAME = ("split", "corpus", "centroids", "final_special", "precision")
-"""Settings of probing in which compared runs must agree."""
+"""The settings of probing in which compared runs must agree."""
 OF_MASKS = "masks"
-"""Whether a run's masks were applied, in which runs that have masks must agree."""
-
-
-ReadTable = Callable[[Path], tuple[pl.DataFrame, Mapping[str, str]]]
-"""What `mtl.probes.tables.heads_table.read` does."""
+"""The setting whether masks were applied, in which compared runs with masks must agree."""
 
 
 @dataclass(frozen=True)
-class HeadTable:
+class MeasuredHeads:
     """What a folder's heads.parquet holds on its own tasks."""
 
     rows: pl.DataFrame
-    """Rows with finite values of the tasks that the run was trained on, and of no task."""
+    """The rows with finite values, of the tasks that the run was trained on and of no task."""
     tasks: tuple[str, ...]
     """The tasks that have rows, in the table's order."""
     provenance: Mapping[str, str]
     probed: bool
-    """Whether it was probed, and not only measured otherwise."""
+    """Whether it has measures of probing."""
     lost: int
-    """Values that are not finite."""
+    """The number of values that are not finite."""
     lost_shares: int
-    """Those among them that are skills or their chance levels."""
+    """The number of those that are skills or their chance levels."""
 
 
-def read_heads(folder: Path, read: ReadTable = heads_table.read) -> HeadTable:
-    """The table of a run, or of an encoder before training; raises `InputError` if it cannot be read.
-
-    `read` gives the file's table and provenance.
-    """
+def read_heads(folder: Path) -> MeasuredHeads:
+    """The heads.parquet of a run, or of an encoder before training; raises `InputError` if it is damaged."""
     with as_input_error():
-        whole, provenance = read(folder / "heads.parquet")
+        return heads_in(folder, *heads_table.read(folder / "heads.parquet"))
+
+
+def heads_in(folder: Path, whole: pl.DataFrame, provenance: Mapping[str, str]) -> MeasuredHeads:
+    """What a folder's heads.parquet, with this table and provenance, holds on its own tasks."""
     table = heads_table.in_categories(whole.drop("choice"))
     finite = table["value"].is_finite().fill_null(False)
     lost = table["measure"].filter(~finite)
@@ -65,7 +62,7 @@ def read_heads(folder: Path, read: ReadTable = heads_table.read) -> HeadTable:
     if _is_run(folder):
         trained = Run(folder).config()["tasks"]
         tasks = [name for name in tasks if name in trained]
-    return HeadTable(
+    return MeasuredHeads(
         table.filter(finite & table["task"].is_in([*tasks, ""])),
         tuple(tasks),
         provenance,
@@ -86,26 +83,28 @@ def has_masks(run: Run) -> bool:
 
 
 def heads_of(
-    folders: Sequence[Path], tasks: Sequence[str] = (), *, read: Callable[[Path], HeadTable] = read_heads
+    folders: Sequence[Path],
+    tasks: Sequence[str] = (),
+    *,
+    read: Callable[[Path], MeasuredHeads] = read_heads,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """All measures on the folders' heads but for their choices, with `regime`, `run` and `seed`, and notes.
+    """All measures on the folders' heads, with `regime`, `run` and `seed` but without `choice`; and notes.
 
-    A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run only
-    the tasks that it was trained on are taken, and rows that belong to no task. Runs of two tasks are of the
-    regime `pair` if another run has more tasks, else `joint`. Left out are runs with a task that others are
-    only compared with (half of a task, or one with random labels), those that repeat another run, and those
-    that were trained otherwise than most, but for their masks. `read` gives a folder's table. Raises
-    `InputError` if no table is left, one is damaged, or encoders or settings of probing differ.
+    A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run, only
+    rows of the tasks that it was trained on, and rows of no task, are taken. Runs of two tasks are of the
+    regime `pair` if another run has more tasks, otherwise `joint`. Left out are runs with a task that others
+    are only compared with (half of a task, or one with random labels), runs that repeat another one, and runs
+    that were trained otherwise than most in more than their masks. `read` reads a folder's table. Raises
+    `InputError` if no table is left, a table is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     runs = {path: Run.open(path) for path in folders if _is_run(path)}
     trained = {path: run.config()["tasks"] for path, run in runs.items()}
     compared = [path for path, run in runs.items() if only_compared(kinds_in(run.config()).values())]
     if compared:
-        first = ", ".join(path.name for path in compared[:4]) + (", …" if len(compared) > 4 else "")
         notes.append(
             f"{counted(len(compared), 'run')} with half of a task or random labels left out of the "
-            f"measures on heads by regime: {first}"
+            f"measures on heads by regime: {listed([path.name for path in compared])}"
         )
     folders = [path for path in folders if path not in compared]
     probed = {
@@ -161,7 +160,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def check_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise `InputError` if runs (the keys) were not probed alike (`probed_with`)."""
+    """Raise `InputError` if the runs (the keys) were not probed alike (`probed_with`)."""
     known: dict[str, str] = {}
     for run, values in settings.items():
         for key, value in values.items():

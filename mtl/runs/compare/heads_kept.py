@@ -1,7 +1,8 @@
-"""Score against open heads: one row for each run and task."""
+"""Scores against open heads: one row for each run and task."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,22 +24,21 @@ from mtl.tasks.in_words import counted
 KEEPING = ("penalty", "target_open")
 """Keys of `gates` that set how many heads are kept."""
 MOST_SETUPS = 16
-"""Most setups that one figure can distinguish."""
+"""The largest number of setups that a figure can distinguish."""
 
 
 def heads_kept_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str], tasks: Sequence[str] = ()
 ) -> tuple[HeadsKept, tuple[str, ...]]:
-    """The scores of runs beside their open heads, and notes.
+    """The scores and open heads of runs, and notes.
 
-    Runs without masks have all heads open; those whose model was cut (`mtl prune`), and those that start from
-    them, have the heads that are left. Runs that repeat another one are left out, but not a run that was cut
-    to another number of heads.
+    Runs without masks have all heads open. Cut runs (`mtl prune`), and runs that started from one, have the
+    heads that are left. Runs that repeat another one are left out.
 
     Raises `InputError` if no run has masks, none has scores, or the encoders differ.
     """
     left = {run.folder: int(heads) for run in runs if (heads := run.status().get("heads_kept")) is not None}
-    runs, copies = without_repeats(runs, left)
+    runs, copies = without_repeats(runs)
     bare = [run.folder for run in runs if not (run.folder / "gates.parquet").is_file()]
     check_encoders({str(run.folder): encoder_of(run) for run in runs})
     masked = [run for run in runs if run.folder not in bare]
@@ -75,7 +75,7 @@ def heads_kept_of(
 def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The setup and seed of each run and, in `setting`, its values of the keys in `KEEPING`; and notes.
 
-    Runs are of one setup if they differ only in these keys and their seeds.
+    Runs are of one setup if they differ only in these keys, the number of heads left and their seeds.
     """
     configs = [run.config() for run in runs]
     gates = [dict(config.get("gates", {})) for config in configs]
@@ -83,7 +83,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
         ", ".join(_kept_by(config, keys)) for config, keys in zip(configs, gates, strict=True)
     ]
     alike = [
-        settings_of({**config, "gates": keys}, run.status(), run.folder)
+        dataclasses.replace(settings_of({**config, "gates": keys}, run.status(), run.folder), heads_kept=None)
         for run, config, keys in zip(runs, configs, gates, strict=True)
     ]
     setups = [setup.name for setup in setups_of(alike)]
@@ -91,7 +91,7 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
     if len(set(setups)) > MOST_SETUPS:
         notes = (
             f"{counted(len(set(setups)), 'setup is', 'setups are')} too many to be told apart: only "
-            f"their points are drawn, no lines",
+            "their points are drawn, no lines",
         )
         setups, settings = ["runs of many setups"] * len(runs), [None] * len(runs)
     table = pl.DataFrame(
@@ -106,9 +106,9 @@ def _settings(runs: Sequence[Run]) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
 
 def _kept_by(config: Mapping[str, Any], gates: dict[str, Any]) -> list[str]:
-    """The settings in `KEEPING` that have an effect, in words; they are taken out of `gates`.
+    """The settings in `KEEPING` that have an effect, in words; removes all in `KEEPING` from `gates`.
 
-    A penalty has none beside a target, but where both are for kinds of attention.
+    A penalty has no effect beside a target, unless both are for kinds of attention.
     """
     values = {key: gates.pop(key, None) for key in KEEPING}
     if config.get("pruning", "none") == "none":

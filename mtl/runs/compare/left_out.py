@@ -1,10 +1,9 @@
-"""Notes on what tables over several runs leave out, and the error if nothing is left."""
+"""What tables over several runs leave out, notes on it, and the error if nothing is left."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import polars as pl
 
@@ -15,45 +14,40 @@ from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run
 
 MOST_NOTES = 4
-"""Notes that an error names before it counts the others."""
+"""The largest number of notes that an error repeats; it counts the others."""
 
 
 def nothing_left(notes: Sequence[str], fix: str) -> InputError:
-    """The error where every run was left out: the first notes, the number of further ones, and the fix."""
+    """The error if every run was left out: the first notes, the number of further ones, and the fix."""
     more = [f"{len(notes) - MOST_NOTES} more like these"] if len(notes) > MOST_NOTES else []
     return InputError("; ".join([*notes[:MOST_NOTES], *more, fix]))
 
 
 def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[str]) -> list[str]:
-    """Of the tasks that a run's table knows the chosen ones (`tasks` empty: all); notes those it lacks."""
+    """The chosen ones (`tasks`; empty: all) among the tasks that a run's table has; notes those it lacks."""
     absent = [task for task in tasks if task not in known]
     if absent:
         notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
     return [task for task in known if task in tasks or not tasks]
 
 
-def without_repeats(
-    runs: Sequence[Run], apart: Mapping[Path, Hashable] = MappingProxyType({})
-) -> tuple[list[Run], list[str]]:
-    """The runs without those that repeat an earlier one (`repeats`), and notes on these."""
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs without those that repeat an earlier one (`repeats`), and notes on the latter."""
     settings = [settings_of_run(run) for run in runs]
     made = zip((run.folder for run in runs), setups_of(settings), settings, strict=True)
-    repeated, notes = repeats(list(made), apart)
+    repeated, notes = repeats(list(made))
     return [run for run in runs if run.folder not in repeated], notes
 
 
-def repeats(
-    runs: Sequence[tuple[Path, Setup, Settings]], apart: Mapping[Path, Hashable] = MappingProxyType({})
-) -> tuple[set[Path], list[str]]:
-    """The runs of the setup, tasks, seed and draws of an earlier one, and notes on them.
+def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
+    """The runs of an earlier one's setup that are no further observations, and notes on them.
 
-    They are no further observations. Runs with different values in `apart` do not repeat each other.
+    They have its tasks, seed, draws and masks, and start from the same run, if they start from one.
     """
-    first: dict[Hashable, Path] = {}
+    first: dict[tuple[Hashable, ...], Path] = {}
     repeated: dict[Path, str] = {}
     for folder, setup, made in runs:
-        same = setup.name, made.tasks, made.seed, tuple(made.draws.items()), apart.get(folder)
-        known = first.setdefault(same, folder)
+        known = first.setdefault((setup.name, *made.observation), folder)
         if known != folder:
             repeated[folder] = f"{folder} repeats {known}, seed and all: left out"
     return set(repeated), list(repeated.values())
@@ -62,8 +56,8 @@ def repeats(
 def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], str]]:
     """The groups, by the values of the columns `by`, that lack seeds of other groups, with those seeds.
 
-    Only groups that share a seed, directly or through further groups, are compared: runs with seeds of their
-    own, for claims, lack none of the others.
+    Only groups that share a seed, directly or through further groups, are compared: a group with seeds of its
+    own, such as the runs for claims, lacks none of the others.
     """
     groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
     linked: list[set[int]] = []

@@ -1,4 +1,4 @@
-"""Which runs' heads were measured alike, by the records in heads.parquet of how each group was measured."""
+"""Which runs' heads were measured alike, by what heads.parquet records about each group of measures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.compare.alike import NAMED
 from mtl.runs.compare.heads import SAME, probed_with
+from mtl.runs.compare.keys import listed
 from mtl.tasks.in_words import counted
 
 PROBES = "probes"
-"""The group whose settings have no prefix."""
+"""The group whose settings are recorded without a prefix."""
 _NO_SETTING = ("run", "versions", "git", "draws", "seed", "conservation_error")
-"""What is recorded beside settings: of resamples the number and the seed, which change no value."""
+"""What is recorded besides settings; the number and the seed of resamples change no value."""
 _OF_SENTENCES = ("corpus", "sentences")
-"""Settings in which runs of one setup and the same tasks must agree; others have other sentences."""
+"""Settings in which only runs of one setup and the same tasks must agree; others have other sentences."""
 _OF_MASKS = "masks"
 _OF_ONE_MEASURE = {"steps": "integrated"}
-"""Settings that change the values of one measure of a group alone, which is not made where they are 0."""
+"""Settings that change only one measure of their group, which is not made if they are 0."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class MeasuredRun:
     masked: bool
     """Whether the run has masks."""
     provenance: Mapping[str, str]
-    """Of heads.parquet."""
+    """The provenance in heads.parquet."""
 
     def settings(self, group: str, measure: str) -> dict[str, str]:
-        """The settings that a measure of a group was made with; empty where it was not made."""
+        """The settings that a measure of a group was made with; empty if it was not made."""
         found = {
             key.removeprefix(f"{group}."): value
             for key, value in self.provenance.items()
@@ -54,10 +54,10 @@ class MeasuredRun:
 
 
 def measured_otherwise(runs: Mapping[str, MeasuredRun]) -> tuple[dict[str, set[str]], list[str]]:
-    """By run the names in the column `measure` that were measured otherwise than in most runs; and notes.
+    """By run, the names in the column `measure` that were measured otherwise than in most runs; and notes.
 
-    Compared are runs that have the measure: in what is set for all of them, and those that repeat each other
-    in their sentences, too. Of equally frequent settings those of the first run are taken.
+    Runs that have a measure are compared in its settings; those of one setup and the same tasks also in their
+    sentences. Of equally frequent settings, those of the first run are usual.
     """
     otherwise: dict[str, set[str]] = {}
     notes: dict[str, None] = {}
@@ -79,7 +79,7 @@ def measured_otherwise(runs: Mapping[str, MeasuredRun]) -> tuple[dict[str, set[s
 
 
 def _unlike(settings: Mapping[str, Mapping[str, str]], of_sentences: bool) -> dict[str, list[str]]:
-    """The runs with other settings than most, by the differences in words."""
+    """The runs with other settings than most, by the difference in words."""
     chosen = {
         run: {key: value for key, value in found.items() if (key in _OF_SENTENCES) == of_sentences}
         for run, found in settings.items()
@@ -96,7 +96,6 @@ def _unlike(settings: Mapping[str, Mapping[str, str]], of_sentences: bool) -> di
 
 
 def _note(group: str, words: str, runs: list[str]) -> str:
-    named = ", ".join(runs[:NAMED]) + (f" and {len(runs) - NAMED} more" if len(runs) > NAMED else "")
-    what = named if len(runs) == 1 else f"{counted(len(runs), 'run')} ({named})"
+    what = runs[0] if len(runs) == 1 else f"{counted(len(runs), 'run')} ({listed(runs)})"
     measured = "heads were probed" if group == PROBES else f"{group} was measured"
     return f"{what}: {measured} with other settings ({words}): left out"

@@ -1,4 +1,4 @@
-"""What other runs made that a run was given: models, masks and the files of parts."""
+"""What a run was given that other runs had made: models, masks and the files of parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtl.config.part import starts
-from mtl.errors import InputError
 from mtl.runs.compare.keys import AFTER_TRAINING, MEASURING, SOURCE_OF_MASKS, within
 from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
 from mtl.runs.folder.run import Run
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from mtl.runs.compare.settings import Settings
 
 GONE = "a run that is gone"
-UNREADABLE = (InputError, OSError, ValueError, KeyError, TypeError, AttributeError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a damaged run raises; `InputError` is a `ValueError`."""
 
 
 def origins_of(
@@ -27,16 +27,16 @@ def origins_of(
     folder: Path | None,
     read: Callable[[Run], Settings],
 ) -> dict[str, Any]:
-    """By key what other runs made, as far as it can be found now; `read` gives the settings of these runs.
+    """By key, what other runs made, as far as it can be found now; `read` gives the settings of such a run.
 
-    `values` are the run's own, by dotted key.
+    `values` are the run's own values by dotted key.
     """
     found: dict[str, Any] = {}
     source = config.get("init_from")
     path = None if source is None else place_now(source, config, folder)
     if config.get("pruning", "none") in AFTER_TRAINING:
         found[SOURCE_OF_MASKS] = path and _run(path, read)
-        # But for its masks it is as the run that they are learned on; unknown if that is gone.
+        # Apart from its masks, it starts from what that run started from; unknown if that run is gone.
         with contextlib.suppress(*UNREADABLE):
             found["init_from"] = None if path is None else read(Run.open(path)).values["init_from"]
     else:
@@ -51,7 +51,7 @@ def origins_of(
 
 
 def _masks(path: Path, status: Mapping[str, Any], read: Callable[[Run], Settings]) -> Content:
-    """Masks that a run was given: those of another run, drawn ones, or a file."""
+    """The masks that a run was given: those of another run, drawn ones, or those of a file."""
     if (path.parent / "config.yaml").exists():
         return _run(path.parent, read)
     record = status.get("draw") or draw_of(path)
@@ -59,7 +59,7 @@ def _masks(path: Path, status: Mapping[str, Any], read: Callable[[Run], Settings
 
 
 def _run(folder: Path, read: Callable[[Run], Settings]) -> Content:
-    """What the run in a folder is, whatever its name and seed; of a run that is gone its place."""
+    """What the run in a folder is, whatever its name and seed; if the run is gone, only its place."""
     try:
         source = read(Run.open(folder))
     except UNREADABLE:

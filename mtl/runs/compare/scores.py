@@ -17,7 +17,7 @@ from mtl.runs.folder.run import Run
 def scores_of(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Per run and task the score (`score` names it for each task) on a split, from metrics.json; and notes.
+    """Per run and task, the score on a split from metrics.json (`score` names it for each task); and notes.
 
     A score that is no number, such as a correlation with a constant, is left out with a note. Raises
     `InputError` for a damaged file.
@@ -57,7 +57,7 @@ def _unreadable(run: Run, reason: str) -> str:
 
 
 def _has_scores(metrics: object) -> bool:
-    """Whether this is split -> task -> scores."""
+    """Whether these are scores by split and task."""
     return isinstance(metrics, Mapping) and all(
         isinstance(by_task, Mapping) and all(isinstance(of_task, Mapping) for of_task in by_task.values())
         for by_task in metrics.values()
@@ -65,7 +65,7 @@ def _has_scores(metrics: object) -> bool:
 
 
 def history_of(run: Run, score: Mapping[str, str]) -> pl.DataFrame:
-    """Per evaluation and task the score on dev: task, update, score.
+    """Per evaluation and task, the score on dev: task, update, score.
 
     Raises `InputError` if history.csv cannot be read.
     """

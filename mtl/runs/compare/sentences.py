@@ -19,8 +19,8 @@ def sentences_of(
 ) -> dict[str, Any]:
     """The sentences of each task, by key.
 
-    Older runs have one fingerprint over the files of all of their tasks. It is that of each task where all
-    read the same files; else it says only whether two runs of the same tasks had the same.
+    Older runs have one fingerprint over the files of all their tasks. If all tasks read the same files, it is
+    the fingerprint of each. Otherwise it only says whether two runs of the same tasks had the same files.
     """
     instances = config.get("instances")
     read = [name for name in tasks if kind_of(name, instances).layers] or list(tasks)
@@ -38,9 +38,9 @@ def sentences_of(
 
 
 def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str, bool]:
-    """Where a task's sentences come from, how they are read, and whether that is exact.
+    """Where a task's sentences come from, how they are read, and whether that is certain.
 
-    It is not where `corpus.files` and a folder are given: then the format decides, which is not looked at.
+    It is not if both `corpus.files` and a folder are given: then the format decides, which is not known here.
     """
     corpus = config.get("corpus") or {}
     own = corpus.get(task) or (corpus.get("instances") or {}).get(task)

@@ -1,12 +1,12 @@
-"""What a run is and how it was made, by its configuration; whether two runs can be compared follows."""
+"""How a run was made, by its configuration and status; from this follows whether runs can be compared."""
 
 from __future__ import annotations
 
 import contextlib
 import enum
 import functools
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from mtl.tasks.order import in_order_of_catalogue
 
 
 class Unused(enum.Enum):
-    """The value of a key that a run could use and does not, because of its other settings."""
+    """The value of a key that a run could use but does not, because of its other settings."""
 
     UNUSED = "unused"
 
@@ -54,22 +54,33 @@ class Settings:
     """In the catalogue's order."""
     seed: int
     draws: Mapping[str, int]
-    """By task with random labels their draw."""
+    """By task with random labels, the draw of these."""
     compared: bool
-    """Whether it has a task that others are only compared with: half of a task, or one with random labels."""
+    """Whether it has a task that others are only compared with: half of a task, or random labels."""
     pruning: str
+    masks: str | None
+    """The fingerprint of the fixed masks that it was given; `None` if its status records none."""
+    source: str
+    """Tells apart runs of one setup from which training started (`init_from`); empty without such a run."""
+    heads_kept: int | None
+    """The number of heads left, if it was cut or started from a cut run."""
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
     values: Mapping[str, Any]
-    """By dotted key everything that made the run, completed by neutral values.
+    """By dotted key, everything that made the run, completed by neutral values.
 
-    Keys of other tasks are left out; keys that the run could use and does not have the value `UNUSED`.
+    Keys of other tasks are left out; keys that the run could use but does not have the value `UNUSED`.
     """
 
     @cached_property
     def identity(self) -> str:
-        """Equal for runs that differ in their seeds and draws only; independent of the order of keys."""
+        """Equal for runs that differ only in seeds, draws and sizes; independent of the order of keys."""
         return repr((self.tasks, sorted((key, repr(value)) for key, value in self.values.items())))
+
+    @property
+    def observation(self) -> tuple[Hashable, ...]:
+        """Equal for runs of one setup that repeat each other."""
+        return self.tasks, self.seed, tuple(sorted(self.draws.items())), self.masks or "", self.source
 
     @property
     def plain(self) -> bool:
@@ -88,11 +99,11 @@ class Settings:
         )
 
     def differing(self, other: Settings, free: Collection[str] = ()) -> list[str]:
-        """The keys in which runs differ that both could use, without those that change no result.
+        """The keys that both runs could use and in which they differ, without those that change no result.
 
-        Keys that both use come before those that only one uses. `free`: keys, or groups of keys, that may
-        differ, since the comparison is about them. The sets of tasks may always differ, and with them the
-        keys of other tasks: every comparison says of which tasks it is.
+        Keys that both use come before keys that only one uses. `free` are keys, or groups of keys, that may
+        differ because the comparison is about them. The sets of tasks may always differ, and with them the
+        keys of other tasks: every comparison says which tasks it is about.
         """
         left_out = (*free, *MEASURING)
         keys = [
@@ -101,6 +112,22 @@ class Settings:
             if key in other.values and _differ(value, other.values[key]) and not within(key, left_out)
         ]
         return sorted(keys, key=lambda key: UNUSED in (self.values[key], other.values[key]))
+
+
+def sizes_told_apart(settings: Sequence[Settings]) -> list[Settings]:
+    """The settings, with the number of heads left as the value `heads_kept` where it tells runs apart.
+
+    It does if a run was cut to several numbers of heads. Cut runs of several seeds whose masks keep different
+    numbers of heads stay one setup.
+    """
+    sizes: dict[tuple[Hashable, ...], set[int | None]] = {}
+    for one in settings:
+        sizes.setdefault((one.identity, *one.observation), set()).add(one.heads_kept)
+    several = {identity for (identity, *_), found in sizes.items() if len(found) > 1}
+    return [
+        replace(one, values={**one.values, "heads_kept": one.heads_kept}) if one.identity in several else one
+        for one in settings
+    ]
 
 
 def _differ(one: Any, other: Any) -> bool:
@@ -114,8 +141,8 @@ def settings_of(
 ) -> Settings:
     """The settings of a run with this configuration, which may be of an older program or lack keys.
 
-    `status` is that of the run, which records what lay at the places that the configuration names; without
-    it, only the places are known. `folder` is where the run is now, to find what was moved with it.
+    The run's `status` records what was at the places that the configuration names; without it, only the
+    places are known. `folder` is where the run is now, to find what was moved together with it.
     """
     status = status or {}
     tasks = in_order_of_catalogue(config["tasks"])
@@ -151,11 +178,15 @@ def settings_of(
     derivation = derivation_in(status)
     values |= {"pruning": pruning, "derivation": derivation}
     compared = only_compared(kinds_in(config).values())
-    return Settings(tasks, int(config["seed"]), draws, compared, pruning, derivation, values)
+    masks, heads_kept = status.get("masks_fingerprint"), status.get("heads_kept")
+    return Settings(
+        tasks, int(config["seed"]), draws, compared, pruning, masks, _source(config, folder), heads_kept,
+        derivation, values,
+    )  # fmt: skip
 
 
 def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
-    """By task the draw of its random labels, of tasks with such labels."""
+    """By task with random labels, the draw of these."""
     return {
         name: int(setting_values(name, config).get("draw", vars(kind())["draw"]))
         for name, kind in kinds_in(config).items()
@@ -166,7 +197,7 @@ def draws_of(config: Mapping[str, Any]) -> dict[str, int]:
 def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
     """How the run that training starts from reads its encoder, as far as it can be found now.
 
-    Where it has `null`, the run that starts from it records what that stands for, and is no other for it.
+    If that run has `null`, this run records the value that `null` stands for, which makes no difference.
     """
     given = [key for key in _READING if values[key] is not None]
     if config.get("init_from") is None or not given:
@@ -177,14 +208,25 @@ def _of_source(config: Mapping[str, Any], values: Mapping[str, Any], folder: Pat
     return {}
 
 
+def _source(config: Mapping[str, Any], folder: Path | None) -> str:
+    """`Settings.source`: seed, draws, masks and source of that run; only its place, if it is gone."""
+    if config.get("init_from") is None:
+        return ""
+    run = Run(place_now(config["init_from"], config, folder))
+    try:
+        made, masks = run.config(), run.status().get("masks_fingerprint")
+        return repr((made["seed"], draws_of(made), masks, _source(made, run.folder)))
+    except UNREADABLE:
+        return str(config["init_from"])
+
+
 _READING = ("encoder.pooling", "encoder.word_dropout")
 
 
 def _alone(values: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """The settings of a run of one task, which has no other task to weigh its own against.
+    """The settings of a run of one task, which is not balanced against others.
 
-    Its balancer counts only where it scales the one loss, and is then compared with other runs of the task,
-    too.
+    Its balancer counts only if it scales the single loss.
     """
     name, weight = values["balancer.name"], values[f"balancer.weights.{task}"]
     scales = name == "uncertainty" or weight not in (1.0, UNUSED)
@@ -198,7 +240,7 @@ def settings_of_run(run: Run) -> Settings:
 
 
 def recorded_origins(config: Mapping[str, Any]) -> dict[str, tuple[str, str | None] | None]:
-    """What is at the places of other runs and of what they made, for the status of a run that starts."""
+    """What is now at the places of other runs and of what they made, for the status of a starting run."""
     values = settings_of(config).values
     found = {key: values[key] for key in ORIGINS if values.get(key, UNUSED) is not UNUSED}
     return {key: (value.place, value.digest) if value else None for key, value in found.items()}

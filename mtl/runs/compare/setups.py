@@ -1,4 +1,4 @@
-"""Which runs are one setup: those whose configurations differ only in seed and in what does not matter."""
+"""Which runs are one setup: those that differ only in their seeds and in keys that change no result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Any
 from mtl.config.part import files_of_parts, starts
 from mtl.probes.report.data import Setup
 from mtl.runs.compare.keys import MASKS, MEASURING
-from mtl.runs.compare.settings import UNUSED, Settings, settings_of
+from mtl.runs.compare.settings import UNUSED, Settings, settings_of, sizes_told_apart
 from mtl.runs.folder.content import Content
 from mtl.tasks.order import in_order_of_catalogue
 
 Variant = tuple[str, ...]
-"""What a setup's name adds to the tasks."""
+"""What a setup's name says besides the tasks."""
 _VALUES_IN_WORDS = {
     ("max_epochs", "1"): "1 epoch",
+    ("heads_kept", "1"): "1 head kept",
+    ("heads_kept", "None"): "heads kept not recorded",
     ("gates.scope", "per_task"): "a mask per task",
     ("gates.scope", "shared"): "one mask",
     ("gates.target_open", "None"): "no target",
@@ -27,6 +29,7 @@ _VALUES_IN_WORDS = {
 }
 _KEYS_IN_WORDS = {
     "max_epochs": "{} epochs",
+    "heads_kept": "{} heads kept",
     "gates.penalty": "penalty {}",
     "gates.target_open": "target {}",
     "gates.masks": "masks {}",
@@ -35,20 +38,24 @@ _KEYS_IN_WORDS = {
     "optimizer.decoder_lr": "decoder rate {}",
 }
 _BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
-"""Keys that may have a value for each kind of attention."""
+"""Keys that may have one value for each kind of attention."""
 _OF_NAME = ("tasks", "pruning", "derivation", *(start.key for start in starts()))
-"""What a setup's name says in its own way."""
+"""The keys and groups that a setup's name says in a way of its own, except for `_SAID_ONLY_BY_KEY`."""
+_SAID_ONLY_BY_KEY = files_of_parts()
 
 
 def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
     """The setup of each run, given its settings or its configuration.
 
-    `STL` is all single-task runs, `MTL-n` those of n tasks, with their names where there are several sets of
-    n. After commas follow pruning and, in words, every key in which runs differ: in the names of all setups
-    of as many tasks in which it differs, else of all setups. So two runs have one setup only if they have the
-    same tasks, or are of one task each, and nothing that they both use differs but the seed.
+    `STL` stands for all single-task runs, `MTL-n` for those of n tasks, with the tasks' names if there are
+    several sets of n. After commas follow pruning and, in words, every key in which runs differ. If runs of
+    one number of tasks differ in a key, the names of all setups of that number say it; if only runs of
+    different numbers do, all names say it. So two runs have one setup only if they have the
+    same tasks, or are of one task each, and nothing that they both use differs but the seed. Of a run that
+    was cut to several numbers of heads, each number is a setup.
     """
-    settings = told_apart([run if isinstance(run, Settings) else settings_of(run) for run in runs])
+    settings = [run if isinstance(run, Settings) else settings_of(run) for run in runs]
+    settings = told_apart(sizes_told_apart(settings))
     sets = {size: {one.tasks for one in settings if len(one.tasks) == size} for size in map(_size, settings)}
     named = _named(settings)
     names = [_name(one, sets, named) for one in settings]
@@ -67,7 +74,7 @@ def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
 def _name(
     settings: Settings, sets: Mapping[int, set[tuple[str, ...]]], named: Mapping[int, Sequence[str]]
 ) -> tuple[str, Variant]:
-    """The name of a run's setup: number of tasks, and what it adds."""
+    """The name of a run's setup: the number of tasks, and the rest."""
     size = len(settings.tasks)
     tasks = f" {'+'.join(settings.tasks)}" if len(sets[size]) > 1 else ""
     keys = [key for key in named[size] if settings.values.get(key, UNUSED) is not UNUSED]
@@ -79,7 +86,7 @@ def _name(
 def _unnamed(
     settings: Sequence[Settings], names: Sequence[tuple[str, Variant]]
 ) -> dict[int, dict[str, None]]:
-    """By number of tasks the keys in which runs of one name differ: such as only one of them uses."""
+    """By number of tasks, the keys in which runs of one name differ, such as those that only one uses."""
     alike: dict[tuple[str, Variant], dict[str, Settings]] = {}
     for one, name in zip(settings, names, strict=True):
         alike.setdefault(name, {})[one.identity] = one
@@ -91,9 +98,10 @@ def _unnamed(
 
 
 def told_apart(settings: Sequence[Settings]) -> list[Settings]:
-    """The settings with contents known by their place where it is known of others, and with words for each.
+    """The settings, with contents identified by their places if possible, and each content named in one way.
 
-    The same content has the same words, its first place; two contents of one place have their digest, too.
+    A content without a digest gets that of the only other one at its place. Equal contents are named by the
+    first of their places; if different contents have one place, their names have their digests, too.
     """
     known: dict[tuple[str, str], set[str]] = {}
     for _, key, content in _contents(settings):
@@ -133,14 +141,14 @@ def _size(settings: Settings) -> int:
 
 
 def _merged(runs: Sequence[Settings]) -> Settings:
-    """The settings of a setup: those of all of its tasks."""
+    """The settings of a setup, with the tasks and values of all its runs."""
     values = {key: value for run in runs for key, value in run.values.items()}
     tasks = in_order_of_catalogue({task for run in runs for task in run.tasks})
     return replace(runs[0], values=values, tasks=tasks)
 
 
 def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Variant, Settings]) -> Setup:
-    """A setup, with the single-task setup to compare it with and the keys in which that one differs."""
+    """A setup, with the single-task setup to compare it with and the keys in which the two differ."""
     base, variant = name
     baseline = _baseline(base, variant, settings, single)
     return Setup(
@@ -157,7 +165,7 @@ def _setup(name: tuple[str, Variant], settings: Settings, single: Mapping[Varian
 
 
 def _masks(settings: Settings) -> str:
-    """How masks were learned and what was made of the run, as setups name it."""
+    """How masks were learned, and how the run was derived, as setups name it."""
     pruned = settings.pruning if settings.pruning != "none" or settings.derivation else ""
     return ", ".join(filter(None, (pruned, settings.derivation)))
 
@@ -169,7 +177,7 @@ def _starts(settings: Settings) -> list[str]:
 
 
 def words_of(key: str, value: Any) -> list[str]:
-    """A setting in words; a number of heads for each kind of attention in as many."""
+    """A setting in words: one text, or one for each kind of attention that has a number of its own."""
     if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
         return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
     return [in_words(key, _text(value))]
@@ -184,7 +192,7 @@ def _text(value: Any) -> str:
 
 
 def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
-    """By number of tasks the keys that their setups' names have to say."""
+    """By number of tasks, the keys that the names of their setups must say."""
     keys = dict.fromkeys(key for one in settings for key, value in one.values.items() if value is not UNUSED)
     named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
     for key in keys:
@@ -196,7 +204,7 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
             elif key in _BY_KIND_IN_WORDS and one.pruning != "none":
-                # A penalty beside a number of heads, each for other kinds of attention.
+                # Penalty and target may each be for other kinds of attention.
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add("")
         varying = {size for of in values.values() for size, found in of.items() if len(found) > 1}
@@ -207,11 +215,8 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
     return named
 
 
-_SAID_ONLY_BY_KEY = files_of_parts()
-
-
 def _among(key: str, settings: Settings) -> Hashable:
-    """Runs are compared in a key only with their like: masks with masks learned in the same way."""
+    """A key is compared only among runs with the same value here: keys of masks by how masks were learned."""
     if key in MEASURING:
         return settings.tasks, settings.pruning
     if key.startswith("gates."):
@@ -236,8 +241,8 @@ def in_words(key: str, value: str) -> str:
 def _baseline(
     base: str, variant: Variant, settings: Settings, single: Mapping[Variant, Settings]
 ) -> Variant | None:
-    """The variant of the single-task setup to compare with: for a joint setup the most similar one, else the
-    plainest.
+    """The variant of the single-task setup to compare with: for a joint setup, the most similar one; for
+    single-task setups, the plainest.
 
     `None` for the plainest one itself, and if there is no single-task setup.
     """
@@ -255,6 +260,6 @@ def _baseline(
 
 
 def _plainness(words: Variant) -> tuple[int, list[list[str | int]]]:
-    """Sorts fewer words first, and numbers in them by size."""
+    """A key that sorts fewer words first, and numbers in them by size."""
     parts = [re.split(r"(\d+)", word) for word in words]
     return len(words), [[int(part) if part.isdigit() else part for part in word] for word in parts]

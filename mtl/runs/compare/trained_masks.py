@@ -1,8 +1,9 @@
-"""The masks that runs ended with, and a note on masks whose target forced many heads open or shut."""
+"""The masks that runs ended with, and a note on masks whose target forced many heads open or closed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 
@@ -12,19 +13,20 @@ from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates, name_draws
 from mtl.runs.compare.comparable import RunWithSetup, line
 from mtl.runs.compare.gates import NoMasks, gates_of
+from mtl.runs.compare.keys import listed
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 
 
 def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
-    """The last step of all masks, with `setup`; `None` if no run has masks. What is left out is noted."""
+    """All masks at their last step, with `setup`; `None` if no run has masks. What is left out is noted."""
     parts: list[pl.DataFrame] = []
-    forced: list[tuple[Run, str, int, int]] = []
+    used: list[Run] = []
     for run in runs:
         folder = run.run.folder
         maskless = run.config.get("pruning", "none") == "none" or bool(run.run.derivation())
         if maskless and not (folder / "gates.parquet").is_file():
-            continue  # trained without gates, or derived: has no masks, and should not
+            continue  # trained without gates, or derived: it should have no masks
         try:
             gates, left_out = gates_of([run.run])
             columns = ("run", "seed", "draw", "task", "step", *KEYS, "gate", "open", "learned")
@@ -45,16 +47,16 @@ def masks_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
             notes.append(f"{folder}/gates.parquet: cannot be used ({line(error)}); train the run again")
             continue
         notes += left_out
-        forced += _forced(run.run)
+        used.append(run.run)
         parts.append(gates.with_columns(setup=pl.lit(run.setup.name)))
-    notes += _all_forced(forced)
+    notes += _forced(used)
     if runs and not parts:
         notes.append("no run has masks: train with --pruning=dynamic to see them")
     return name_draws(pl.concat(parts)) if parts else None
 
 
 def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
-    """What the final choice of a target changed, a row per mask (`CHOICES`); `None` without a target."""
+    """What a target's final choice changed, a row per mask (`CHOICES`); `None` if no run has a target."""
     counts = CHOICES.names()[4:]
     rows = [
         (run.setup.name, str(run.run.folder), run.config["seed"], mask, *map(choice.get, counts))
@@ -64,40 +66,33 @@ def choices_of(runs: Sequence[RunWithSetup]) -> pl.DataFrame | None:
     return pl.DataFrame(rows, schema=CHOICES, orient="row") if rows else None
 
 
-def _forced(run: Run) -> list[tuple[Run, str, int, int]]:
-    """The run's masks whose target moved more than a tenth of the heads wanted: run, mask, moved, wanted.
+def _forced(runs: Sequence[Run]) -> list[str]:
+    """A note on the masks in which a target forced more than a tenth of the heads wanted, if there are any.
 
-    Where kinds of attention have targets of their own, a mask may come several times.
+    It gives numbers and not shares, since more heads may be forced than are wanted. If kinds of attention
+    have targets of their own, each of them counts.
     """
-    choices = []
-    for name, choice in run.status().get("choices", {}).items():
-        moved = choice["forced_open"] + choice["forced_closed"]
-        wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
-        if moved > 0.1 * wanted:
-            choices.append((run, name.partition("/")[0], moved, wanted))
-    return choices
-
-
-def _all_forced(choices: Sequence[tuple[Run, str, int, int]]) -> list[str]:
-    """One note on all masks of `_forced`, if there are any.
-
-    It counts heads: of those wanted, more than all may be moved where most heads were still open.
-    """
-    if not choices:
+    masks: dict[tuple[Path, str], None] = {}
+    numbers: list[tuple[int, int]] = []
+    for run in runs:
+        for name, choice in run.status().get("choices", {}).items():
+            moved = choice["forced_open"] + choice["forced_closed"]
+            wanted = choice["open_at_choice"] + choice["forced_open"] - choice["forced_closed"]
+            if moved > 0.1 * wanted:
+                masks[run.folder, name.partition("/")[0]] = None
+                numbers.append((moved, wanted))
+    if not masks:
         return []
-    runs = list(dict.fromkeys(run.folder.name for run, *_ in choices))
-    shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
-    moved = _range([moved for _, _, moved, _ in choices])
-    wanted = _range([wanted for *_, wanted in choices])
-    masks = {(str(run.folder), mask) for run, mask, *_ in choices}
+    names = list(dict.fromkeys(folder.name for folder, _ in masks))
+    forced, kept = map(_range, zip(*numbers, strict=True))
     return [
-        f"in {counted(len(masks), 'mask')} ({shown}) gates.target_open opened or closed "
-        f"{moved} head{'s' * (moved != '1')} by force to keep {wanted}, so not all of these claims "
-        f"were learned; train longer"
+        f"in {counted(len(masks), 'mask')} ({listed(names)}) gates.target_open opened or closed "
+        f"{forced} head{'s' * (forced != '1')} by force to keep {kept}, so not all of these claims "
+        "were learned; train longer"
     ]
 
 
 def _range(numbers: Sequence[int]) -> str:
-    """The least and the greatest number, or the one that all are."""
+    """The least and the greatest number; if they are equal, one of them."""
     least, most = min(numbers), max(numbers)
     return f"{least}" if least == most else f"{least} to {most}"

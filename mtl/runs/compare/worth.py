@@ -12,9 +12,9 @@ from mtl.heads.gate_file import last_log_alphas
 from mtl.probes.measures.table import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.alike import NAMED
 from mtl.runs.compare.encoders import check_encoders, encoder_of
-from mtl.runs.compare.heads import ReadTable, has_masks
+from mtl.runs.compare.heads import has_masks
+from mtl.runs.compare.keys import listed
 from mtl.runs.compare.left_out import nothing_left, repeats
 from mtl.runs.compare.measured_alike import MeasuredRun, measured_otherwise
 from mtl.runs.compare.settings import settings_of_run
@@ -24,15 +24,15 @@ from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.order import in_order_of_catalogue
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
-"""Measures that say what a head is worth; a run without any of them has nothing to be compared."""
+"""Measures of what a head is worth; a run without any of them is left out."""
 
 
 def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The values of all measures on heads (`head_values`) with a column `table`, and notes.
 
-    A path is a run's folder, or a table that `mtl importance` or `mtl ablate` wrote with `--out`; `table` is
-    then the file's name without its suffix, and empty for a run's own heads.parquet. A run that learned masks
-    also has `log_alpha`: that of its last evaluation, or of the moment when a target's heads were chosen.
+    A path is a run's folder, or a table that `mtl importance` or `mtl ablate` wrote with `--out`. `table` is
+    empty for a run's own heads.parquet, otherwise the file's name without its suffix. A run that learned
+    masks also has `log_alpha`: that of its last evaluation, or of when a target's heads were chosen.
     Raises `InputError` if a path is neither, or no run has anything on the chosen tasks.
     """
     notes = [
@@ -81,7 +81,7 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
 def worth_of_run(
     run: Run, file: Path, tasks: Sequence[str], setup: str, but: Collection[str] = ()
 ) -> pl.DataFrame:
-    """The values of one table of heads, of these tasks and all measures `but` some.
+    """The values of one table of heads, for these tasks and all measures except those in `but`.
 
     Raises `InputError` if it cannot be read.
     """
@@ -94,7 +94,7 @@ def measured_run(run: Run, setup: str, provenance: Mapping[str, str]) -> Measure
 
 
 def provenance_of(file: Path) -> Mapping[str, str] | None:
-    """What a table of heads records; `None` where it cannot be read, which its reader says."""
+    """The provenance in a table of heads; `None` if it cannot be read, which its reader says."""
     try:
         return heads_table.read(file)[1] if file.is_file() else None
     except ValueError:
@@ -102,18 +102,19 @@ def provenance_of(file: Path) -> Mapping[str, str] | None:
 
 
 def measured(
-    run: Run, file: Path, tasks: Sequence[str], setup: str, read: ReadTable = heads_table.read
+    run: Run, file: Path, tasks: Sequence[str], setup: str, table: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """The rows that `head_values` takes of one table of heads; raises `InputError` if it cannot be read.
+    """The rows that `head_values` needs from one table of heads; raises `InputError` if it cannot be read.
 
-    `read` gives the file's table and provenance.
+    `table` is what the file holds, if it was read already.
     """
-    # Syntactic roles are found by the arcs of one task, and count for all.
+    # Syntactic roles follow from the arcs of one task, and count for all tasks.
     role = pl.col("measure").is_in(BY_NAME[SYNTACTIC].names)
     wanted = pl.col("measure").is_in(USED) & (pl.col("task").is_in([*tasks, ""]) | role)
     finite = pl.col("value").is_finite().fill_null(False)
-    with as_input_error():
-        table, _ = read(file)
+    if table is None:
+        with as_input_error():
+            table = heads_table.read(file)[0]
     of_gates = run.folder / "gates.parquet"
     try:
         gates = last_log_alphas(of_gates)
@@ -128,7 +129,7 @@ def measured(
 
 
 def _run_of(path: Path) -> Run:
-    """The run of a folder, or the one whose heads a table was measured on."""
+    """The run in a folder, or the run on whose heads a table was measured."""
     if not path.is_file():
         return Run.open(path)
     with as_input_error():
@@ -136,15 +137,15 @@ def _run_of(path: Path) -> Run:
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
     known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").exists()]
     if not known:
-        named = f" ({folders[0]} is no run any more)" if folders else ""
+        named = f" ({folders[0]} is no longer a run)" if folders else ""
         raise InputError(f"{path}: its run is not known{named}; make the table again with --out={path}")
     return Run.open(known[0])
 
 
 def with_groups(values: pl.DataFrame) -> pl.DataFrame:
-    """The values with a column `group`: a table's task, with its setup and file where there are several.
+    """The values with a column `group`: the task, with setup and table if there are several of these.
 
-    A table that is not a run's own heads.parquet is a setup of its own, since it is of other sentences.
+    A table that is not a run's own heads.parquet is a setup of its own, since it is about other sentences.
     """
     several = {name: values[name].n_unique() > 1 for name in ("setup", "table")}
     group, setup = pl.col("task"), pl.col("setup")
@@ -166,5 +167,4 @@ def check_measure(measure: str, values: pl.DataFrame) -> list[str]:
     names = [
         f"{run} {table}".rstrip() for run, table, measures in tables.iter_rows() if measure not in measures
     ]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return [f"without {measure}, so left out: {', '.join(names[:NAMED])}{more}"] if names else []
+    return [f"without {measure}, so left out: {listed(names)}"] if names else []

@@ -1,1 +1,1 @@
-"""Figures and the tables beside them, drawn from the folders of runs; `table.py` lists them."""
+"""Figures, with tables beside them, that are drawn from folders of runs; `table.py` lists them."""

@@ -1,4 +1,4 @@
-"""What a figure is drawn from, what drawing returns, and how that is written."""
+"""What a figure is drawn from, what drawing returns, and how the result is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FigureRequest:
     """What a figure is drawn from; each figure uses what it needs."""
 
     paths: Sequence[Path]
-    """Folders of runs; of figures of worth also tables."""
+    """Folders of runs; for figures of worth, also tables."""
     tasks: Sequence[str]
     """Only these tasks; empty: all."""
     split: str
@@ -30,9 +30,9 @@ class FigureRequest:
     """The measure on heads."""
 
     def runs(self) -> tuple[list[Run], tuple[str, ...]]:
-        """The runs in the paths, and a note on folders of an encoder that was probed before training.
+        """The runs among the paths, and a note on folders of encoders that were probed before training.
 
-        Raises `InputError` for other folders, and if no run is left.
+        Raises `InputError` for other folders, and if there is no run.
         """
         probed = [path for path in self.paths if is_probed_encoder(path)]
         runs = [Run.open(path) for path in self.paths if path not in probed]
@@ -43,7 +43,7 @@ class FigureRequest:
         return runs, (f"{names} {verb}, and no run: left out",) if probed else ()
 
     def one_path(self) -> Path:
-        """The only path, for a figure that shows one run; raises `InputError` if there are several."""
+        """The only path, for a figure of one run; raises `InputError` if there are several."""
         if len(self.paths) != 1:
             raise InputError(f"this figure shows one run, not {len(self.paths)}")
         return self.paths[0]
@@ -51,22 +51,20 @@ class FigureRequest:
 
 @dataclass(frozen=True)
 class FigureWithTables:
-    """A figure, notes on it, and its numbers."""
+    """A figure with notes and its numbers."""
 
     figure: Figure
     notes: tuple[str, ...] = ()
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """The numbers, by what is added to the figure's file name before the suffix: nothing, `-heads`."""
+    """The numbers, by what is added to the stem of the figure's file name: '' or `-heads`."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What LaTeX gets instead of a table that is too long to be printed or has other units."""
+    """What is written as LaTeX instead of a table that is too long to be printed or has other units."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
     """Write the figure by its suffix (.pdf, .png, .svg) and its numbers beside it; returns the files.
 
-    Its notes are in each of them.
-
-    Raises what `check_tables` does, before anything is written.
+    Each file holds the notes. Raises as `check_tables` does, before anything is written.
     """
     kind = next(name for name in FORMATS if name == out.suffix.lower().removeprefix("."))
     if tables:
@@ -86,10 +84,11 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
 
 
 def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -> None:
-    """Raise `InputError` or `OSError` if a table beside a figure (`ends` of names) cannot be written.
+    """Raise `InputError` or `OSError` if a table beside a figure cannot be written.
 
-    They may replace no table that the figure is drawn from (`sources`), and no file that no figure wrote,
-    such as a run's heads.parquet under RUN/heads.png, or somebody's own heads.tex that includes heads.pdf.
+    `ends` are added to the stem of `out`. A table may replace neither one that the figure is drawn from
+    (`sources`) nor a file that no figure wrote, such as a run's heads.parquet beside RUN/heads.png, or a
+    user's own heads.tex that includes heads.pdf.
     """
     known = {source.resolve() for source in sources}
     for end in ends:
@@ -104,5 +103,5 @@ def check_tables(out: Path, ends: Iterable[str], sources: Sequence[Path] = ()) -
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a LaTeX file is one of a figure's tables, which begin with nothing else."""
+    """Whether a LaTeX file is a table of a figure: these, and only these, begin with `tabular`."""
     return path.is_file() and path.read_bytes().startswith(rb"\begin{tabular}")

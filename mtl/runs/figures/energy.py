@@ -1,4 +1,4 @@
-"""The figure of variance that leading components of query and key matrices capture."""
+"""The figure of the variance that leading components of query and key matrices capture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 
 
 def captured(request: FigureRequest) -> FigureWithTables:
-    """Captured variance from tables that `mtl energy` wrote; their models are put side by side."""
+    """Captured variance from tables that `mtl energy` wrote, with their models side by side."""
     parts = []
     for path in request.paths:
         try:
@@ -21,7 +21,7 @@ def captured(request: FigureRequest) -> FigureWithTables:
             parts.append(table.select(ENERGY.names()).cast(ENERGY))
         except (OSError, pl.exceptions.PolarsError) as error:
             raise InputError(
-                f"{path} is no table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
+                f"{path} is not a table of captured variance: give files that 'mtl energy … --out=FILE' wrote"
             ) from error
     energy = pl.concat(parts).unique(ENERGY.names()[:-1], maintain_order=True)
     if not energy.select(pl.all_horizontal(cs.float().is_finite())).to_series().all():

@@ -23,7 +23,7 @@ def over_time(request: FigureRequest) -> FigureWithTables:
 
 
 def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> tuple[int, tuple[str, ...]]:
-    """Write importance over the training as pictures; returns their number, and notes."""
+    """Write importance over training as a moving figure; returns the number of pictures, and notes."""
     history = importance_history(_importance(request))
     with whole_file(out) as path:
         return animate_history(history, path, kind), ()

@@ -107,7 +107,7 @@ def _rows(
     kept: Bool[np.ndarray, "site head"],
     learned: Bool[np.ndarray, "site head"],
 ) -> pl.DataFrame:
-    """A mask as rows: mask, attention, layer, head, gate, kept, learned (kept, and not by force)."""
+    """A mask as rows: mask, attention, layer, head, gate, kept, and learned (kept, but not by force)."""
     rows = [
         (mask, *site, head, float(gate[place, head]), bool(kept[place, head]), bool(learned[place, head]))
         for place, site in enumerate(sites)
@@ -180,9 +180,9 @@ def _gates(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The gates of the runs, and notes.
 
-    Runs that are put side by side may differ, and a note names in what. Where a figure is `averaged` over
-    runs, those that were made otherwise than most are left out, and with `once` those that repeat another
-    one; else `final_masks` refuses them.
+    Runs that are shown side by side may differ, and a note names the differences. If a figure is `averaged`
+    over runs, those that were made otherwise than most are left out. With `once`, so are those that repeat
+    another one; without it, `final_masks` refuses these.
     """
     runs, left_out = request.runs()
     masked = {run: settings_of_run(run) for run in runs if (run.folder / "gates.parquet").is_file()}

@@ -17,30 +17,24 @@ class FigureRow:
 
     summary: str
     draw: str | None = None
-    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: the figure can only move."""
+    """The function from a `FigureRequest` to a `FigureWithTables`; `None`: it can only be animated."""
     animate: str | None = None
     """The function that writes pictures for a `FigureRequest` to a file of a kind in `MOVING` and returns
-    their number and notes; `None`: the figure cannot move."""
+    their number and notes; `None`: the figure cannot be animated."""
     tables: tuple[str, ...] = ("",)
-    """Its tables, by what is added to the figure's file name before the suffix."""
+    """Its tables, by what is added to the stem of the figure's file name."""
     uses: tuple[str, ...] = ("tasks",)
-    """Those of the choices `tasks`, `split` and `measure` that it depends on."""
+    """On which of the choices `tasks`, `split` and `measure` it depends."""
     room: str = "mtl.runs.figures"
-    """The package of its functions' modules."""
+    """The package that holds its functions' modules."""
 
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of files that the figure can be written to."""
+        """The kinds of files in which the figure can be written."""
         from mtl.probes.figures.style import FORMATS
 
         return (*(FORMATS if self.draw else ()), *(MOVING if self.animate else ()))
 
-    def drawing(self) -> Callable[..., Any] | None:
-        """The function `draw`, imported."""
-        return self._loaded(self.draw)
-
-    def moving(self) -> Callable[..., Any] | None:
-        """The function `animate`, imported."""
-        return self._loaded(self.animate)
-
-    def _loaded(self, function: str | None) -> Callable[..., Any] | None:
-        return None if function is None else resolve_name(f"{self.room}.{function}")
+    def loaded(self, function: str) -> Callable[..., Any]:
+        """The function `draw` or `animate`, imported."""
+        found: Callable[..., Any] = resolve_name(f"{self.room}.{function}")
+        return found

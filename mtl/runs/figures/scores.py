@@ -35,20 +35,20 @@ def curve(request: FigureRequest) -> FigureWithTables:
 
 
 def roles(request: FigureRequest) -> FigureWithTables:
-    """Heads with a role that survive, along pruning curves."""
+    """Heads with a role that survive along pruning curves."""
     survival, notes = role_survival_of(request.paths, request.tasks, request.split)
     means = mean_curves(survival, "surviving", ("by", "role"))
     return FigureWithTables(role_curves(survival), notes, {"": means})
 
 
 def kinds(request: FigureRequest) -> FigureWithTables:
-    """Heads of each kind of attention that are kept, along pruning curves."""
+    """Heads of each kind of attention that are kept along pruning curves."""
     survival, notes = kind_survival_of(request.paths, request.tasks, request.split)
     means = mean_curves(survival, "surviving", ("by", "attention"))
     return FigureWithTables(kind_curves(survival), notes, {"": means})
 
 
 def times(request: FigureRequest) -> FigureWithTables:
-    """Time per sentence of cut models, along pruning curves."""
+    """Time per sentence of cut models along pruning curves."""
     table, notes = times_of(request.paths, request.tasks)
     return FigureWithTables(time_curves(table), notes, {"": table})

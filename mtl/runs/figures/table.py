@@ -1,6 +1,6 @@
-"""The table of figures: a new figure is a function and a row here; evidence beside the core adds its own.
+"""The table of figures: a new figure is a function and a row here; pieces of evidence add their own rows.
 
-Functions are imported when their figure is drawn, so that the table itself is quick to import.
+A function is imported when its figure is drawn, so that the table itself is quick to import.
 """
 
 from __future__ import annotations
@@ -72,18 +72,19 @@ def draw(
     split: str = "test",
     measure: str = "ablation",
 ) -> FigureWithTables:
-    """A figure by its name, of runs in an order of their own (`in_order`), and tables in that of `paths`.
+    """Draw a figure by its name; runs come in their own order (`in_order`), tables in that of `paths`.
 
-    Raises `InputError` or `ValueError` if the runs are not what it needs.
+    Raises `InputError` or `ValueError` if it cannot be drawn from these.
     """
     from mtl.runs.compare.find_runs import in_order
     from mtl.runs.figures.drawn import FigureRequest
 
-    function = FIGURES[name].drawing()
-    if function is None:
-        raise ValueError(f"{name} is a moving figure: it can be animated only")
-    drawn: FigureWithTables = function(FigureRequest(in_order(paths), tasks, split, measure))
-    assert set(drawn.tables) == set(FIGURES[name].tables)
+    row = FIGURES[name]
+    if row.draw is None:
+        raise ValueError(f"{name} is a moving figure: it can only be animated")
+    request = FigureRequest(in_order(paths), tasks, split, measure)
+    drawn: FigureWithTables = row.loaded(row.draw)(request)
+    assert set(drawn.tables) == set(row.tables)
     return drawn
 
 
@@ -93,9 +94,10 @@ def animate(
     """Write a moving figure as .gif or .webp; returns the number of pictures, and notes."""
     from mtl.runs.figures.drawn import FigureRequest
 
-    function = FIGURES[name].moving()
-    if function is None:
-        raise ValueError(f"{name} is one picture: it can be drawn only")
+    row = FIGURES[name]
+    if row.animate is None:
+        raise ValueError(f"{name} is a single picture: it can only be drawn")
+    request = FigureRequest(paths, tasks, "test", "ablation")
     kind = "gif" if out.suffix.lower() == ".gif" else "webp"
-    made: tuple[int, tuple[str, ...]] = function(FigureRequest(paths, tasks, "test", "ablation"), out, kind)
+    made: tuple[int, tuple[str, ...]] = row.loaded(row.animate)(request, out, kind)
     return made

@@ -1,1 +1,1 @@
-"""One run on disk: its files, and what its result is made of."""
+"""One run on disk: its files, and what its result depends on."""

@@ -1,4 +1,4 @@
-"""A fingerprint of the code that makes a result: of all that a module imports, directly or not."""
+"""A fingerprint of the code that makes a result: of everything that a module imports, directly or not."""
 
 from __future__ import annotations
 
@@ -16,39 +16,37 @@ from mtl.config.schema import BalancerConfig
 from mtl.tasks.catalogue import KINDS, TASKS
 
 TRAINING = "mtl.training.train"
-"""The entry module of training: it imports everything that this runs."""
+"""The entry module of training, which imports everything that training runs."""
 NO_EFFECT = (
     "mtl.workers", "mtl.corpora.checks", "mtl.models.unknown_words", "mtl.probes.measures.groups",
 )  # fmt: skip
-"""Rooms and modules that are imported but cannot change a result: they keep processes out of each other's
-way, look at what was read, and list all measures, of which each counts for itself."""
+"""Rooms and modules that are imported but cannot change a result: they separate processes, look at what was
+read, or list all measures, each of which counts for itself."""
 BY_NAME = "mtl.corpora.formats"
 """A room whose modules count only if they are entries, or if a module of this room imports them.
 
-The table of formats imports all readers, but a run's result follows from the readers of its own corpus alone:
-a new format repeats no training, a fixed reader those on corpora of its format. The table itself does not
-count: a format's name is part of the configuration, and its files count by their content.
+The table of formats imports all readers, but a run's result depends only on the readers of its own corpus: a
+new format repeats no training, and a corrected reader repeats those on corpora of its format. The table
+itself does not count: a format's name is part of the configuration, and its files count by their content.
 """
-
-
 OF_CHOICE = ("mtl.tasks.", "mtl.training.balancers.")
-"""Rooms of which a configuration chooses modules; tables that list them all, in and outside, choose none."""
+"""Rooms from which a configuration chooses modules. A table that lists all modules of a room chooses none."""
 _TABLE = "mtl.tasks.catalogue"
 TRANSLATION = (
     "mtl.tasks.translate", "mtl.models.seq2seq", "mtl.models.translations", "mtl.training.initial_seq2seq",
 )  # fmt: skip
 """The modules of models that translate."""
 _TELLING = ("as_input_error", "load_errors", "print", "warn")
-"""The names of functions that are called with a message; errors and warnings are known by their ends."""
+"""Functions that are called with a message; errors and warnings are known by the ends of their names."""
 
 
 @lru_cache
 def code_fingerprint(*entries: str, unused: frozenset[str] = frozenset()) -> str:
     """One sha256 over the entry modules and everything of this project that they import.
 
-    Comments, docstrings, texts below constants and fields, messages of errors and warnings, what is printed,
-    private functions that are called for these alone, layout and the version of Python do not count; nor do
-    modules in `unused`, unless one that is used and of choice itself imports them.
+    Not covered are comments, docstrings, texts below constants and fields, messages of errors and warnings,
+    what is printed, private functions that are called only for these, layout, and the version of Python; nor
+    are modules in `unused`, unless a used module of a room in `OF_CHOICE` imports them.
     """
     meanings = [f"{name}\n{module.meaning}" for name, module in sorted(_imported(entries, unused).items())]
     return hashlib.sha256("\n".join(meanings).encode()).hexdigest()
@@ -60,7 +58,7 @@ def modules_of(*entries: str, unused: frozenset[str] = frozenset()) -> list[str]
 
 
 def used_modules(config: Mapping[str, Any]) -> list[str]:
-    """The entry modules of a run with this configuration: training, and what registries name that it uses."""
+    """The entry modules of a run with this configuration: training, and the entries of registries it uses."""
     return [TRAINING, *modules_of_parts(config)]
 
 
@@ -120,7 +118,7 @@ def _module(source: bytes) -> _Module:
 
 
 def _without_words(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """A module's statements without its private functions that only messages call: what they say is read."""
+    """A module's statements without private functions that only messages call: their result is for people."""
     private = {
         statement.name: statement
         for statement in statements
@@ -140,7 +138,7 @@ def _without_words(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
-    """Modules of this project that import statements name; functions and classes are no modules."""
+    """The names in import statements that may be modules of this project; some are functions or classes."""
     for node in statements:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "mtl")
@@ -150,8 +148,8 @@ def _modules_in(statements: Sequence[ImportStatement]) -> Iterator[str]:
 
 
 def _source(name: str) -> Path | None:
-    """The file of a module; `None` for a name that is no module."""
-    if name.split(".")[0] != "mtl":  # a measure of a user's own, which is an entry
+    """The file of a module; `None` if the name is that of no module."""
+    if name.split(".")[0] != "mtl":  # the entry of a user's own measure
         spec = importlib.util.find_spec(name)
         return None if spec is None or spec.origin is None else Path(spec.origin)
     package = importlib.util.find_spec("mtl")
@@ -165,13 +163,13 @@ def _source(name: str) -> Path | None:
 
 
 def _written(node: object, imports: list[ImportStatement]) -> str:
-    """What a syntax tree does as text, without its docstrings, the same under every version of Python.
+    """What a syntax tree does, as text without docstrings, which is the same under every version of Python.
 
     The output of `ast.dump` depends on the version: 3.12 gave functions and classes the field `type_params`,
-    and 3.13 leaves out empty lists. Here every empty field is left out; what is left is still unambiguous,
-    since a node's type and the names of its fields are written.
+    and 3.13 leaves out empty lists. Here every empty field is left out. The text is still unambiguous, since
+    a node's type and the names of its fields are written.
 
-    Import statements are appended to `imports`: the tree is walked once, since a study's plan waits for it.
+    Import statements are appended to `imports`, so that the tree is walked once: a study's plan waits for it.
     """
     if isinstance(node, list):
         return f"[{', '.join([_written(item, imports) for item in node])}]"
@@ -193,7 +191,7 @@ def _written(node: object, imports: list[ImportStatement]) -> str:
 
 
 def _names(node: ast.AST, in_messages: bool = False) -> Iterator[str]:
-    """The names that are read outside of messages, or also in them."""
+    """The names that occur outside of messages, or also those in messages."""
     if isinstance(node, ast.Name):
         yield node.id
     parts = ast.iter_child_nodes(node)
@@ -204,7 +202,7 @@ def _names(node: ast.AST, in_messages: bool = False) -> Iterator[str]:
 
 
 def _is_message(call: ast.Call) -> bool:
-    """Whether a call makes an error or a warning, or prints: what it is given is for people to read."""
+    """Whether a call makes an error or a warning, or prints: its arguments are for people to read."""
     name = str(getattr(call.func, "attr", "") or getattr(call.func, "id", ""))
     return name in _TELLING or name.endswith(("Error", "Warning"))
 
@@ -215,7 +213,7 @@ def _in_order(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _does_nothing(node: object) -> bool:
-    """Whether a node is `pass` or a text as a statement: a docstring, the text below a constant or field."""
+    """Whether a node is `pass`, or a text as a statement: a docstring, or text below a constant or field."""
     return isinstance(node, ast.Pass) or (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -1,4 +1,4 @@
-"""What a run was given in files and folders: the same content wherever it lies, as far as that is known."""
+"""What a run was given in files and folders, identified by content if it is known, and not by place."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import Any
 from mtl.files import fingerprint
 
 DRAWS = "draws.json"
-"""The file beside drawn masks that records, by the name of their file, how they were drawn."""
+"""The file beside drawn masks that records, by the name of each mask file, how it was drawn."""
 
 ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
-"""Endings of the files that a transformer and its tokenizer are loaded from."""
+"""Endings of the files from which a transformer and its tokenizer are loaded."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """Files, or another run, that a run was made of."""
+    """Files, or another run, from which a run was made."""
 
     place: str
-    """Where it lay, or in words what it is."""
+    """Where it was, or a description of it."""
     digest: str | None = None
-    """What it held; `None` where nobody recorded it, so that only its place is known."""
+    """A hash of what it held; `None` if it was not recorded, so that only the place is known."""
 
     def __repr__(self) -> str:
         return repr(self.digest or self.place)
 
     def differs(self, other: Content) -> bool:
-        """Whether the contents differ; where one is unknown, whether the places do."""
+        """Whether the contents differ or, if one of them is unknown, the places."""
         if self.digest and other.digest:
             return self.digest != other.digest
         return self.place != other.place
 
     def another_encoder(self, other: Content) -> bool:
-        """Whether two encoders differ; one in a folder without a record is looked at as it is now."""
+        """Whether two encoders differ; of one that was not recorded, the folder counts as it is now."""
         return self.differs(other) and self._with_digest().differs(other._with_digest())
 
     def _with_digest(self) -> Content:
@@ -49,15 +49,15 @@ class Content:
 
 
 def digest_of(value: object) -> str:
-    """A sha256 of plain values."""
+    """The sha256 of plain values."""
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
 def place_now(path: str | Path, config: Mapping[str, Any], folder: Path | None) -> Path:
     """Where a file or folder that a run's configuration names is now.
 
-    If it is not there any more, it may have been moved together with the run, whose folder is `folder` now:
-    then it is at the same place relative to the run.
+    If it is gone, it may have been moved together with the run, whose folder is now `folder`: then it is at
+    the same place relative to the run.
     """
     recorded = Path(path)
     if recorded.exists() or folder is None or not config.get("runs") or not config.get("name"):
@@ -75,7 +75,7 @@ def files_of_encoder(folder: Path) -> list[Path]:
 
 
 def draw_of(path: Path) -> dict[str, Any] | None:
-    """How the masks in a file were drawn, by the record beside it; `None` if they were not, or it is gone."""
+    """How the masks in a file were drawn, by the record beside it; `None` if there is no such record."""
     try:
         record = json.loads((path.parent / DRAWS).read_text(encoding="utf-8")).get(path.name)
     except (OSError, ValueError, AttributeError):
@@ -84,7 +84,7 @@ def draw_of(path: Path) -> dict[str, Any] | None:
 
 
 def drawn_content(record: Mapping[str, Any]) -> Content:
-    """Drawn masks, equal for all draws of one kind."""
+    """The content of drawn masks, which is equal for all draws of one kind."""
     kind = {key: value for key, value in record.items() if key != "draw"}
     words = f"{'+'.join(record.get('tasks', ()))}-overlap{record.get('overlap')}"
     return Content(words, digest_of(sorted(kind.items())))

@@ -1,6 +1,6 @@
 """The one writer of heads.parquet, which holds all measures on a run's heads.
 
-Several commands, and a training that is watched, may write at once: each changes its own rows under a lock.
+Several commands and a training with a meter may write at once: each changes its own rows under a lock.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def write_measures(
 ) -> None:
     """Replace all rows of the `replaced` measures in the table by `rows`.
 
-    Rows and provenance of other measures stay. Keys of `provenance` with a prefix belong to one command's
-    measures (`relevance.split`), those without to probing; `None` removes a key. Raises `InputError` if the
-    file exists and is no such table, or if a value is not finite; `ValueError` for rows of a measure that is
-    not among the replaced.
+    Rows and provenance of other measures stay. Keys of `provenance` with a prefix belong to the measures of
+    one command (`relevance.split`), keys without one to probing; `None` removes a key. Raises `InputError` if
+    the file exists and is no such table, or if a value is not finite; `ValueError` for rows of a measure that
+    is not among the replaced ones.
     """
     foreign = sorted(set(rows["measure"]) - set(replaced))
     if foreign:
@@ -44,7 +44,7 @@ def write_measures(
 
 
 def require_finite(rows: pl.DataFrame, path: Path) -> None:
-    """Raise `InputError`, which names the first place, if a value to be written is not finite."""
+    """Raise `InputError`, which names the first one, if a value that is to be written is not finite."""
     for column in rows.select(cs.float()).columns:
         wrong = rows.filter(~pl.col(column).is_finite())
         if not wrong.is_empty():
@@ -61,7 +61,7 @@ def require_finite(rows: pl.DataFrame, path: Path) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raise `InputError` or `OSError`, before anything is measured, if measures cannot be written there."""
+    """Raise `InputError` or `OSError` if measures cannot be written there; called before any is made."""
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent}: not a folder; give --out=FOLDER")
     check_file_place(path)
@@ -70,7 +70,7 @@ def check_place(path: Path) -> None:
 
 
 def forget_measures(path: Path, forgotten: Collection[str]) -> None:
-    """Remove all rows of some measures from the table; without other rows, remove the file."""
+    """Remove all rows of some measures from the table, or the file if it has no other rows."""
     with changing(path):
         heads, provenance = read_measures(path)
         rest = heads.filter(~pl.col("measure").is_in(forgotten))

@@ -1,4 +1,4 @@
-"""Versions and code that a result was made with."""
+"""The versions and the code with which a result was made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit of the code that runs, `-dirty` if it was changed since; `None` outside of a checkout."""
+    """The commit of the running code, with `-dirty` if files were changed; `None` outside of a checkout."""
     here = Path(__file__).parent
     try:
         result = subprocess.run(

@@ -1,4 +1,4 @@
-"""A training run's folder on disk."""
+"""The folder of a training run on disk."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from mtl.runs.folder.run_files import END, FIX, START, mapping_of, while_unchang
 from mtl.workers.lease import changing
 
 SIGNATURES = "signatures"
-"""The key of metrics.json beside the splits: by task and score how it was counted."""
+"""The key of metrics.json beside the splits: by task and score, how it was counted."""
 
 _LASTING = (
     "config.yaml", "metrics.json", "history.csv", "gates.parquet", "importance.parquet", "model/model.json",
 )  # fmt: skip
-"""Files that change no more once a run has ended."""
+"""Files that no longer change after a run has ended."""
 _MARK = "of_model"
 
 
@@ -44,8 +44,8 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """An existing run.
 
-        Raises `InputError` if there is none, if its configuration is truncated, and if a file of a run that
-        has ended has been replaced since.
+        Raises `InputError` if there is none, if its configuration is truncated, and if a file of a finished
+        run has been replaced since.
         """
         folder = Path(folder)
         if not (folder / "config.yaml").exists():
@@ -61,7 +61,7 @@ class Run:
         return run
 
     def _repr_html_(self) -> str:
-        """The run as notebooks show it: what was trained on what, and the scores of its model."""
+        """The run as notebooks show it: its tasks, encoder and corpus, and the scores of its model."""
         config, metrics = self.config(), self.metrics() if (self.folder / "metrics.json").exists() else {}
         facts = {
             "run": str(self.folder),
@@ -83,7 +83,7 @@ class Run:
 
     @classmethod
     def of_model(cls, model: Path) -> Run | None:
-        """The run whose kept model is in the folder; `None` for a model that was saved elsewhere."""
+        """The run that keeps the model in this folder; `None` for a model that was saved elsewhere."""
         run = cls(model.parent)
         return run if run.model == model and (run.folder / "config.yaml").exists() else None
 
@@ -98,7 +98,7 @@ class Run:
         return self.folder / "checkpoints" / "last.ckpt"
 
     def config(self) -> dict[str, Any]:
-        """The whole configuration, as parsed and `completed`; raises `InputError` if the file is damaged."""
+        """The whole configuration, parsed and `completed`; raises `InputError` if the file is damaged."""
         path = self.folder / "config.yaml"
         config = completed(mapping_of(path))
         if not isinstance(config.get("tasks", []), list):
@@ -116,22 +116,22 @@ class Run:
     def derivation(self) -> str:
         """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
 
-        Such a run has a model and scores, but no history and no masks. Empty for a run that was trained.
+        Such a run has a model and scores, but no history and no masks. A run that was trained has ''.
         """
         return derivation_in(self.status())
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Per split and task the scores of the kept model; raises `InputError` if the file is damaged."""
+        """By split and task, the scores of the kept model; raises `InputError` if the file is damaged."""
         metrics = mapping_of(self.folder / "metrics.json")
         return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
 
     @property
     def lease(self) -> Path:
-        """The lease of the process that trains in the folder; beside it, since the folder may be replaced."""
+        """The lease of the process that trains here; it is beside the folder, which may be replaced."""
         return self.folder.with_name(f".{self.folder.name}.lease")
 
     def recover(self) -> None:
-        """Clean up after a process that was killed here; only for the holder of the lease."""
+        """Clean up after a process that was killed here; only the holder of the lease may call it."""
         recover_folder(self.model)
         remove_temporary_files(self.folder)
         if self.resume_checkpoint.parent.is_dir():
@@ -139,7 +139,7 @@ class Run:
                 leftover.unlink(missing_ok=True)
 
     def create(self, config: Mapping[str, Any]) -> None:
-        """Make the folder with the configuration; no run may be there (see `put_aside`).
+        """Make the folder with the configuration; there must be no run in it (see `put_aside`).
 
         The file begins and ends with YAML's own marks (`---`, `...`), so that a truncated file is recognised.
         """
@@ -151,9 +151,9 @@ class Run:
         return self.folder.parent / ".replaced" / self.folder.name
 
     def put_aside(self) -> Path | None:
-        """Move the folder's run out of the way; returns its new place, `None` if there is no run.
+        """Move the folder's run out of the way; returns its new place, or `None` if there is no run.
 
-        It is kept until the new run has finished, since the new run may run out of memory in its first step.
+        It is kept until the new run has finished, since that may fail, such as for lack of memory.
         """
         if not (self.folder / "config.yaml").exists():
             return None
@@ -167,7 +167,7 @@ class Run:
     def remove_replaced(self) -> None:
         """Delete the runs that were put aside for this one."""
         shutil.rmtree(self.replaced, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other runs have theirs there
+        with contextlib.suppress(OSError):  # it holds replaced runs of other names
             self.replaced.parent.rmdir()
 
     def update_status(self, values: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Run:
             write_json(self.folder / "status.json", {**self.status(), **values})
 
     def finish(self, values: Mapping[str, Any]) -> None:
-        """Change some entries of the status, and record the files that will not change any more."""
+        """Change some entries of the status, and record the content of files that no longer change."""
         files = {name: _content(path) for name in _LASTING if (path := self.folder / name).is_file()}
         self.update_status({**values, "files": files})
 
@@ -184,7 +184,7 @@ class Run:
         try:
             recorded = self.status().get("files", {})
         except InputError:
-            return  # who reads the status says what is wrong
+            return  # a reader of the status says what is wrong
         for name, content in recorded.items():
             path = self.folder / name
             if path.is_file() and _content(path) != content:
@@ -200,9 +200,9 @@ class Run:
                 )
 
     def add_start(self, values: Mapping[str, Any]) -> None:
-        """Record that a process starts or resumes the run: time, machine, versions and code.
+        """Record a process that starts or resumes the run: time, machine, versions and code.
 
-        The status holds these values for the last process, and in `starts` for each process.
+        The status holds these values for the last process and, in `starts`, for each process.
         """
         with changing(self.folder / "status.json"):
             status = self.status()
@@ -228,7 +228,7 @@ class Run:
 
 
 def mark_of(folder: Path) -> dict[str, str]:
-    """What tables on the model of a trained run carry along, so that one of another run is found.
+    """Metadata of tables about a trained run's model, by which a table of another run is recognised.
 
     Empty for a folder without such a model.
     """
@@ -242,7 +242,7 @@ def mark_of(folder: Path) -> dict[str, str]:
 
 @while_unchanged
 def _metadata(path: Path) -> dict[str, str]:
-    """The texts in a parquet file; none if it cannot be read, which its readers say."""
+    """The texts in a parquet file's metadata; none if it cannot be read, which its readers say."""
     import polars as pl
 
     from mtl.probes.tables.table_files import read_metadata
@@ -255,7 +255,7 @@ def _metadata(path: Path) -> dict[str, str]:
 
 @while_unchanged
 def _content(path: Path) -> str:
-    """What a file of a run holds, as a short number; of a configuration only what makes the run what it is.
+    """A checksum of a run's file; of a configuration, only settings that change the result count.
 
     Raises `InputError` for a configuration that cannot be read.
     """
@@ -274,5 +274,5 @@ def derivation_in(status: Mapping[str, Any]) -> str:
 
 
 def is_probed_encoder(folder: Path) -> bool:
-    """Whether a folder holds no run, but what `mtl probe` found in an encoder before training."""
+    """Whether a folder holds no run, but the measures of `mtl probe` on an encoder before training."""
     return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").exists()

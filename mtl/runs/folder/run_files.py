@@ -1,4 +1,4 @@
-"""Files of a run as they are read: whole, and parsed once."""
+"""Read the files of a run: whole, and parsed once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mtl.errors import InputError
 T = TypeVar("T")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The loader in C is some ten times as fast."""
+"""The loader in C is about ten times as fast."""
 _SETTLED = 2.0
-"""Seconds after which a file's time of change tells it from every later one, as coarse clocks do not."""
+"""Seconds after which any later change of a file also changes its time, even if clocks are coarse."""
 _KEYS = (
     "name", "runs", "overwrite", "seed", "tasks", "max_epochs", "patience", "evaluate_every", "pruning",
     "init_from", "corpus", "encoder", "batch", "optimizer", "balancer", "gates", "trainer", "wandb",
@@ -32,9 +32,9 @@ START, END = "---\n", "...\n"
 
 
 def while_unchanged(make: Callable[[Path], T]) -> Callable[[Path], T]:
-    """The function of a file, whose value is made once for a file that has not changed.
+    """A function of a file that is computed again only after the file has changed.
 
-    A report asks for every configuration a dozen times.
+    A report reads every configuration a dozen times.
     """
     known = lru_cache(maxsize=4096)(lambda path, _: make(path))
 
@@ -50,16 +50,12 @@ def while_unchanged(make: Callable[[Path], T]) -> Callable[[Path], T]:
 
 def mapping_of(path: Path) -> dict[str, Any]:
     """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
-    found: dict[str, Any] = pickle.loads(_packed(path))  # a copy, which nobody else gets
+    found: dict[str, Any] = pickle.loads(_packed(path))  # a copy, which the caller may change
     return found
 
 
 @while_unchanged
 def _packed(path: Path) -> bytes:
-    return pickle.dumps(_mapping_of(path))
-
-
-def _mapping_of(path: Path) -> dict[str, Any]:
     text, language = whole_text(path), path.suffix[1:].upper()
     try:
         values = json.loads(text) if language == "JSON" else yaml.load(text, Loader=_LOADER)
@@ -67,15 +63,15 @@ def _mapping_of(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {FIX}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no keys: {FIX}")
-    return values
+    return pickle.dumps(values)
 
 
 def whole_text(path: Path) -> str:
-    """The text of a file of a run; raises `InputError` for one that cannot be read or that lacks its end.
+    """The text of a run's file; raises `InputError` if it cannot be read or lacks its end.
 
-    YAML that was cut off between two lines is still YAML. A configuration that was written whole ends with
-    the mark that `Run.create` puts there. Older ones have no marks: they begin with the key `name` and have
-    the keys that every version wrote.
+    YAML that was cut off between two lines is still YAML. So a whole configuration ends with the mark that
+    `Run.create` puts there. Older ones have no marks: they begin with the key `name`, and have the keys that
+    every version wrote.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -94,5 +90,5 @@ def whole_text(path: Path) -> str:
     lacking = [key for key in _KEYS if key not in keys]
     if lacking and keys[:1] == ["name"]:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-        raise InputError(f"{path} is not whole (it lacks {', '.join(lacking[:3])}{more}): {FIX}")
+        raise InputError(f"{path} is incomplete (it lacks {', '.join(lacking[:3])}{more}): {FIX}")
     return text

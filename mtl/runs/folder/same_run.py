@@ -1,4 +1,4 @@
-"""Whether a folder holds the run that is about to be trained."""
+"""Whether a folder already holds the run that is about to be trained."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def holds(
 ) -> bool:
     """Whether the folder holds a run with this configuration and these fingerprints.
 
-    `corpus`, `masks` and `encoder` (a local one) count by their content, wherever they lie and however
-    their paths are spelt; so does the run that training starts from.
+    `corpus`, `masks` and `encoder` (a local one) are fingerprints: these count by content, wherever they are
+    and however their paths are spelt. The run that training starts from counts by its place, which may be
+    spelt in any way.
 
-    Raises `InputError` for another run in it, unless `overwrite` allows replacing it.
+    Raises `InputError` if it holds another run, unless `overwrite` allows replacing that.
     """
     if not (run.folder / "config.yaml").exists():
         if overwrite and run.folder.exists() and any(run.folder.iterdir()):
@@ -38,7 +39,7 @@ def holds(
         "corpus": "corpus_fingerprint" in status,
         "gates": "masks_fingerprint" in status,
         "encoder": encoder is not None and "encoder_fingerprint" in status,
-    }  # by what lies at their places
+    }  # by the content of what is at their places
     differing = [
         key
         for key in different_keys(old, config)
@@ -71,7 +72,7 @@ def holds(
 
 
 def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
-    """Whether a key's value in two configurations is one file or folder, spelt in two ways."""
+    """Whether a key names the same file or folder in two configurations, if spelt in two ways."""
     places: list[Path] = []
     for config in configs:
         value: Any = config

@@ -1,4 +1,4 @@
-"""The counts per sentence behind a run's scores: a file per split in the run's folder."""
+"""The counts per sentence from which a run's scores follow: a file per split in the run's folder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SCHEMA = pl.Schema(
 )
 """A row per task and annotated sentence of the split.
 
-`sentence` counts from 0, `key` follows from the sentence's words, and `counts` are those of
+`sentence` is its number from 0, `key` a checksum of its words (`key_of`), and `counts` are those of
 `mtl.tasks.metrics.metric.TaskMetric.sentence_counts`.
 """
 
 
 def key_of(sentence: Sentence) -> int:
-    """A number that tells sentences of different words apart."""
+    """A number that tells sentences with different words apart."""
     return zlib.crc32("\0".join(sentence.words).encode())
 
 
@@ -37,7 +37,7 @@ def write(run: Run, split: str, counts: pl.DataFrame) -> None:
 
 
 def read(run: Run, split: str) -> pl.DataFrame:
-    """The counts of a split; raises `InputError` where the run has none, or the file is damaged."""
+    """The counts of a split; raises `InputError` if the run has none, or the file is damaged."""
     path = _path(run, split)
     if not path.is_file():
         raise InputError(

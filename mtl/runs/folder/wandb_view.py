@@ -1,4 +1,4 @@
-"""A W&B run that shows the files of a folder, and cannot break what it shows."""
+"""A W&B run that shows the files of a folder; its failures do not harm what it shows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ INIT_SECONDS, FINISH_SECONDS = 60.0, 300.0
 
 
 def new_identity(name: str) -> str:
-    """An id for a W&B run of this name, of characters that W&B allows in ids."""
+    """A new id for a W&B run of this name, with only characters that W&B allows."""
     return f"{re.sub(r'[^A-Za-z0-9_.+-]+', '-', name)[:100]}-{os.urandom(4).hex()}"
 
 
 class View:
-    """A W&B run, started or resumed at its first use.
+    """A W&B run that is started or resumed at its first use, which also imports W&B.
 
-    If W&B fails, one line is printed on standard error, and nothing is logged from then on. The first use
-    imports W&B.
+    If W&B fails, one line is printed on standard error, and nothing is logged from then on.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class View:
         config: Mapping[str, Any],
         axis: str | None = None,
     ) -> None:
-        """`folder` holds what the view shows, and gets the local log; `axis` is the key of the x axis."""
+        """`folder` holds what is shown, and the local log is written there; `axis` is the x axis's key."""
         self.folder, self.wandb, self.identity, self.name = folder, wandb, identity, name
         self.config, self.axis = config, axis
         self.failed = False
@@ -56,10 +55,10 @@ class View:
         self._attempt(lambda run: None)
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Log numbers, tables, and files as they now are: pictures (.png), animations (.gif), pages (.html).
+        """Log numbers, tables, and files as they are now: pictures (.png), animations (.gif), pages (.html).
 
-        `step` is the number of the row in W&B's history; `None`: the last one. With numbers, rows stay in
-        order when `wandb sync` joins several local logs of one run.
+        `step` is the number of the row in W&B's history; `None`: the last one. If rows are numbered, they
+        stay in order when `wandb sync` joins several local logs of one run.
         """
 
         def action(run: Any) -> None:
@@ -73,7 +72,7 @@ class View:
         self._attempt(lambda run: run.summary.update(dict(numbers)))
 
     def keep(self, name: str, kind: str, files: Sequence[Path]) -> None:
-        """Log files as an artifact, named in it by their paths in the view's folder."""
+        """Log files as an artifact, in which they have their paths relative to the view's folder."""
 
         def action(run: Any) -> None:
             from wandb import Artifact
@@ -86,7 +85,7 @@ class View:
         self._attempt(action)
 
     def end(self, failed: bool = False) -> None:
-        """End the W&B run, if it was started; what the server has not received stays in the local log."""
+        """End the W&B run if it was started; what the server has not received stays in the local log."""
         if self._run is not None:
             self._attempt(lambda run: run.finish(exit_code=int(failed)))
             self._run = None
@@ -111,9 +110,9 @@ class View:
 
     def _started(self) -> Any:
         if "wandb" not in sys.modules:
-            # The variable names the service of a process that started this one. That service holds a run as
-            # in use after its process was killed, so that it cannot be resumed. Without the variable W&B
-            # starts a service of this process.
+            # The variable names the service of the process that started this one. That service considers a
+            # run to be in use after its process was killed, so that it cannot be resumed. Without the
+            # variable, W&B starts a service for this process.
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
@@ -144,7 +143,7 @@ class View:
         return run
 
     def _abandon(self) -> None:
-        """Finish what is left of the W&B run, so that its service ends with this process."""
+        """Finish the failed W&B run, so that its service ends with this process."""
         run, self._run = self._run, None
         if run is not None:
             try:
@@ -154,7 +153,7 @@ class View:
 
 
 def view_of(config: TrainConfig, run: Run) -> View:
-    """The run's view; a resumed run has the same W&B run as before."""
+    """The run's view; a resumed run keeps its W&B run."""
     identity = run.status().get("wandb_id") or new_identity(config.run_name())
     run.update_status({"wandb_id": identity})
     settings = {**plain(dataclasses.asdict(config)), "git": git_revision()}
@@ -162,7 +161,7 @@ def view_of(config: TrainConfig, run: Run) -> View:
 
 
 def flat_scores(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
-    """Scores per split and task, under the keys `split/task/name`."""
+    """Scores by split and task, under keys `split/task/name`."""
     return {
         f"{split}/{name}/{key}": value
         for split, tasks in scores.items()

@@ -1,1 +1,1 @@
-"""A folder of runs as one report: page, tables and figures."""
+"""The report on a folder of runs: page, tables and figures."""

@@ -1,4 +1,4 @@
-"""The examples that probing left in the folders of runs."""
+"""The examples that probing wrote into the folders of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.probes.tables.heads_table import runs_of
 
 
 def examples_of(heads: pl.DataFrame | None, notes: list[str]) -> tuple[RunExamples, ...]:
-    """Of each regime and task the first run that has examples; damaged files are noted and left out.
+    """The examples of the first run with any, for each regime and task; damaged files are noted.
 
     `heads` has the columns regime, run, seed and task.
     """

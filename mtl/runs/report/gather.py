@@ -1,4 +1,4 @@
-"""A folder of runs read into the tables of its report; what cannot be used is left out and noted."""
+"""Read a folder of runs into the tables of its report; what cannot be used is left out and noted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mtl.runs.compare.comparable import (
 from mtl.runs.compare.curves import pruning_of
 from mtl.runs.compare.encoders import encoder_in
 from mtl.runs.compare.find_runs import folders_with, runs_in
-from mtl.runs.compare.heads import HeadTable, ReadTable, read_heads
+from mtl.runs.compare.heads import MeasuredHeads, heads_in, read_heads
 from mtl.runs.compare.heads_kept import heads_kept_of
 from mtl.runs.compare.left_out import missing_seeds
 from mtl.runs.compare.measured_alike import measured_otherwise
@@ -49,14 +49,13 @@ FACTS = (
     "corpus", "versions",
 )  # fmt: skip
 """Columns of the table of runs."""
-
 RUNS_AT_ONCE = 32
-"""Runs whose values are computed together: as fast as all, in less memory."""
+"""Runs whose values are computed together: as fast as all at once, but in less memory."""
 
 
 @dataclass(frozen=True)
 class RunsRead:
-    """What a piece of evidence is read from: runs of one encoder that can be compared."""
+    """What a piece of evidence is read from: comparable runs of one encoder."""
 
     runs: Sequence[RunWithSetup]
     split: Split
@@ -64,9 +63,9 @@ class RunsRead:
     score: Mapping[str, str]
     """The name of each task's main score."""
     gates: pl.DataFrame | None
-    """The masks of the runs; `ReportData.gates`."""
+    """The masks of the runs (`ReportData.gates`)."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """The tables of the pieces of evidence that come before in the registry."""
+    """The tables of earlier pieces of evidence in the registry."""
 
 
 def gather(
@@ -78,8 +77,8 @@ def gather(
 ) -> ReportData:
     """All finished runs and probes in `folder` or up to two folders below.
 
-    `score` names each task's main figure; `sweep` is given if the runs are its trials; `not_to_probe` are
-    the folders of runs that were not to be probed. Scores are of all runs, masks and probes only of those
+    `score` names each task's main score. `sweep` is given if the runs are its trials. `not_to_probe` are the
+    folders of runs that were not to be probed. Scores are taken of all runs, masks and probes only of those
     with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
     if not folder.is_dir():
@@ -108,7 +107,7 @@ def gather(
         f"no scores of {task} in {setup} with seed {seeds}"
         for (setup, task), seeds in missing_seeds(scores, "setup", "task")
     ]
-    # Where the folder's name begins: `s/runs/a` is `runs/a`, and not `runa`.
+    # Only at the beginning of a path, so that `s/runs/a` becomes `runs/a`, and not `runa`.
     of_folder = re.compile(rf"(?<![\w./-]){re.escape(str(folder))}/")
     return ReportData(
         name=folder.resolve().name,
@@ -120,7 +119,7 @@ def gather(
         gates=gates,
         heads=heads,
         history=_history(runs, score, notes),
-        kept=_kept(same, gates, split, score),
+        kept=_kept(same, gates, set(scores["run"]), split, score),
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, rows, made_of, notes),
@@ -138,7 +137,7 @@ def gather(
 
 
 def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:
-    """The tables of all pieces of evidence that the runs give."""
+    """The tables of all pieces of evidence that the runs have."""
     tables: dict[str, pl.DataFrame] = {}
     for name, piece in evidence().items():
         if piece.table is None:
@@ -153,7 +152,7 @@ def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:
 
 @contextmanager
 def _left_out(what: str, notes: list[str]) -> Iterator[None]:
-    """Note that something is left out of the report if its files cannot be used."""
+    """If the block raises an `InputError`, note that `what` is left out of the report."""
     try:
         yield
     except InputError as error:
@@ -161,7 +160,7 @@ def _left_out(what: str, notes: list[str]) -> Iterator[None]:
 
 
 def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """The learning curves of all runs that were trained; a run that was made from another has none."""
+    """The learning curves of all runs that were trained; derived runs have none."""
     parts = [pl.DataFrame(schema=HISTORY)]
     for run in runs:
         if run.run.derivation():
@@ -178,11 +177,16 @@ def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list
 
 
 def _kept(
-    runs: Sequence[RunWithSetup], gates: pl.DataFrame | None, split: Split, score: Mapping[str, str]
+    runs: Sequence[RunWithSetup],
+    gates: pl.DataFrame | None,
+    scored: Collection[str],
+    split: Split,
+    score: Mapping[str, str],
 ) -> HeadsKept | None:
-    """Score against open heads of the runs whose masks are shown; `None` if there are no masks or no scores.
+    """Scores against open heads of the runs in `scored`; `None` if there are no masks or no scores.
 
-    What is missing is in the notes already, from the tables of scores and masks.
+    Included are runs whose masks are shown, runs without masks, and cut ones. What is missing is noted
+    already, with the tables of scores and masks.
     """
     if gates is None:
         return None
@@ -190,19 +194,13 @@ def _kept(
     chosen = [
         run.run
         for run in runs
+        if str(run.run.folder) in scored
         if str(run.run.folder) in shown
         or run.config.get("pruning") == "none"
         or "heads_kept" in run.run.status()
     ]
-    readable = []
-    for run in chosen:
-        try:
-            scores_of([run], split, score)
-        except InputError:
-            continue
-        readable.append(run)
     try:
-        return heads_kept_of(readable, split, score)[0]
+        return heads_kept_of(chosen, split, score)[0]
     except InputError:
         return None
 
@@ -215,7 +213,7 @@ def _scores(
         try:
             scores, unscored = scores_of([run.run], split, score)
         except InputError as error:
-            notes.append(f"its scores are left out: {error}")
+            notes.append(f"scores are left out: {error}")
             continue
         notes += unscored
         seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
@@ -225,34 +223,30 @@ def _scores(
 
 def _read_once(
     runs: Sequence[RunWithSetup],
-) -> tuple[Callable[[Path], HeadTable], dict[Path, pl.DataFrame], dict[Path, Mapping[str, str]]]:
-    """What is taken of the runs' heads.parquet: a function that gives it once, the rows on worth, provenance.
+) -> tuple[Callable[[Path], MeasuredHeads], dict[Path, pl.DataFrame], dict[Path, Mapping[str, str]]]:
+    """What is used of the runs' heads.parquet: a reader of their measures, rows on worth, and provenance.
 
-    A file that cannot be read is left out: who asks for it reads it, and is told what is wrong.
+    Each file is read once. One that cannot be read is left out; its reader says what is wrong.
     """
-    tables: dict[Path, HeadTable] = {}
+    tables: dict[Path, MeasuredHeads] = {}
     rows: dict[Path, pl.DataFrame] = {}
     made_of: dict[Path, Mapping[str, str]] = {}
     for run in runs:
         folder = run.run.folder
         try:
             table, provenance = heads_table.read(folder / "heads.parquet")
-            whole = heads_table.in_categories(table), provenance
-            tables[folder] = read_heads(folder, _known(whole))
-            rows[folder] = _worth_rows(run, _known(whole))
+            table = heads_table.in_categories(table)
+            tables[folder] = heads_in(folder, table, provenance)
+            rows[folder] = _worth_rows(run, table)
             made_of[folder] = provenance
         except (InputError, ValueError, OSError):
             continue
     return lambda folder: tables.pop(folder) if folder in tables else read_heads(folder), rows, made_of
 
 
-def _known(whole: tuple[pl.DataFrame, Mapping[str, str]]) -> ReadTable:
-    return lambda path: whole
-
-
-def _worth_rows(run: RunWithSetup, read: ReadTable = heads_table.read) -> pl.DataFrame:
+def _worth_rows(run: RunWithSetup, table: pl.DataFrame | None = None) -> pl.DataFrame:
     file = run.run.folder / "heads.parquet"
-    return measured(run.run, file, run.config["tasks"], run.setup.name, read)
+    return measured(run.run, file, run.config["tasks"], run.setup.name, table)
 
 
 def _worth(
@@ -261,7 +255,7 @@ def _worth(
     made_of: Mapping[Path, Mapping[str, str]],
     notes: list[str],
 ) -> pl.DataFrame | None:
-    """What heads are worth in the runs that measured it alike; of several shapes only the most frequent."""
+    """What heads are worth, in runs of the most frequent shape that measured it alike."""
     parts: dict[str, pl.DataFrame] = {}
     otherwise, unlike = measured_otherwise(
         {

@@ -1,4 +1,4 @@
-"""What a run was trained on and for how long, as the report names it."""
+"""What a run was trained on and for how long, as the report shows it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from mtl.config.schema import default_rates
 
 COLUMNS = ("data", "sentences", "epochs", "batch", "rates")
-"""Where its corpora lie; the sentences of train, dev and test; the passes over train, at most; the sentences
-of a batch; the learning rates of the encoder and of the decoders. Empty where the run does not say."""
+"""The places of its corpora; the sentences of train, dev and test; the most passes over train; the sentences
+of a batch; the learning rates of the encoder and the decoders. Empty if the run does not record it."""
 
 
 def training_facts(config: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Write a folder's report: page, tables and figures; archive files that only an earlier report had."""
+"""Write a folder's report (page, tables, figures), and archive files that only an earlier report had."""
 
 from __future__ import annotations
 
@@ -34,37 +34,22 @@ FORMS = ("pdf", "png")
 """Formats of the figures' files."""
 OURS = {
     "tables": (
-        *("runs.*", "scores.*", "scores-by-setup.*", "probes.*", "label-tests.*", "trials.*"),
-        *(
-            "learning-curves.*",
-            "heads-kept.*",
-            "choices.*",
-            "claims.*",
-            "pruning-curves.*",
-            "pruning-kinds.*",
-        ),
-        *("head-worth.*", "prediction.*", "agreement.*"),
-        *("correlation-*", "overlap-*"),
+        "runs.*", "scores.*", "scores-by-setup.*", "probes.*", "label-tests.*", "trials.*",
+        "learning-curves.*", "heads-kept.*", "choices.*", "claims.*", "pruning-curves.*", "pruning-kinds.*",
+        "head-worth.*", "prediction.*", "agreement.*", "correlation-*", "overlap-*",
         *(name for piece in evidence().values() for name in piece.tables),
     ),
     "figures": (
-        "rgb-*",
-        "grey-*",
-        "correlation-*",
-        "heads-kept.*",
-        "labels-*",
-        "parallel-coordinates.*",
-        "prediction.*",
-        "curve.*",
-        "curve-kinds.*",
+        "rgb-*", "grey-*", "correlation-*", "heads-kept.*", "labels-*", "parallel-coordinates.*",
+        "prediction.*", "curve.*", "curve-kinds.*",
         *(f"{name}.*" for piece in evidence().values() if piece.of_study for name in piece.figures),
     ),
-}
-"""Names of the report's tables and figures; other files that somebody put beside them are not touched."""
+}  # fmt: skip
+"""Names of the report's tables and figures; other files beside them are not touched."""
 
 
 def only_reporter(folder: Path) -> AbstractContextManager[bool]:
-    """The lease for the folder's report; yields whether this process holds it."""
+    """The lease on the folder's report; yields whether this process holds it."""
     return lease(folder / "report.lease")
 
 
@@ -77,9 +62,9 @@ def run_report(
 ) -> Mapping[str, pl.DataFrame]:
     """Write `report.html`, `answers.json`, `tables/` and `figures/`; returns the tables by file name.
 
-    `figures` has a function for each figure, by file name without suffix; what predicts ablation is drawn
-    from the page's own table. A figure that cannot be drawn is
-    reported and left out.
+    `figures` has a function for each figure, by file name without suffix. The figure of what predicts
+    ablation is drawn from the page's own table. A figure that cannot be drawn is left out, with a line that
+    says so.
     """
     made = report(data, claims, page_parts())
     if "prediction" in made.tables:
@@ -99,7 +84,7 @@ def run_report(
     for stem, draw in figures.items():
         try:
             figure = draw()
-        except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # of a damaged file
+        except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # a damaged file
             console.print(f"no figure {stem}: {error}", soft_wrap=True)
             continue
         for kind in FORMS:
@@ -120,12 +105,12 @@ def run_report(
 
 
 def _prediction(table: pl.DataFrame) -> FigureWithTables:
-    """The page's table as a figure, with the numbers that the page has."""
+    """A figure of the page's table, so that both have the same numbers."""
     return FigureWithTables(prediction_dots(table), (), {"": table})
 
 
 def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Path] = frozenset()) -> None:
-    """Move the report's files in a folder to `.replaced`, where replaced runs are; those in `but` stay."""
+    """Move the report's files in a folder, except those in `but`, to its `.replaced`."""
     stale = [
         path
         for kind, names in OURS.items()
@@ -136,7 +121,7 @@ def archive_report(folder: Path, console: Console, but: frozenset[Path] | set[Pa
     if not stale:
         return
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    # A second archive within the same second must not take the first one's place.
+    # Two archives made within one second need two places.
     places = (folder / ".replaced" / f"report-{now}-{number}" for number in itertools.count(1))
     archive = next(place for place in places if not place.exists())
     for path in stale:

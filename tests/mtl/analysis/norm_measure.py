@@ -1,4 +1,4 @@
-"""An example of a measure with a command of its own: the mean norm of what a head hands out."""
+"""An example of a measure with a command of its own: the mean norm of a head's output."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ STRUCTURED = ("pos", "ner", "dep", "con", "srl")
 
 @cache
 def generated(path: Path) -> tuple[Sentence, ...]:
-    """The sentences of a split that the session has generated."""
+    """The sentences of a split of the generated corpus."""
     return tuple(read_jsonl(path))
 
 

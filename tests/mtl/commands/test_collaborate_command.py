@@ -143,7 +143,7 @@ def test_energy_of_several_models(runs: Path, tiny_encoder: Path, tmp_path: Path
         (["energy", "ENCODER", "--figure=x.gif"], "use a file that ends in .pdf, .png, .svg"),
         (["energy", "ENCODER", "--out=x.csv", "--mixing=x.csv"], "name the same file, x.csv"),
         (["energy", "ENCODER", "--mixing=x.csv"], "share no components"),
-        (["figure", "energy", "ENCODER/config.json", "--out=x.svg"], "is no table of captured variance"),
+        (["figure", "energy", "ENCODER/config.json", "--out=x.svg"], "is not a table of captured variance"),
     ],
 )
 def test_bad_input_is_one_line(words, reason, tiny_encoder, tmp_path, monkeypatch, capsys) -> None:

@@ -36,7 +36,7 @@ def test_an_older_configuration_without_marks_is_read_but_not_half_of_it(tmp_pat
     (tmp_path / "config.yaml").write_text("".join(lines))
     assert Run.open(tmp_path).config()["tasks"] == ["pos"]
     (tmp_path / "config.yaml").write_text("".join(lines[: lines.index("gates:\n")]))
-    with pytest.raises(InputError, match=r"is not whole \(it lacks gates, trainer, wandb\)"):
+    with pytest.raises(InputError, match=r"is incomplete \(it lacks gates, trainer, wandb\)"):
         Run.open(tmp_path)
 
 

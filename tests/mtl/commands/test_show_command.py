@@ -54,7 +54,7 @@ def test_examples_of_a_run(run: Path, tmp_path: Path, capsys) -> None:
     [
         (["L0H9", "--sentence=We"], "L0H9: the model has layers 0 to 2 of heads 0 to 3"),
         (["L0", "--sentence=We"], "L0 is a whole layer: choose one of its heads, such as L0H0"),
-        (["L0H0"], "is no run, and has no corpus of its own: use --sentence or --corpus"),
+        (["L0H0"], "is not a run, and has no corpus of its own: use --sentence or --corpus"),
         (["L0H0", "--sentence= "], "--sentence has no words"),
         (["L0H0", "--sentence=We", "--id=x"], "--id is for sentences of a corpus"),
         (["L0H0", "--sentence=We", "--output=x.gif"], "x.gif: use a file that ends in .png, .svg, .pdf"),

@@ -1,4 +1,4 @@
-"""The same encoder wherever it lies, and another one under the same name."""
+"""The same encoder wherever it is, and another one under the same name."""
 
 from __future__ import annotations
 

@@ -22,4 +22,4 @@ def test_functions_are_there(name):
         assert callable(resolve_name(function))
     for figure, row in piece.figures.items():
         assert FIGURES[figure] is row
-        assert callable(row.drawing())
+        assert callable(row.loaded(row.draw))

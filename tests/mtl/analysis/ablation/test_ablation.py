@@ -20,7 +20,7 @@ SHAPE = (tiny.LAYERS, tiny.HEADS)
 
 
 def scores(model, corpus, chosen, tokens=200, **settings):
-    """Per task the main score without ablation and with each."""
+    """By task, the main score without ablation and under each ablation."""
     ablate = Ablator(model, chosen, **settings)
     counts = joined([ablate(batch) for batch in worth.loader(model, corpus, tokens)])
     return {

@@ -41,7 +41,7 @@ PROJECTIONS = {
         r"encoder\.block.*SelfAttention\.o$", r"decoder\.block.*SelfAttention\.o$", r"EncDecAttention\.o$",
     ],
 }  # fmt: skip
-"""Per family the output projections, by kind of attention."""
+"""By family, the output projections of each kind of attention."""
 
 
 @functools.cache
@@ -340,7 +340,7 @@ def test_what_runs_no_heads_here_is_refused(score: Score) -> None:
 @pytest.mark.parametrize("part", [one_pass, two_passes, windows])
 @pytest.mark.parametrize("rest", [0, 1])
 def test_a_score_that_keeps_what_it_computed_is_refused(part: Score, rest: int) -> None:
-    """Otherwise it is the same under every ablation, and all heads are worth nothing."""
+    """Such a score is the same under every ablation, so that no head is worth anything."""
     kept: list[Tensor] = []
 
     def score(model, b):
@@ -432,7 +432,7 @@ def test_every_step_of_integrated_gradients_has_the_whole_batch() -> None:
 
 @pytest.mark.parametrize("copied", [{}, {1: [1]}])
 def test_importance_is_of_the_heads_that_are_there(copied: dict[int, list[int]]) -> None:
-    """Otherwise those that were cut before are the least important ones, and are all that is cut."""
+    """Otherwise heads that were cut before would be the least important, and nothing else would be cut."""
     model = copy.deepcopy(model_of("bert"))
     clone_heads(model, copied)
     for turn in range(4):

@@ -7,6 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtl.analysis.costs.energy import captured_variance, energy, mixing
+from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.heads.collaborative import collaborate
 from mtl.heads.prune import prune_heads
@@ -159,3 +160,8 @@ def test_a_figure_has_a_line_per_model_and_panel() -> None:
 def test_encoders_that_were_loaded_are_measured(tiny_encoder) -> None:
     table = energy(Encoder.from_pretrained(str(tiny_encoder)).transformer, "tiny")
     assert table.filter(pl.col("head").is_null(), matrix="query").height == tiny.LAYERS * tiny.HEADS * SIZE
+
+
+def test_a_figures_suffix_may_be_in_capitals(tiny_encoder, tmp_path) -> None:
+    assert main(["energy", str(tiny_encoder), f"--figure={tmp_path / 'energy.PDF'}"]) == 0
+    assert (tmp_path / "energy.PDF").read_bytes().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""Which example a row of a pass is from, where rounding blurs the weights of losses."""
+"""Which example a row of a pass serves, although rounding blurs the weights of losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def outputs_of(rows: int, dtype: torch.dtype) -> HeadOutputs:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("rows", [2, 40, 300, 1200])
 def test_every_row_is_told_apart(rows: int, dtype: torch.dtype) -> None:
-    """Rows of a pass are in another order than the examples, and some are of none."""
+    """Rows of a pass are in another order than the examples, and some serve none."""
     torch.manual_seed(0)
     outputs = outputs_of(rows, dtype)
     mixed, order = nn.Linear(HEADS * SIZE, 7).to(dtype), torch.randperm(rows)
@@ -53,3 +53,27 @@ def test_a_row_of_two_examples_is_of_neither(dtype: torch.dtype) -> None:
     positions = (given.detach() * slope).sum(-1).double()
     expected = torch.stack([positions[:, :2].sum(1), positions[:, 2:].sum(1)], 1).flatten(0, 1)
     torch.testing.assert_close(found.example[:, 0], expected, rtol=2e-2, atol=2e-2)
+
+
+def test_as_many_rows_as_examples_need_not_serve_one_each() -> None:
+    """Both rows serve the first example; that is found again in the next batch."""
+    torch.manual_seed(0)
+    outputs = outputs_of(2, torch.float32)
+    [given] = outputs.passes[0]
+
+    def losses() -> Tensor:
+        return torch.stack([given.tanh().sum(), torch.ones(())])
+
+    first, alike = head_gradients(losses(), outputs, HEADS)
+    again, _ = head_gradients(losses(), outputs, HEADS, alike=alike)
+    assert not alike
+    assert not first.example[1].any()
+    torch.testing.assert_close(again.example, first.example, rtol=0, atol=0)
+
+
+def test_rows_in_any_order_that_serve_one_example_each_are_examined_once() -> None:
+    torch.manual_seed(0)
+    outputs = outputs_of(4, torch.float32)
+    [given] = outputs.passes[0]
+    _, alike = head_gradients(given.tanh().sum((1, 2, 3)).flip(0), outputs, HEADS)
+    assert alike

@@ -1,4 +1,4 @@
-"""The examples beside heads.parquet are those behind its numbers."""
+"""The examples beside heads.parquet are the sentences that its values are measured on."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def model(sentences: list[Sentence], family: str = "bert", tasks: tuple[str, ...
 
 
 def relevance(explainer: Explainer) -> dict[Item, torch.Tensor]:
-    """Per item the heads' relevance summed over all sentences."""
+    """By item, the heads' relevance summed over all sentences."""
     sums: dict[Item, torch.Tensor] = {}
     for batch in range(len(explainer.batches)):
         for result in explainer.relevance(batch):

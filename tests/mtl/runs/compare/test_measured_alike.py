@@ -1,4 +1,4 @@
-"""Numbers on heads stand side by side only where they were measured alike."""
+"""Values of heads are compared only if they were measured alike."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def study(tmp_path):
 
 
 def measured(study, tasks, seed, measure="importance", pruning="none", **settings):
-    """A run whose heads were measured so."""
+    """A run whose heads were measured with these settings."""
     run = study.run(tasks, seed, pruning=pruning)
     rows = [
         heads_table.rows(name, task, [""], np.full((1, *study.shape), float(seed)), np.array([50]))

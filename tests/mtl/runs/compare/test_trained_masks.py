@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtl.files import write_json
-from mtl.runs.compare.trained_masks import _all_forced, _forced
+from mtl.runs.compare.trained_masks import _forced
 from mtl.runs.folder.run import Run
 
 
@@ -20,7 +20,7 @@ from mtl.runs.folder.run import Run
 def test_the_note_gives_the_range_of_what_was_forced(
     tmp_path: Path, opened: tuple[int, int], moved: str | None
 ):
-    choices = []
+    runs = []
     for number, before in enumerate(opened):
         choice = {
             "open_at_choice": before,
@@ -28,8 +28,8 @@ def test_the_note_gives_the_range_of_what_was_forced(
             "forced_closed": max(before - 16, 0),
         }
         write_json(tmp_path / f"run{number}" / "status.json", {"choices": {"pos": choice}})
-        choices += _forced(Run(tmp_path / f"run{number}"))
-    notes = _all_forced(choices)
+        runs.append(Run(tmp_path / f"run{number}"))
+    notes = _forced(runs)
     assert (moved is None) == (notes == [])
     for note in notes:
         assert f"gates.target_open opened or closed {moved} by force to keep 16, so" in note

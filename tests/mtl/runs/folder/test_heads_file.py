@@ -93,7 +93,7 @@ def write_all(folder: Path, name: str, start: float) -> None:
 
 
 def written(folder: Path) -> set[str]:
-    """The names that a writer has left in all three files."""
+    """The names that a writer left in all three files."""
     heads, provenance = table.read(folder / "heads.parquet")
     orders, _ = curve_table.read(folder / "curve_heads.parquet")
     names = [f"{by}-{draw}" for by, draw in orders.select("by", "draw").iter_rows()]

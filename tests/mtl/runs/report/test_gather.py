@@ -25,6 +25,7 @@ from mtl.probes.report.head_svg import _side_by_side, head_map
 from mtl.probes.report.report import report as made_page
 from mtl.probes.sites import Site
 from mtl.probes.tables import heads_table
+from mtl.runs.compare.find_runs import in_order
 from mtl.runs.compare.setups import in_words, setups_of
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.folder.run import Run
@@ -38,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 class Page(HTMLParser):
-    """What stands in a page, and what it would load."""
+    """What a page contains, and what it would load."""
 
     def __init__(self, text):
         super().__init__()
@@ -550,7 +551,7 @@ def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
 
 
 def test_a_bug_is_no_damaged_file(study, monkeypatch):
-    """What no damaged file raises is not taken for one."""
+    """An error that no damaged file raises is not taken for a damaged file."""
     study.run(["dep"], 1)
 
     def broken(run):
@@ -597,6 +598,70 @@ def test_a_run_that_was_cut_has_no_history_and_no_note_about_it(study):
     setups = report.scores.select("setup", "run").unique().rows()
     assert any(setup == "STL, dynamic, cut" and name.endswith("cut") for setup, name in setups)
     assert any(name.endswith("dep-dynamic-shared-seed1") for _, name in setups)  # no repeat of its cut model
+
+
+def test_every_size_of_a_run_that_was_cut_to_several_is_a_setup(study):
+    study.small()
+    for seed in (1, 2):
+        source = study.root / f"runs/dep-dynamic-shared-seed{seed}"
+        for heads in (2, 1):
+            cut = shutil.copytree(source, source.with_name(f"cut{heads}-seed{seed}"))
+            for name in ("history.csv", "gates.parquet"):
+                (cut / name).unlink()
+            Run(cut).update_status({"cut_from": str(source), "heads_kept": heads})
+    report = gather(study.root, "test", SCORES)
+    of_cut = report.scores.filter(pl.col("run").str.contains("/cut"))
+    seeds = dict(of_cut.group_by("setup").agg("seed").rows())
+    assert {setup: sorted(of) for setup, of in seeds.items()} == {
+        "STL, dynamic, cut, 2 heads kept": [1, 2],
+        "STL, dynamic, cut, 1 head kept": [1, 2],
+    }
+    assert not [note for note in report.notes if "repeats" in note]
+    kept = report.kept.table.filter(pl.col("run").str.contains("/cut"))
+    assert sorted(kept["kept"]) == [1, 1, 2, 2]
+    assert kept["setup"].n_unique() == 1  # the figure joins the sizes of a setup by a line
+
+
+def test_cut_runs_of_several_seeds_are_one_setup_whatever_their_sizes(study):
+    study.small()
+    for seed in (1, 2):
+        source = study.root / f"runs/dep-dynamic-shared-seed{seed}"
+        cut = shutil.copytree(source, source.with_name(f"cut-seed{seed}"))
+        Run(cut).update_status({"cut_from": str(source), "heads_kept": seed})
+    setups = gather(study.root, "test", SCORES).scores.filter(pl.col("run").str.contains("/cut"))["setup"]
+    assert setups.to_list() == ["STL, dynamic, cut"] * 2
+
+
+def test_runs_of_one_seed_under_two_draws_of_masks_do_not_repeat_each_other(study):
+    masks = study.root / "masks"
+    masks.mkdir(parents=True)
+    record = {"tasks": ["pos", "dep"], "heads": 4, "overlap": 2}
+    draws = {"a": 0, "b": 1, "copy": 1}
+    records = {f"{name}.parquet": {**record, "draw": draw} for name, draw in draws.items()}
+    (masks / "draws.json").write_text(json.dumps(records))
+    for name, draw in draws.items():
+        gates = {"scope": "per_task", "masks": str(masks / f"{name}.parquet")}
+        folder = study.run(["pos", "dep"], 1, pruning="fixed", scope="per_task", name=name, gates=gates)
+        Run(folder).update_status({"draw": records[f"{name}.parquet"], "masks_fingerprint": str(draw) * 64})
+    report = gather(study.root, "test", SCORES)
+    assert {Path(run).name for run in report.scores["run"]} == {"a", "b"}
+    assert report.scores["setup"].n_unique() == 1
+    assert [note for note in report.notes if "repeats" in note] == [
+        "runs/copy repeats runs/b, seed and all: left out"
+    ]
+    folders = [study.root / "runs" / name for name in ("a", "b")]
+    assert in_order(folders) == in_order(folders[::-1])
+
+
+def test_runs_of_one_seed_that_start_from_runs_of_two_do_not_repeat_each_other(study):
+    sources = [study.run(["dep"], seed, pruning="none") for seed in (1, 2)]
+    for name, source in zip(("a", "b", "copy"), (*sources, sources[0]), strict=True):
+        study.run(["dep"], 1, pruning="static", name=name, init_from=str(source))
+    report = gather(study.root, "test", SCORES)
+    assert {"a", "b"} == {Path(run).name for run in report.scores["run"]} - {run.name for run in sources}
+    assert [note for note in report.notes if "repeats" in note] == [
+        "runs/copy repeats runs/a, seed and all: left out"
+    ]
 
 
 @pytest.mark.parametrize("place", ["s", "."])
@@ -667,7 +732,7 @@ def test_a_head_map_draws_every_head_in_its_shade():
 
 
 def test_the_same_tasks_in_another_order_are_a_repetition(study):
-    """Averaged, they would stand for one seed with two runs."""
+    """Otherwise one seed would count with two runs."""
     study.run(["pos", "dep"], 1, pruning="none", name="a")
     study.run(["dep", "pos"], 1, pruning="none", name="b")
     report = gather(study.root, "test", SCORES)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def page(browser, address):
-    """The page; when it is done with, it must have complained of nothing and asked for nothing."""
+    """The page; at the end, it must have reported no error and loaded nothing."""
     context = browser.new_context(viewport={"width": 1360, "height": 900}, color_scheme="light")
     opened = context.new_page()
     said, asked = [], []
@@ -61,7 +61,7 @@ def mask(page, place):
 
 
 def shown(page):
-    """Labels in the rows of the table that are to be seen."""
+    """The labels in the visible rows of the table."""
     return page.locator("#label-table tbody tr:visible button.label").all_inner_texts()
 
 
