@@ -21,8 +21,9 @@ from mtl.models.pooling import pool
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
-from mtl.models.tapped import SharedEncoder, WordReader, at_least_float32
+from mtl.models.tapped import SharedEncoder, WordReader
 from mtl.tasks.in_words import counted
+from mtl.tasks.precision import at_least_float32
 
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 

@@ -18,9 +18,10 @@ from mtl.models.parallel import ParallelTokenizer
 from mtl.models.pooling import pool
 from mtl.models.seq2seq import Seq2Seq
 from mtl.models.subwords import Subwords, SubwordTokenizer, Tokens
-from mtl.models.tapped import WordReader, at_least_float32
+from mtl.models.tapped import WordReader
 from mtl.models.windows import Rows
 from mtl.tasks.in_words import counted
+from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Sentence
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -21,6 +20,7 @@ from mtl.heads.load import save_model
 from mtl.heads.records import records_of_heads
 from mtl.heads.tap import HeadTap, eager_attention
 from mtl.models.pretrained import quiet
+from mtl.tasks.precision import at_least_float32
 
 if TYPE_CHECKING:
     from mtl.models.seq2seq import Seq2Seq
@@ -179,8 +179,3 @@ class WordReader(TappedModel):
     @abstractmethod
     def scaled(self, subwords: Any, head_scale: Tensor | None) -> AbstractContextManager[None]:
         """Inside the block, the scale applies to passes over these subwords."""
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or in its own type if that is wider."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
