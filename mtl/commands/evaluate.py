@@ -47,8 +47,9 @@ def evaluate(
     """
     import mtl.models.evaluate
     from mtl.corpora.checks import Look, notes_on
-    from mtl.corpora.load import corpus_at, kinds_of, load_split
+    from mtl.corpora.load import load_split
     from mtl.corpora.scorer_files import export as write_export
+    from mtl.corpora.sources import corpus_at, kinds_of
     from mtl.files import write_json
     from mtl.models.batches import examples
     from mtl.models.limits import require_limit

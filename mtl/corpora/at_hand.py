@@ -14,6 +14,7 @@ from mtl.corpora.find_files import folders_below, is_hidden
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
+from mtl.corpora.splits import SPLITS
 from mtl.errors import InputError
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
 from mtl.tasks.instance import instance
@@ -186,9 +187,8 @@ def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> Group:
         why = error if isinstance(error, InputError) else "there is no such file"
         notes.append(f"test: dev stands for it: {why}")
         paths["test"] = paths["dev"]
-    order = ("train", "dev", "test")
-    parts = {split: sentences[split] for split in order if split in sentences}
-    return Group(name, format, {split: paths[split] for split in order}, parts, notes)
+    parts = {split: sentences[split] for split in SPLITS if split in sentences}
+    return Group(name, format, {split: paths[split] for split in SPLITS}, parts, notes)
 
 
 def _one_path(paths: list[Path], format: str) -> str:

@@ -12,7 +12,7 @@ from mtl.corpora.checks import Look, notes_on, refuse_shared_files
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
-from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
+from mtl.corpora.splits import files_in, refuse_existing, write_splits
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS, named_in
 
@@ -58,7 +58,7 @@ def convert(
     if not parsed:
         raise InputError("nothing to convert: use --train, --dev or --test, such as --train=conllu:PATH")
     refuse_existing(out, overwrite)
-    replaced = {path.resolve() for path in corpus_files(out)}
+    replaced = {path.resolve() for path in files_in(out)}
     for source in (source for sources in parsed.values() for source in sources):
         for path in files(source.path, source.format):
             if path.resolve() in replaced:

@@ -9,13 +9,11 @@ from pathlib import Path
 from rich.table import Table
 
 from mtl.corpora.readers import read
-from mtl.corpora.splits import split_files
+from mtl.corpora.splits import SPLITS, split_files
 from mtl.tasks.catalogue import STRUCTURED, TASKS, named_in
 from mtl.tasks.sentence import Sentence
 
 Numbers = dict[str, int | dict[str, int]]
-
-_SPLITS = ("train", "dev", "test")
 
 
 def corpus_stats(folder: Path) -> dict[str, Numbers]:
@@ -66,4 +64,4 @@ def stats_table(stats: dict[str, Numbers], title: str | None = None) -> Table:
 
 
 def _order(split: str) -> int:
-    return _SPLITS.index(split) if split in _SPLITS else len(_SPLITS)
+    return SPLITS.index(split) if split in SPLITS else len(SPLITS)

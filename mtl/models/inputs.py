@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
-from mtl.corpora.load import Tasks, load_split
+from mtl.corpora.load import load_split
 from mtl.corpora.readers import files, read
+from mtl.corpora.sources import Tasks
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:  # a study that is only planned needs no torch

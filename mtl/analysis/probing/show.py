@@ -15,8 +15,8 @@ from mtl.analysis.probing.probe import index_corpus
 from mtl.analysis.probing.run import readable_sources, single_sentences, target_of, tasks_with_files
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
+from mtl.corpora.sources import corpus_read
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import folder_of, one_of, shown
 from mtl.models.checked import checked_sentences

@@ -21,14 +21,13 @@ from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
-from mtl.corpora.splits import write_splits
+from mtl.corpora.splits import SPLITS, write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256
 from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
 from mtl.workers.collector import without_collector
 
-SPLITS = ("train", "dev", "test")
 ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})
 _SKELETONS, _SUFFIX = Path("propbank-release/data/google/ewt"), ".xml.gold_skel"
 

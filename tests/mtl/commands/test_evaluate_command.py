@@ -63,7 +63,7 @@ def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
     assert message in capsys.readouterr().err
     file = tmp_path / "bare" / "test.jsonl"
     assert main(["evaluate", str(run), f"--corpus={file}"]) == 2
-    assert f"corpus.path={file}: a file, no folder: use the folder" in capsys.readouterr().err
+    assert f"corpus.path={file}: a file, not a folder: use the folder" in capsys.readouterr().err
 
 
 def test_sentences_that_the_model_was_trained_on_are_counted(run, tmp_path, capsys) -> None:

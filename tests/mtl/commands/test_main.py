@@ -307,7 +307,7 @@ def test_a_corpus_is_not_overwritten_unasked(command, tmp_path, capsys):
     (tmp_path / "train.jsonl").write_text("mine")
     assert main(["data", *command, f"--out={tmp_path}"]) == 2
     errors = capsys.readouterr().err
-    assert "holds a corpus already (train.jsonl)" in errors
+    assert "already holds a corpus (train.jsonl)" in errors
     assert "--overwrite" in errors
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 

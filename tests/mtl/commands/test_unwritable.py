@@ -34,7 +34,7 @@ HEAVY = (
     "mtl.commands.figure.draw",
     "mtl.commands.figure.animate",
     "mtl.training.train.assemble",
-    "mtl.corpora.load.corpus_fingerprint",
+    "mtl.corpora.sources.corpus_fingerprint",
 )
 """What reads, computes or downloads; none of it may be reached."""
 

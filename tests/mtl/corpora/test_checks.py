@@ -12,10 +12,11 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.conll2003 import OtherColumn
-from mtl.corpora.load import load_split, refuse_shared
+from mtl.corpora.load import load_split
 from mtl.corpora.merge import BY_ORDER, MASKED, merge
 from mtl.corpora.readers import read
 from mtl.corpora.real_words import with_words
+from mtl.corpora.sources import refuse_shared
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS

@@ -67,7 +67,7 @@ def test_no_corpus(tmp_path):
 
 def test_what_is_no_folder_is_named(corpus, tmp_path):
     for command in (corpus_stats, lambda place: select(place, tmp_path / "x.ids", tmp_path / "out")):
-        with pytest.raises(InputError, match=r"train\.jsonl: a file, no folder"):
+        with pytest.raises(InputError, match=r"train\.jsonl: a file, not a folder"):
             command(corpus / "train.jsonl")
         with pytest.raises(InputError, match="none: no such folder"):
             command(tmp_path / "none")
@@ -81,7 +81,7 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     assert select(corpus, [first, second], out) == {"first": 2, "second": 1}
     assert read_jsonl(out / "first.jsonl") == [BARE, FULL]
     assert [sentence.id for sentence in read_jsonl(out / "second.jsonl")] == ["a-2"]
-    with pytest.raises(InputError, match=r"holds a corpus already \(first.jsonl, second.jsonl\)"):
+    with pytest.raises(InputError, match=r"already holds a corpus \(first.jsonl, second.jsonl\)"):
         select(corpus, first, out)
     (out / "notes.txt").write_text("mine")
     assert select(corpus, first, out, overwrite=True) == {"first": 2}

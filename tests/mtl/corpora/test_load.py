@@ -11,18 +11,12 @@ import pytest
 from mtl.config.instances import Instance
 from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import (
-    corpus_fingerprint,
-    corpus_read,
-    load_split,
-    only,
-    require_layers,
-    sources,
-    with_files,
-)
+from mtl.corpora.load import load_split, only, require_layers
 from mtl.corpora.merge import merge
+from mtl.corpora.sources import corpus_fingerprint, corpus_read, sources, with_files
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
@@ -92,8 +86,8 @@ def test_a_task_with_files_of_its_own_does_not_see_the_folders_layer(toy: Path, 
 
 def test_layers_of_other_tasks_are_hidden():
     whole = Sentence(WORDS, tags=("PRP", "VBD"), entities=(), arcs=PARSED.arcs)
-    assert only(whole, ("dep",)) == PARSED
-    assert only(whole, ("con",)).tags == whole.tags
+    assert only(whole, {"dep": Dep}) == PARSED
+    assert only(whole, {"con": Con}).tags == whole.tags
 
 
 def test_a_task_without_any_annotation_is_an_error():
@@ -117,7 +111,10 @@ def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
     names = Files(train=str(tmp_path / "a.bio"), format="conll2003")
     config = CorpusConfig(None, files=both, ner=names)
     listed = sources(config, ("pos", "ner", "dep"))
-    assert [(source.files, source.tasks) for source in listed] == [(both, ("pos", "dep")), (names, ("ner",))]
+    assert [(source.files, tuple(source.kinds)) for source in listed] == [
+        (both, ("pos", "dep")),
+        (names, ("ner",)),
+    ]
     (sentence,) = load_split(config, ("pos", "ner", "dep"), "train")
     assert (sentence.tags, sentence.arcs, sentence.entities) == (
         ("PRP",), Arcs((0,), ("root",)), (Span(0, 1, "X"),)

@@ -11,8 +11,10 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.glue import NO_LABEL, read_glue
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import load_split, merge, only
+from mtl.corpora.load import load_split, only
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import read
+from mtl.corpora.sources import kinds_of
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
@@ -165,8 +167,8 @@ def test_glue_under_a_task_has_its_labels(tmp_path) -> None:
     assert first.layers == {"cola": "1", "sst2": "0"}
     assert second.layers == {"cola": "0"}
     assert (pair.words, pair.second, pair.layers) == (first.words, 1, {"mrpc": "1"})
-    assert only(first, ("sst2", "pos")).layers == {"sst2": "0"}
-    assert only(first, ("pos",)).layers == {}
+    assert only(first, kinds_of(("sst2", "pos"))).layers == {"sst2": "0"}
+    assert only(first, kinds_of(("pos",))).layers == {}
     with pytest.raises(InputError, match="unknown format 'glu'"):
         load_split(CorpusConfig(path=None, cola=Files(dev=str(cola), format="glu")), ("cola",), "dev")
     with pytest.raises(InputError, match="glue does not say which task the labels are of"):

@@ -9,8 +9,9 @@ import pytest
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.parallel import describe_empty, is_empty, read_parallel, two_paths
-from mtl.corpora.load import corpus_at, corpus_fingerprint, kinds_of, load_split
+from mtl.corpora.load import load_split
 from mtl.corpora.readers import read
+from mtl.corpora.sources import corpus_at, corpus_fingerprint, kinds_of
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 
