@@ -1,4 +1,4 @@
-"""Corpora in any format as one folder of JSON lines, layers of several files joined on their words."""
+"""Conversion of corpora in any format to one folder of JSON lines; layers of several files are joined."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Source(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """How many sentences each source of a split has, and how many the split has in all.
+    """The number of sentences of each source of a split, by path, and of the whole split.
 
-    `repeated` are those with an id that an earlier sentence of this or another split has.
+    `repeated` counts sentences whose id an earlier sentence of this or another split has.
     """
 
     sources: tuple[tuple[str, int], ...]
@@ -36,7 +36,7 @@ class Joined(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """How the sources of each split were joined, and what was found in them, a line each."""
+    """How the sources of each split were joined, and a line for each oddity in them."""
 
     joined: dict[str, Joined]
     notes: list[str]
@@ -50,9 +50,9 @@ def convert(
 ) -> Converted:
     """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
 
-    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`; what is there under the
-    longest path is meant. Sentences of several
-    sources with the same words become one; a layer that two sources have is that of the first.
+    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. If several readings are
+    possible, the one with the longest existing path counts. Sentences of several sources with the same words
+    become one; a layer that two sources have is taken from the first.
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:

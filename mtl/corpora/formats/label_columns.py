@@ -1,4 +1,4 @@
-"""Columns of words and of one label for each, whatever the labels are."""
+"""Columns of words and of one label per word, whatever the labels are."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ _HEADER = (
     frozenset(["word", "words", "token", "tokens", "form", "forms", "text"]),
     frozenset(["label", "labels", "tag", "tags", "pos", "upos", "xpos", "ner", "chunk", "lemma"]),
 )
-"""What the first line of a table names the columns of words and of labels."""
+"""Names of the columns of words and of labels in the first line of a table."""
 
 
 def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> list[Sentence]:
     """Sentences with a label per word (`Sentence.tags`).
 
-    `columns` says, counted from 1, where the `word` is (1 if not named) and where its `label` (the last). A
-    line that begins with `# ` and has not the rows' number of columns is a comment, and stands before the
-    first row of its sentence. Lines of the marker `-DOCSTART-` are no words and end a sentence. Raises
-    `InputError`, with the line, for a row without these columns, and for a first row that names them.
+    `columns` are those of the `word` (default: 1) and of its `label` (default: the last), counted from 1. A
+    line that begins with `# ` and has another number of columns than the rows is a comment, which comes
+    before the first row of its sentence. Lines with the marker `-DOCSTART-` are not words; they end a
+    sentence. Raises `InputError`, with the line, for a row that lacks one of these columns, and for a first
+    row that names them.
     """
     at = {"word": 1, "label": 0, **(columns or {})}
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, _is_comment)))

@@ -164,7 +164,7 @@ def test_what_any_of_the_files_needs_decides_the_format(milder, split, tmp_path,
     (folder / split / f"2{Path(name).suffix}").write_text(odd)
     written, printed = initialised(folder, capsys)
     assert f"# {milder}: " in written
-    assert "dev stands for it" not in printed
+    assert "dev stands in for it" not in printed
     files = read_configuration(TrainConfig, Path(f"{folder}.yaml")).corpus.files
     assert files.test != files.dev
 
@@ -185,10 +185,10 @@ def test_dev_stands_for_a_test_file_that_is_missing_or_without_labels(tmp_path, 
         test = write(tmp_path / folder, name, text) / name.format("test")
         test.unlink() if rest is None else test.write_text(rest)
         written, printed = initialised(tmp_path / folder, capsys)
-        assert "test: dev stands for it: " in printed
+        assert "test: dev stands in for it: " in printed
         files = read_configuration(TrainConfig, tmp_path / f"{folder}.yaml").corpus.instances["intent"]
         assert files.test == files.dev == str(tmp_path / folder / name.format("dev"))
-        assert "# Note: test: dev stands for it" in written
+        assert "# Note: test: dev stands in for it" in written
 
 
 def test_what_cannot_be_learned_is_left_out_with_a_note(tmp_path, capsys):
@@ -219,7 +219,7 @@ def test_long_sentences_of_dev_are_let_in(tmp_path, capsys):
         (["tables"], "tables: no files whose names say train and dev among *.bio, "),
         (["a", "--out=here.yaml"], "here.yaml exists: use another --out"),
         (["odd"], "odd/train.conllu:1: "),
-        (["more"], "more: files of several splits or corpora: put those of each split into a folder"),
+        (["more"], "more: files of several splits or corpora: put those of each split into its own folder"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(names, message, tmp_path, monkeypatch, capsys):

@@ -69,7 +69,7 @@ LINES = {
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
-    "_copied_translations": "train: 1 of 2 translations are their source (the first, copy)",
+    "_copied_translations": "train: 1 of 2 translations equal their source (the first, copy)",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",

@@ -70,7 +70,7 @@ def test_empty_nodes_are_steps_of_labels(tmp_path: Path) -> None:
         ("2:obj", "2:obj|2:obj", 1, "the arc [3, 2, 'obj'] occurs twice"),
         ("2:obj", "3:obj", 3, "'deps' has the arc [3, 3, 'obj']; give word 3 another head"),
         ("2:obj", "2:", 3, "'deps' at word 3: an empty label"),
-        ("6\tbooks", "5.1\t_" + "\t_" * 8 + "\n6\tbooks", 7, "the empty node '5.1' behind '5.1'"),
+        ("6\tbooks", "5.1\t_" + "\t_" * 8 + "\n6\tbooks", 7, "the empty node '5.1' comes after '5.1'"),
     ],
 )
 def test_faults_are_named_with_their_line(tmp_path: Path, old: str, new: str, line: int, what: str) -> None:

@@ -129,8 +129,8 @@ def test_control_characters_are_taken_out(tmp_path) -> None:
                 f"dev.tsv:2: the label of stsb: {what}",
             )
             for number, what in (
-                ("-1", "-1 is outside of 0 to 5"),
-                ("5.01", "5.01 is outside of 0 to 5"),
+                ("-1", "-1 is outside 0 to 5"),
+                ("5.01", "5.01 is outside 0 to 5"),
                 ("nan", "'nan' is no number"),
                 ("1_0", "'1_0' is no number"),
                 ("\uff13", "'\uff13' is no number"),
