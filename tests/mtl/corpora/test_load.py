@@ -55,7 +55,7 @@ def test_a_layer_that_is_left_out_is_noted_however_the_words_are_written():
 
     [sentence] = merge([[sentence_of("(", ("X", "X"))], [sentence_of("-LRB-", TAGGED.tags)]])
     assert sentence.notes == (
-        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+        "sentence whose 'tags' of a later source is left out: an earlier one has another",
     )
 
 

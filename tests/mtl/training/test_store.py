@@ -392,7 +392,7 @@ def test_a_run_whose_store_is_damaged_ends_with_a_line_and_goes_on(config, cache
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
+    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all records are made"):
         trained(config)
     assert same(whole, trained(config)[0])
 

@@ -124,7 +124,7 @@ def test_what_the_column_cannot_hold_is_in_a_comment(tmp_path: Path, value: obje
 
 def test_a_layer_twice_is_an_error(tmp_path: Path) -> None:
     comment = '# layer deps = {"arcs": []}\n'
-    with pytest.raises(InputError, match=r"a\.conllu:1: .*a layer 'deps' before it"):
+    with pytest.raises(InputError, match=r"a\.conllu:1: .*already has a layer 'deps'"):
         _read(tmp_path, comment + ROWS)
 
 

@@ -124,7 +124,7 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "layers": {"own": {}}}', "'own' must be an object with 'heads'"),
         ('{"words": ["a"], "layers": {"own": [{"predicate": 0}]}}', "each of 'own' must be an object"),
         ('{"words": ["a"], "layers": {"own": "(X b)"}}', "'own' has the word 'b'"),
-        ('{"words": ["a"], "labels": {"own": "x"}, "layers": {"own": []}}', "which 'labels' has, too"),
+        ('{"words": ["a"], "labels": {"own": "x"}, "layers": {"own": []}}', "which 'labels' also has"),
         ('{"words": ["a"], "labels": {"own": null}}', "the label of own: null is no number"),
         ('{"words": ["a"], "layers": [1]}', "'layers' must be an object"),
         ('{"words": ["a"], "labels": {"cola": "3"}}', "the label of cola: '3' is none of 0, 1"),
@@ -137,7 +137,7 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a", "b"], "second": true}', "'second' is true"),
         (
             '{"words": ["a", "b"], "tags": ["X", "Y"], "second": 1}',
-            "a pair of sentences has labels only: take",
+            "a pair of sentences has only labels: take",
         ),
         ('{"words": ["a"], "entities": 3}', "'entities' must be a list"),
         ('{"words": ["a"], "frames": "x"}', "'frames' must be a list"),
