@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from mtl.analysis.probing.show import Examples, Known
     from mtl.probes.shown_attention import ShownAttention
 
-_FORMATS = (".png", ".svg", ".pdf")
 _WIDE = 10_000
-"""Columns of a terminal that holds a matrix of any sentence."""
+"""Columns of a terminal that is wide enough for the matrix of any sentence."""
 _RELATIONS = 5
-"""Relations of a head that are printed."""
+"""Number of relations of a head that are printed."""
 
 
 def show(
@@ -47,25 +46,25 @@ def show(
     accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
-    """Show what one attention head does, on a sentence or on examples of the relation it is known for.
+    """Show what one attention head does, on a sentence or on examples of its best relation.
 
-    Attention is from word to word, as probes measure it. Without --sentence the head is measured on a corpus:
-    its best relation beside chance, and the sentences with the arcs that it hits and misses most surely.
+    Attention is from word to word, as probes measure it. Without --sentence, the head is measured on a
+    corpus: its best relations beside chance, and the sentences with its clearest hits and misses of one.
 
     Args:
-        target: A run's folder, a saved model's, an encoder ('minilm' or a folder), or one of the latter two
-            by its name on the hub.
+        target: A run's folder, a saved model's, or an encoder ('minilm' or a folder); models and encoders may
+            also be names on the hub.
         head: The head by its name, such as L2H0.
         sentence: Running text to show the head on, instead of a corpus.
         language: Language of that text, as in mtl predict.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
-        sentences: How many sentences are read, spread evenly over the split.
+        sentences: Number of sentences to read, spread evenly over the split.
         task: The task whose arcs and mask are used; default: that of the best relation.
         relation: The label of the arcs, such as nsubj; default: the one that is most above chance.
-        id: Show this sentence of the corpus, by its id, instead of examples.
+        id: The id of a sentence of the corpus to show instead of examples.
         examples: Number of hits to show, and of misses.
-        matrix: Show all weights as a table instead of the most attended word.
+        matrix: Show all weights as a table instead of the most attended words.
         least: Attention below this share has no arc in a picture.
         output: File for a picture: .png, .svg or .pdf.
         masks: Whether a run's head masks are applied.
@@ -102,12 +101,15 @@ def _check(
     for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
         if sentence is not None and value is not None:
             raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
-    if output is not None and output.suffix.lower() not in _FORMATS:
-        raise InputError(f"{output}: use a file that ends in {', '.join(_FORMATS)}")
+    if output is not None:
+        from mtl.probes.figures.style import FORMATS
+
+        if output.suffix.lower().removeprefix(".") not in FORMATS:
+            raise InputError(f"{output}: use a file that ends in .{', .'.join(FORMATS)}")
 
 
 def _print_relations(known: Known, console: Console) -> None:
-    """Print what the head is known for, and its next best relations."""
+    """Print the relation that is shown, and the head's best relations."""
     from mtl.probes.tables.best_heads import per_cent
 
     head, relation = known
@@ -136,7 +138,7 @@ def _print(part: Examples, each: ShownAttention, matrix: bool, console: Console)
 
 
 def _attended(each: ShownAttention, title: str) -> Table:
-    """A row per word: what it attends to most, and its arcs of the relation."""
+    """A row per word: what it attends to most, and its arcs with the relation."""
     shown = Table(title=Text(title))
     specials = [(column, name) for column, name in ((0, each.special[0]), (-1, each.special[1])) if name]
     for name in ("word", "attends most to"):
@@ -156,7 +158,7 @@ def _attended(each: ShownAttention, title: str) -> Table:
 
 
 def _matrix(each: ShownAttention, title: str) -> Table:
-    """All weights in per cent: rows attend to columns, which have the numbers of words."""
+    """All weights in per cent: rows attend to columns, whose names are the numbers of words."""
     shown = Table(title=Text(title), box=None, padding=(0, 1, 0, 0))
     shown.add_column("")
     there = [column for column, name in enumerate(each.columns) if name]
@@ -174,7 +176,7 @@ def _per_cent(weight: float) -> Text:
 
 
 def _text(text: str) -> Text:
-    """A word for a terminal, which would obey control characters."""
+    """A word with control characters as escapes, since a terminal would obey them."""
     from mtl.corpora.picture import visible
 
     return Text(visible(text))
