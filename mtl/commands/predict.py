@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -61,8 +60,6 @@ def predict(
     """
     folder = find_model(run, revision).model
     split = _splitter(input, language)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # the encoding of all formats, whatever the terminal has
     where = "standard input" if file is None else str(file)
     progress = _Progress(where)
     hint = input == "text" and language == "en"

@@ -55,7 +55,7 @@ def parsed(body: bytes, language: str, limits: Limits) -> Request:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"the body is no JSON ({str(error)[:100]}): send an object with 'text' or 'sentences'"
+            f"the body is not JSON ({str(error)[:100]}): send an object with 'text' or 'sentences'"
         ) from error
     if not isinstance(given, dict) or ("text" in given) == ("sentences" in given):
         raise ValueError("send an object with either 'text' (a string) or 'sentences' (a list)")

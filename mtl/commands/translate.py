@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from dataclasses import replace
@@ -58,8 +57,6 @@ def translate(
         beam=task.beam if beam is None else beam,
         length_penalty=task.length_penalty if length_penalty is None else length_penalty,
     )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
     stream = standard_input()
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0

@@ -213,10 +213,10 @@ def _format(path: Path) -> str:
         if any(fnmatch(path.name, pattern) for pattern in FORMATS[name].patterns):
             return _readable(path, variants, 0)
     line = next((line for line in iterate_lines(path) if line.strip() and not line.startswith("#")), "")
-    if line.startswith("("):
-        return _readable(path, ("brackets",), 0)
     glue = f"glue-{path.parent.name.lower().replace('-', '')}"
     first = _NUMBERED if line.split()[:1] and line.split()[0].isdecimal() else _OF_COLUMNS
+    if line.startswith("("):  # a tree, or tagged words of which a bracket is the first
+        return _readable(path, ("brackets", *first), 0)
     return _readable(path, (*first, *([glue] if glue in FORMATS else []), *_ANY), -1)
 
 

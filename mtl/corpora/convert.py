@@ -59,16 +59,14 @@ def convert(
         raise InputError("nothing to convert: use --train, --dev or --test, such as --train=conllu:PATH")
     refuse_existing(out, overwrite)
     replaced = {path.resolve() for path in files_in(out)}
-    for source in (source for sources in parsed.values() for source in sources):
-        for path in files(source.path, source.format):
-            if path.resolve() in replaced:
-                raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
-    refuse_shared_files(
-        {
-            split: [(source.path, files(source.path, source.format)) for source in sources]
-            for split, sources in parsed.items()
-        }
-    )
+    found = {
+        split: [(source.path, files(source.path, source.format)) for source in sources]
+        for split, sources in parsed.items()
+    }
+    for path in (path for of_split in found.values() for _, paths in of_split for path in paths):
+        if path.resolve() in replaced:
+            raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
+    refuse_shared_files(found)
     joined, converted = {}, {}
     ids: set[str] = set()
     for split, sources in parsed.items():

@@ -160,19 +160,15 @@ class _Layout(NamedTuple):
     def check(self, blocks: Sequence[Block]) -> None:
         for row in (row for block in blocks for row in block.rows):
             if len(row.fields) < self.needed:
-                what = (
-                    f"{counted(len(row.fields), 'column')}, where {self.needed} are expected; is "
-                    f"it CoNLL-2003?"
-                )
+                number = counted(len(row.fields), "column")
+                what = f"{number}, where {self.needed} are expected; is it CoNLL-2003?"
                 raise malformed(self.path, row.line, what)
         for block in blocks if not self.ragged else ():
             # A word that is missing in a sentence of one row would leave the next column in its place.
             row, first = block.rows[0], len(blocks[0].rows[0].fields)
             if len(row.fields) != first:
-                what = (
-                    f"{counted(len(row.fields), 'column')}, where the file's first row has "
-                    f"{first}; write as many"
-                )
+                number = counted(len(row.fields), "column")
+                what = f"{number}, where the file's first row has {first}; write as many"
                 raise malformed(self.path, row.line, what)
 
 

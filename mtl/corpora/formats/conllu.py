@@ -49,7 +49,7 @@ _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
 NO_HEAD = "sentence whose arcs are left out, since some of its words have no head ('_')"
 NO_WORD = "tag of an entity at a multiword range or an empty node, which is left out"
-NO_ENTITIES = "NER in MISC that is no tag of entities, so that none of the file are read"
+NO_ENTITIES = "NER in MISC that is not a tag of entities, so the file's entities are not read"
 
 
 def read_conllu(

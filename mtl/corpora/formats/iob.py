@@ -96,7 +96,8 @@ def _split(word: int, tag: str, scheme: Scheme) -> tuple[str, str]:
         prefix = prefix.translate(_IOBES_NAMES)
     if not dash or not name or len(prefix) != 1 or prefix not in _PREFIXES[scheme]:
         raise TagError(
-            word, f"'{tag}' is no {scheme} tag; they are O and {', '.join(_PREFIXES[scheme])} with -LABEL"
+            word,
+            f"'{tag}' is not a tag of {scheme}, which are O and {', '.join(_PREFIXES[scheme])} with -LABEL",
         )
     return prefix, name
 

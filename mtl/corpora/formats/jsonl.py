@@ -144,7 +144,7 @@ def from_json(record: Any, place: str = "") -> Sentence:
         raise ValueError("'id' must be a string")
     text = record.get("text", "")
     if not isinstance(text, str) or (text and letters(text) != letters("".join(words))):
-        raise ValueError("'text' must be a string that 'words' spell, but for white space")
+        raise ValueError("'text' must be a string that 'words' spell, apart from white space")
     own = {
         key: read(record[key], words, key) for key, read in OWN_KEYS.items() if record.get(key) is not None
     }

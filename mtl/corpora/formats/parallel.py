@@ -97,7 +97,7 @@ def _lines(path: Path) -> list[str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
+        raise InputError(f"{path} is a damaged gzip file ({error}): copy it again") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; use the path of a readable file") from error
     lines = lines_of(path, data)

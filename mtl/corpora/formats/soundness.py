@@ -101,7 +101,9 @@ def label_fault(name: str, value: Any) -> str | None:
         control = CONTROL.search(value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
     return (
-        f"{as_json(value)} is no text; write it in quotes" if name == Translate.name else Regress.fault(value)
+        f"{as_json(value)} is not a text; write it in quotes"
+        if name == Translate.name
+        else Regress.fault(value)
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from mtl.corpora.splits import refuse_existing, write_splits
+from mtl.corpora.splits import Split, refuse_existing, write_splits
 from mtl.corpora.toy.clauses import Clauses, Filler
 from mtl.corpora.toy.derivation import Part, Predication, annotate, phrase, word
-from mtl.corpora.toy.lexicon import Split, known_names, new_names
+from mtl.corpora.toy.lexicon import known_names, new_names
 from mtl.corpora.toy.nominals import Nominals
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence

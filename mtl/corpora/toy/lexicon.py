@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-Split = Literal["train", "dev", "test"]
+from mtl.corpora.splits import Split
+
 Kind = Literal["person", "org", "thing", "place"]
 
 

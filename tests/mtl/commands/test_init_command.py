@@ -119,6 +119,15 @@ def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_e
     assert main(["show", "runs/once", "L0H0", "--task=dep"]) == 0, capsys.readouterr().err
 
 
+def test_a_column_of_words_may_begin_with_a_bracket(tmp_path, capsys):
+    text, _ = initialised(
+        write(tmp_path / "mine", "{}.txt", "( O\nAnn B-PER\n) O\n\nWe O\nate O\n\n"), capsys
+    )
+    assert "# conll2003" in text
+    assert main(["init", str(write(tmp_path / "broken", "{}.txt", "(S (X a)\n")), "--out=b.yaml"]) == 2
+    assert "train.txt:1: 1 bracket of the tree that starts here never closed" in capsys.readouterr().err
+
+
 def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "ner-{}.txt", NER.format("Rome", "LOC"))

@@ -89,11 +89,11 @@ def test_text_words_and_probabilities(model: JointModel) -> None:
 
 
 BAD: list[tuple[Any, int, str]] = [
-    (b"", 400, "the body is no JSON"),
-    (b"{", 400, "the body is no JSON"),
-    (b"\xff\xfe", 400, "the body is no JSON"),
-    (b"[" * 20_000, 400, "the body is no JSON"),
-    (b'{"text": ' + b"9" * 5000 + b"}", 400, "the body is no JSON"),
+    (b"", 400, "the body is not JSON"),
+    (b"{", 400, "the body is not JSON"),
+    (b"\xff\xfe", 400, "the body is not JSON"),
+    (b"[" * 20_000, 400, "the body is not JSON"),
+    (b'{"text": ' + b"9" * 5000 + b"}", 400, "the body is not JSON"),
     ([], 400, "send an object"),
     ({}, 400, "send an object with either"),
     ({"text": "a", "sentences": []}, 400, "send an object with either"),

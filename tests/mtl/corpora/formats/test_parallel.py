@@ -49,7 +49,7 @@ def test_translations_that_are_no_text_are_refused(value, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"words": ["a"], "labels": {{"translate": {value}}}}}')
     with pytest.raises(
-        InputError, match=r"a\.jsonl:1: the label of translate: .*(no text|control character)"
+        InputError, match=r"a\.jsonl:1: the label of translate: .*(not a text|control character)"
     ):
         read(path, "jsonl")
 
