@@ -124,7 +124,8 @@ def test_a_column_of_words_may_begin_with_a_bracket(tmp_path, capsys):
         write(tmp_path / "mine", "{}.txt", "( O\nAnn B-PER\n) O\n\nWe O\nate O\n\n"), capsys
     )
     assert "# conll2003" in text
-    assert main(["init", str(write(tmp_path / "broken", "{}.txt", "(S (X a)\n")), "--out=b.yaml"]) == 2
+    broken = write(tmp_path / "broken", "{}.txt", "(S (X a)\n")
+    assert main(["init", str(broken), f"--out={tmp_path / 'b.yaml'}"]) == 2
     assert "train.txt:1: 1 bracket of the tree that starts here never closed" in capsys.readouterr().err
 
 
