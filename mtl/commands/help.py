@@ -1,4 +1,4 @@
-"""The help of a command: usage, the keys that people set first, and the rest by group."""
+"""The help of a command: usage, the keys that users set first, and the names of all groups of keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
 
 
 def help_of(name: str, group: str | None = None) -> str:
-    """The help of one command; of a `group` of its keys, or of `all`.
+    """The help of a command: with `group`, of a group of its keys or of `all`.
 
     Raises `InputError`, with the nearest name, for a group that the command does not have.
     """
@@ -71,7 +71,7 @@ def help_of(name: str, group: str | None = None) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[_Key]:
-    """What is given by place comes first, then what must be given by name."""
+    """The parameters given by place, then those that must be given by name, then the others."""
     keys = {key.name: key for key in _fields(parameters_of(function))}
     places, required = places_of(function), required_of(function)
     for name in dict.fromkeys([*places, *required, *keys]):
@@ -80,7 +80,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[_Key]:
 
 
 def _fields(kind: Any, prefix: str = "") -> Iterator[_Key]:
-    """The keys of a dataclass, those of the dataclasses in it after its own."""
+    """The keys of a dataclass; those of nested dataclasses come last."""
     import docstring_parser
 
     texts: dict[str, str | None] = {}
@@ -105,7 +105,7 @@ def _fields(kind: Any, prefix: str = "") -> Iterator[_Key]:
 
 
 def _spelling(name: str, default: Any) -> str:
-    """The key as it is written, with its default as value."""
+    """The key as it is written on the command line, with its default as the value."""
     if default is False:
         return f"--{name}"
     if isinstance(default, tuple | list):

@@ -1,4 +1,4 @@
-"""The progress bar of commands that go through a corpus."""
+"""Progress bars, and what an interrupted command has done."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mtl.tasks.in_words import counted
 
 @contextmanager
 def sentence_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of sentences on standard error; yields a function that is called with how many more are done."""
+    """A bar of sentences on standard error; yields a function to call with the number of newly done ones."""
     with progress_of("sentences", total) as advance:
         yield advance
 
 
 @contextmanager
 def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
-    """Have an interruption of the block say how many lines are done: later ones may be printed in part."""
+    """Make an interruption of the block report how many lines are done; later ones may be printed in part."""
     try:
         yield
     except KeyboardInterrupt:
@@ -31,7 +31,7 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
 
 @contextmanager
 def progress_of(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """The same bar for other units than sentences, which `what` names."""
+    """The same bar for other units, which `what` names."""
     quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
     with Progress(console=Console(markup=False, emoji=False, stderr=True, quiet=quiet)) as shown:
         bar = shown.add_task(what, total=total)

@@ -227,7 +227,7 @@ def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
     ):
         assert main(words) == 2
         errors = capsys.readouterr().err
-        assert "a part of this path is a file" in errors or "it is a folder, no file" in errors, words
+        assert "a part of this path is a file" in errors or "it is a folder, not a file" in errors, words
         assert errors.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
 

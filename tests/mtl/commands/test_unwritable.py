@@ -173,7 +173,7 @@ def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, ru
     (copy / file).mkdir()
     no_work()
     assert main([name, str(copy), "--accelerator=cpu"]) == 2
-    assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, no file\n"
+    assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, not a file\n"
 
 
 @pytest.mark.parametrize("name", [name for name, row in FIGURES.items() if row.draw])
@@ -183,7 +183,7 @@ def test_tables_beside_a_figure_that_cannot_be_written_are_known_first(name, run
         for form in ("tex", "csv", "parquet"):
             out = tmp_path / f"{form}{number}" / "x.png"
             (out.parent / f"x{end}.{form}").mkdir(parents=True)
-            places[out] = f"mtl: {out.parent}/x{end}.{form}: it is a folder, no file\n"
+            places[out] = f"mtl: {out.parent}/x{end}.{form}: it is a folder, not a file\n"
     no_work()
     for out, error in places.items():
         assert main(["figure", name, str(run), f"--out={out}"]) == 2
@@ -200,7 +200,7 @@ def test_tables_beside_a_comparison_are_known_first(run, tmp_path, monkeypatch, 
     monkeypatch.setattr("mtl.runs.compare.comparison.compare_runs", lambda *_, **__: pytest.fail("compared"))
     (tmp_path / "x.csv").mkdir()
     assert main(["compare", str(run), f"--against={run}", f"--out={tmp_path}/x.pdf"]) == 2
-    assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, no file\n"
+    assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, not a file\n"
 
 
 def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(
