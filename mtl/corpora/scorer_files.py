@@ -93,7 +93,7 @@ def export(
     universal = UNIVERSAL
     while universal in layers:  # a task's own files have its name
         universal += "_"
-    paths += _written(folder, universal, _universal(gold, predicted, tasks, left_out))
+    paths += _written(folder, universal, _universal(gold, predicted, tasks, universal, left_out))
     return Exported(tuple(paths), dict(left_out))
 
 
@@ -116,7 +116,11 @@ def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> lis
 
 
 def _universal(
-    gold: Sequence[Sentence], predicted: Sequence[Sentence], tasks: Collection[Task], left_out: Counter[str]
+    gold: Sequence[Sentence],
+    predicted: Sequence[Sentence],
+    tasks: Collection[Task],
+    stem: str,
+    left_out: Counter[str],
 ) -> dict[str, list[str]]:
     """Gold and prediction in CoNLL-U, with the predicted layers that have a column there.
 
@@ -133,7 +137,7 @@ def _universal(
         layers = {}  # the graph has files of its own
     for true, guess in zip(gold, predicted, strict=True) if layers else ():
         if not all(task.annotated(true) for task in layers.values()):
-            _count(left_out, f"sentences of {UNIVERSAL}.*, not annotated for all of {', '.join(layers)}", 1)
+            _count(left_out, f"sentences of {stem}.*, not annotated for all of {', '.join(layers)}", 1)
             continue
         pair = [
             Sentence(

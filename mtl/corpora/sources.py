@@ -40,13 +40,13 @@ def corpus_at(place: str | Path, kinds: Mapping[str, type[Task]]) -> CorpusConfi
 
     With SOURCE:TARGET, the same two files are train, dev and test. `kinds` are the classes of the tasks.
     """
-    alone = next((name for name, kind in kinds.items() if kind.alone), None)
-    if alone is None:
+    translation = next((name for name, kind in kinds.items() if kind.alone), None)
+    if translation is None or Path(place).is_dir():
         return CorpusConfig(str(place))
     both = str(place)
     pair_of_files(both)
-    files: Any = {alone: Files(both, both, both, "parallel")}
-    return replace(CorpusConfig(None), **(files if alone in TASKS else {"instances": files}))
+    files: Any = {translation: Files(both, both, both, "parallel")}
+    return replace(CorpusConfig(None), **(files if translation in TASKS else {"instances": files}))
 
 
 def kinds_of(tasks: Tasks) -> dict[str, type[Task]]:

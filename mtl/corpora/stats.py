@@ -23,8 +23,9 @@ def corpus_stats(folder: Path) -> dict[str, Numbers]:
     nodes above the tags except the root TOP); frames and arguments; labels of whole sentences. Raises
     `InputError` for a folder without `*.jsonl`.
     """
-    paths = sorted(split_files(folder), key=lambda path: (_order(path.stem), path.stem))
-    return {path.stem: sentence_stats(read(path, "jsonl")) for path in paths}
+    paths = {path.stem: path for path in split_files(folder)}
+    order = [*(split for split in SPLITS if split in paths), *(name for name in paths if name not in SPLITS)]
+    return {name: sentence_stats(read(paths[name], "jsonl")) for name in order}
 
 
 def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
@@ -61,7 +62,3 @@ def stats_table(stats: dict[str, Numbers], title: str) -> Table:
                 for item in (item for item in counts if item != "sentences"):
                     table.add_row("", task, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
     return table
-
-
-def _order(split: str) -> int:
-    return SPLITS.index(split) if split in SPLITS else len(SPLITS)

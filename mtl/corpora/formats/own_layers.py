@@ -185,8 +185,8 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
         return {name: _label(name, value)}
     if name == "text" and text != " ".join(words) and is_spelled(text, words):
         return {"text": text}
-    if name in _WITH_COLUMN:
-        return _all_blank(sentence, name, value)
+    if name in _WITH_COLUMN:  # all labels are `_`, which the column takes for none
+        return {name: ("_",) * len(words)} if value == "_" and sentence.layer(name) is None else {}
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":
@@ -194,11 +194,6 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
     if name == "frames":
         return {"frames": _frames(value, words)}
     return {"second": _second(value, len(sentence))} if name == "second" else {}
-
-
-def _all_blank(sentence: Sentence, layer: str, value: str) -> dict[str, Any]:
-    """A layer whose labels are all `_`, if a comment says so and its column has no labels."""
-    return {layer: ("_",) * len(sentence)} if value == "_" and sentence.layer(layer) is None else {}
 
 
 def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
