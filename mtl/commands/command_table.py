@@ -117,7 +117,9 @@ COMMANDS = {
     "predict": Command(
         "mtl.commands.predict:predict", "annotate the text of a file, or of standard input", answers=True,
     ),
-    "serve": Command("mtl.commands.serve:serve", "annotate over HTTP, requests of many clients in one batch"),
+    "serve": Command(
+        "mtl.commands.serve:serve", "annotate over HTTP, with requests of many clients in one batch"
+    ),
     "translate": Command(
         "mtl.commands.translate:translate", "translate text from standard input", answers=True,
     ),

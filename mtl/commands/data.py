@@ -122,7 +122,7 @@ def convert(
         dev: The same for development.
         test: The same for testing.
         format: The format of paths without FORMAT:, with columns if it needs them.
-        overwrite: Replace the corpus that the folder holds, all of its splits.
+        overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
     from mtl.corpora.convert import convert
     from mtl.corpora.stats import corpus_stats
@@ -164,7 +164,7 @@ def select(
         dev: Number of development sentences to draw.
         test: Number of test sentences to draw.
         seed: The same seed draws the same sentences.
-        overwrite: Replace the corpus that the folder holds, all of its splits.
+        overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
     from mtl.corpora.select import draw, select
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mtl.commands.arguments import parameters_of, places_of, required_of, usage_of
 from mtl.commands.command_table import COMMANDS, load
-from mtl.commands.verbosity import BOTH
+from mtl.commands.verbosity import HELP
 from mtl.config.keys import choices_of, hints_of, without_null
 from mtl.config.schema import ALIASES
 from mtl.errors import InputError, did_you_mean
@@ -33,7 +33,7 @@ def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
     width = max(map(len, names))
     lines = [f"  mtl {name:<{width}}  {COMMANDS[name].summary}" for name in names]
     usage = "usage: mtl COMMAND [ARGUMENTS]   (mtl COMMAND --help lists them)"
-    return "\n".join([usage, "", *lines, "", f"Of every command {BOTH}"])
+    return "\n".join([usage, "", *lines, "", HELP])
 
 
 def help_of(name: str, group: str | None = None) -> str:

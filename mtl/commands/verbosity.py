@@ -20,7 +20,9 @@ from mtl.commands.command_table import Command
 from mtl.errors import InputError
 
 QUIET, VERBOSE = "--quiet", "--verbose"
-BOTH = f"{QUIET} prints no progress and no messages, {VERBOSE} what libraries log, and where errors arise."
+HELP = (
+    f"Every command takes {QUIET} (no progress, no messages) and {VERBOSE} (logs of libraries, tracebacks)."
+)
 _ASKING = ("--status", "--dry-run", "--dry_run", "--print_config")
 """Options whose answer is printed even if the command is quiet."""
 

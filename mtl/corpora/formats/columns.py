@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
+from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, name_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
@@ -44,10 +44,11 @@ class Line(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The rows of one sentence and the comments before them."""
+    """The rows of one sentence and the comments before them; `number` counts a file's sentences from 1."""
 
     comments: list[Line]
     rows: list[Row]
+    number: int
 
     def column(self, index: int) -> list[str]:
         return [row.fields[index] for row in self.rows]
@@ -103,6 +104,7 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
     blocks = list(_stretches(path, syntax.marker))
     shapes = [_shape(lines, syntax.tabs) for lines in blocks]
     usual = _usual(blocks, shapes, syntax.tabs)
+    number = 0
     for lines, shape in zip(blocks, shapes, strict=True):
         tabs, width = shape or usual
         comments: list[Line] = []
@@ -118,11 +120,12 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
                 raise malformed(path, line.line, _unequal(fields, rows[0], tabs))
             rows.append(Row(line.line, fields))
         if rows:
-            yield Block(comments, rows)
+            number += 1
+            yield Block(comments, rows, number)
 
 
 def sentence_id(path: Path, block: Block) -> str:
-    """The id in a block's comments (`# sent_id = X`, or MultiCoNER's `# id X`); empty without one.
+    """The id in a block's comments (`# sent_id = X`, or MultiCoNER's `# id X`), by default FILE-NUMBER.
 
     Raises `InputError` for a second id.
     """
@@ -133,7 +136,7 @@ def sentence_id(path: Path, block: Block) -> str:
             found[1][0],
             "a second id of one sentence; put a blank line between sentences, or take it out",
         )
-    return (found[0][1][1] or found[0][1][2]) if found else ""
+    return (found[0][1][1] or found[0][1][2]) if found else f"{name_of(path)}-{block.number:04d}"
 
 
 def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int]) -> None:

@@ -23,7 +23,7 @@ from mtl.corpora.formats.columns import (
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
-from mtl.corpora.formats.lines import BLANKS, malformed, name_of
+from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
@@ -90,7 +90,7 @@ def read_conll2003(
     labels = [block.column(layout.entity) for block in blocks]
     used = scheme or detect(labels)
     sentences = []
-    for number, (block, tags) in enumerate(zip(blocks, labels, strict=True), start=1):
+    for block, tags in zip(blocks, labels, strict=True):
         try:
             spans, repairs = repaired(tags, used) if lenient else (entities(tags, used), 0)
         except TagError as error:
@@ -103,7 +103,7 @@ def read_conll2003(
             words=tuple(block.column(layout.columns["word"] - 1)),
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
-            id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
+            id=sentence_id(path, block),
             notes=(REPAIRED,) * repairs,
         )
         sentences.append(checked(path, block, sentence))

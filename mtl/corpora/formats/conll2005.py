@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks
-from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks, sentence_id
+from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
@@ -36,13 +36,12 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
         raise malformed(path, block.rows[0].line, "words before the predicates in some sentences only")
     texts = _words(path, words, blocks) if any(alone) else [block.column(0) for block in blocks]
     sentences = []
-    for number, (block, column, text) in enumerate(zip(blocks, predicates, texts, strict=True), start=1):
+    for block, column, text in zip(blocks, predicates, texts, strict=True):
         try:
             frames = _frames(block, column)
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
-        named = f"{name_of(path)}-{number:04d}"
-        sentence = Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named)
+        sentence = Sentence(tuple(map(plain_word, text)), frames=frames, id=sentence_id(path, block))
         sentences.append(checked(path, block, sentence))
     return sentences
 

@@ -24,7 +24,7 @@ from mtl.corpora.formats.columns import (
 )
 from mtl.corpora.formats.enhanced import DEPS, EMPTY, Deps, NodeArc, collapsed, deps_of, node_arcs
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
-from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.own_layers import (
     comments_of,
     in_column,
@@ -99,8 +99,8 @@ def read_conllu(
     if FEATS not in left_out and not any(block.annotated("FEATS") for block in blocks):
         left_out = {*left_out, FEATS}
     return [
-        _sentence(path, block, column, roots, layer, left_out, f"{name_of(path)}-{number:04d}")
-        for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
+        _sentence(path, block, column, roots, layer, left_out)
+        for block, layer in zip(blocks, layers, strict=True)
     ]
 
 
@@ -122,8 +122,9 @@ class _Words:
     """The rows of a sentence that are words, and their columns by name."""
 
     def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
-        self.path, self.comments, self.names = path, block.comments, names
-        self.rows: list[Row] = []
+        self.path, self.names = path, names
+        self.block = block._replace(rows=[])
+        self.rows = self.block.rows
         self.empty_nodes: dict[str, Row] = {}
         self.ranges: list[Row] = []
         last = 0  # the last word of the latest range
@@ -166,10 +167,6 @@ class _Words:
         self.ranges.append(row)
         return end
 
-    @property
-    def block(self) -> Block:
-        return Block(self.comments, self.rows)
-
     def column(self, name: str) -> list[str] | None:
         return self.block.column(self.names.index(name)) if name in self.names else None
 
@@ -195,7 +192,6 @@ def _sentence(
     roots: str,
     entities: _Entities,
     left_out: Collection[str],
-    fallback: str,
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
     deps = None if DEPS in left_out else _deps(words)
@@ -211,10 +207,10 @@ def _sentence(
             FEATS: None if FEATS in left_out else _features(words),
             DEPS: deps,
         },
-        id=sentence_id(path, words.block) or fallback,
+        id=sentence_id(path, words.block),
         notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
     )
-    sentence, problem = with_own_layers(sentence, words.comments)
+    sentence, problem = with_own_layers(sentence, words.block.comments)
     if problem is not None:
         raise malformed(path, *problem)
     return checked(path, words.block, sentence)

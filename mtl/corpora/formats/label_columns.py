@@ -16,7 +16,7 @@ from mtl.corpora.formats.columns import (
     refuse_shared,
     sentence_id,
 )
-from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.lines import malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
@@ -58,10 +58,10 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
             Sentence(
                 words=tuple(block.column(at["word"] - 1)),
                 tags=tuple(block.column(at["label"] - 1)),
-                id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
+                id=sentence_id(path, block),
             ),
         )
-        for number, block in enumerate(blocks, start=1)
+        for block in blocks
     ]
 
 
