@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def scores(run: Path, *words: str) -> dict[str, dict[str, float]]:
-    """What the command writes for the test split."""
+    """The scores that the command writes for the test split."""
     out = run / "scores.json"
     assert main(["evaluate", str(run), f"--json_out={out}", *words]) == 0
     written: dict[str, dict[str, float]] = json.loads(out.read_text())["test"]

@@ -1,4 +1,4 @@
-"""`mtl init`: for files of every format a configuration that trains as it is, and what was odd in them."""
+"""`mtl init`: a configuration for files of every format that trains unchanged, and notes on oddities."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NEVER_FOUND = {
     "conllu-upos", "conll2003-iob1", "conll2003-iob2", "conll2003-iobes", "brackets-verbatim", "parallel",
     "glue", *(name for name in FORMATS if name.startswith("glue-")),
 }  # fmt: skip
-"""Variants of what is found, tasks of GLUE as `glue-cola`, and translations, which are trained alone."""
+"""Formats that are not chosen: other variants, tasks of GLUE, and translations, which train alone."""
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -101,13 +101,13 @@ def trains(config: str, encoder: Path, capsys) -> None:
 
 
 def initialised(folder: Path, capsys, *words: str) -> tuple[str, str]:
-    """What `mtl init` wrote, and what it printed."""
+    """The configuration that `mtl init` wrote, and what it printed."""
     assert main(["init", *(words or [str(folder)]), f"--out={folder}.yaml"]) == 0, capsys.readouterr().err
     return Path(f"{folder}.yaml").read_text(), capsys.readouterr().out
 
 
 def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_encoder, monkeypatch, capsys):
-    """Which tasks share, so that none has files of its own."""
+    """The tasks share files, so that none has files of its own."""
     name, text, _ = CORPORA["conllu"]
     write(tmp_path / "mine", name, text)
     monkeypatch.chdir(tmp_path)
@@ -167,7 +167,7 @@ def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 @pytest.mark.parametrize("milder", ["conllu:roots=attach", "conll2003-lenient"])
 def test_what_any_of_the_files_needs_decides_the_format(milder, split, tmp_path, capsys):
-    """Also where the first training file, by which the format is told, does not need it."""
+    """Also if the first training file, which decides on the format, does not need it."""
     name, odd, _ = CORPORA[milder]
     _, text, _ = CORPORA[milder.partition(":")[0].removesuffix("-lenient")]
     folder = write(tmp_path / "a", f"{{}}/1{Path(name).suffix}", text)

@@ -1,4 +1,4 @@
-"""What cannot be written is known before the work starts, in every command that writes."""
+"""Every command that writes finds out before it starts to work if it cannot write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEAVY = (
     "mtl.training.train.assemble",
     "mtl.corpora.sources.corpus_fingerprint",
 )
-"""What reads, computes or downloads; none of it may be reached."""
+"""Functions that read, compute or download; none of them may be reached."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ SUFFIX = {
 
 
 def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
-    """Places where nothing can be written, by what is wrong with them."""
+    """Places where nothing can be written, by their fault."""
     blocker = folder / "blocker"
     blocker.touch()
     places = {
@@ -110,7 +110,7 @@ WRITES = [
 
 @functools.cache
 def import_all() -> None:
-    """What is imported for the first time while names are replaced would keep the replacements."""
+    """Modules that are imported for the first time while names are replaced would keep the replacements."""
     for module in pkgutil.walk_packages(mtl.__path__, "mtl."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""Every check of what was read finds its case, and nothing in a corpus without faults."""
+"""Every check finds its case, and nothing in a corpus without faults."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_an_empty_split_is_an_error(corpus):
 
 
 def test_a_set_of_splits_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    """Where the second file cannot be written, the old corpus is as it was."""
+    """If the second file cannot be written, the old corpus stays unchanged."""
     write_splits(tmp_path, {"train": [FULL], "extra": [BARE]})
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
 

@@ -104,7 +104,7 @@ def test_missing_files_are_named(toy: Path):
 
 
 def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
-    """`corpus.files` serves the tasks whose layer its format has; own files come before it."""
+    """Tasks whose layer the format has read `corpus.files`, unless they have files of their own."""
     (tmp_path / "a.conllu").write_text("1\tWe\t_\t_\tPRP\t_\t0\troot\t_\t_\n\n")
     (tmp_path / "a.bio").write_text("We B-X\n")
     both = Files(train=str(tmp_path / "a.conllu"), format="conllu")
@@ -161,7 +161,7 @@ def test_the_tasks_that_a_corpus_has_files_for():
 
 
 def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkeypatch):
-    """A run's configuration may have a path that holds from the folder in which it was trained."""
+    """A run's configuration may have a path that is relative to the folder in which it was trained."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=f"no such folder in {re.escape(str(tmp_path))}; go to"):
         load_split(CorpusConfig(path="data/toy"), ("pos",), "dev")

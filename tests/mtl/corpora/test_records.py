@@ -1,4 +1,4 @@
-"""Records on disk: what was written comes back, and a damaged folder is never read as a whole one."""
+"""Records on disk: what was written comes back, and a damaged folder is never read as a complete one."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_json(folder: Path) -> None:
 
 
 def test_conllu(folder: Path) -> None:
-    """All layers; the text where it is not the words with blanks between them."""
+    """All layers, and the text if it differs from the words separated by blanks."""
     for sentence in hostile_sentences(2):
         path = folder / "a.conllu"
         path.write_bytes(to_conllu(sentence).encode() * 2)
@@ -68,7 +68,7 @@ def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> Non
 
 
 def test_a_tree_with_a_level_per_word(folder: Path) -> None:
-    """As an undertrained decoder makes them."""
+    """An undertrained decoder predicts such trees."""
     words = tuple("w" for _ in range(300))
     tree = Tree("NN", "w")
     for _ in words[1:]:
@@ -81,7 +81,7 @@ def test_a_tree_with_a_level_per_word(folder: Path) -> None:
 
 
 def test_props(folder: Path) -> None:
-    """Frames in CoNLL-2005's notation, the words beside them."""
+    """Frames in CoNLL-2005's notation, with the words in a file beside them."""
     for sentence in hostile_sentences(6):
         frames = tuple(
             replace(frame, sense=None)
@@ -94,7 +94,7 @@ def test_props(folder: Path) -> None:
 
 
 def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder: Path) -> None:
-    """Levels 1 and 2: ids, text, SpaceAfter, columns and trees."""
+    """Levels 1 and 2 of the validator: ids, text, SpaceAfter, columns and trees."""
     validator = pytest.importorskip("udtools").Validator
     path = folder / "v.conllu"
     words = (

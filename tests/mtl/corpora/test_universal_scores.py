@@ -1,4 +1,4 @@
-"""Our scores are those of the evaluator of Universal Dependencies on the exported files."""
+"""Our scores equal those of the evaluator of Universal Dependencies on the exported files."""
 
 from __future__ import annotations
 

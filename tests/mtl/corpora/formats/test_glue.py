@@ -1,4 +1,4 @@
-"""GLUE's files: every layout, every fault, and the real files where they are."""
+"""GLUE's files: every layout, every fault, and the real files if they are there."""
 
 from __future__ import annotations
 

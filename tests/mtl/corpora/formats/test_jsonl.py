@@ -28,7 +28,7 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
     span = st.tuples(st.integers(0, n - 1), st.integers(1, n), LABEL).filter(lambda span: span[0] < span[1])
     spans = st.lists(span, max_size=3)
     tags, upos, relations, leaf_tags = (draw(column) for _ in range(4))
-    # To the left: never a cycle, and one root.
+    # Heads are to the left, so that there is no cycle and one root.
     heads = (0, *(draw(st.integers(1, word)) for word in range(1, n)))
     entities, frames = draw(spans), draw(st.lists(st.tuples(st.integers(0, n - 1), spans), max_size=2))
     cut, label, sense = draw(st.integers(1, n)), draw(LABEL), draw(st.sampled_from([None, "go.02"]))

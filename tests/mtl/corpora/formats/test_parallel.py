@@ -35,7 +35,7 @@ def test_lines_belong_together_and_empty_ones_are_kept_and_counted(files):
 
 
 def test_what_is_converted_is_read_back(files, tmp_path):
-    """Empty sides and blanks within a translation included, and trained on as the two files are."""
+    """This includes empty sides and blanks within a translation; training reads both in the same way."""
     both = f"{files[0]}:{files[1]}"
     convert({"train": [f"parallel:{both}"]}, tmp_path / "out")
     assert read(tmp_path / "out", "jsonl") == read(both, "parallel")
