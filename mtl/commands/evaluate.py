@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from mtl.commands.choices import Accelerator, Precision, Split
 from mtl.commands.measured_run import print_left_out
 from mtl.commands.score_table import print_scores
@@ -105,11 +103,9 @@ def evaluate(
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, max_words), export, tasks)
         for path in exported.paths:
-            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
+            print(f"wrote {path}")
         for items, count in exported.left_out.items():
-            Console(markup=False, emoji=False).print(
-                f"left out of these files: {items}: {count:,}", highlight=False
-            )
+            print(f"left out of these files: {items}: {count:,}")
 
 
 def _in_train(

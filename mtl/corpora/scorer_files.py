@@ -228,9 +228,8 @@ def _dependencies(sentence: Sentence) -> str:
 
 def _graphs(sentence: Sentence) -> str:
     """The graph in DEPS; its evaluation also needs a tree, which is a placeholder here."""
-    words = tuple(map(cell, sentence.words))
-    made = Sentence(words, {"arcs": _star(len(words), 1), DEPS: sentence.layer(DEPS)}, id=sentence.id)
-    return to_conllu(made, empty_nodes=False)
+    layers = {"arcs": _star(len(sentence), 1), DEPS: sentence.layer(DEPS)}
+    return _dependencies(Sentence(sentence.words, layers, id=sentence.id))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:

@@ -51,6 +51,7 @@ def to_doc(annotated: AnnotatedText) -> Doc:
         ]
 
     pos, features = column("upos", "SPACE"), column(FEATS)
+    starts = [not place or token.word == 0 for place, token in enumerate(tokens)]
     heads, relations = _heads(sentences, tokens, places)
     doc = Doc(
         Vocab(),
@@ -62,9 +63,7 @@ def to_doc(annotated: AnnotatedText) -> Doc:
         morphs=None if features is None else [_morph(bundle) for bundle in features],
         heads=heads,
         deps=relations,
-        sent_starts=None
-        if heads is not None
-        else [not place or token.word == 0 for place, token in enumerate(tokens)],
+        sent_starts=starts if heads is None else None,
         user_data={"mtl": annotated.to_json()["sentences"]},
     )
     if any(sentence.entities is not None for sentence in sentences):

@@ -139,6 +139,14 @@ def sentence_id(path: Path, block: Block) -> str:
     return (found[0][1][1] or found[0][1][2]) if found else f"{name_of(path)}-{block.number:04d}"
 
 
+def require_columns(path: Path, blocks: Sequence[Block], needed: int, how: str) -> None:
+    """Raise `InputError` for the first row with fewer columns than needed; `how` says what to do about it."""
+    for row in (row for block in blocks for row in block.rows):
+        if len(row.fields) < needed:
+            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; {how}"
+            raise malformed(path, row.line, what)
+
+
 def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int]) -> None:
     """Raise `InputError` if one column has two roles, which happens if only one of them is named.
 

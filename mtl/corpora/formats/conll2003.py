@@ -20,6 +20,7 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     refuse_restarts,
     refuse_shared,
+    require_columns,
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
@@ -158,11 +159,7 @@ class _Layout(NamedTuple):
         return True
 
     def check(self, blocks: Sequence[Block]) -> None:
-        for row in (row for block in blocks for row in block.rows):
-            if len(row.fields) < self.needed:
-                number = counted(len(row.fields), "column")
-                what = f"{number}, where {self.needed} are expected; is it CoNLL-2003?"
-                raise malformed(self.path, row.line, what)
+        require_columns(self.path, blocks, self.needed, "is it CoNLL-2003?")
         for block in blocks if not self.ragged else ():
             # A word that is missing in a sentence of one row would leave the next column in its place.
             row, first = block.rows[0], len(blocks[0].rows[0].fields)

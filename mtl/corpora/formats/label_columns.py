@@ -14,10 +14,10 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     refuse_restarts,
     refuse_shared,
+    require_columns,
     sentence_id,
 )
 from mtl.corpora.formats.lines import malformed
-from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
@@ -39,11 +39,7 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
     """
     at = {"word": 1, "label": 0, **(columns or {})}
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, _is_comment)))
-    needed = max(2, *at.values())
-    for row in (row for block in blocks for row in block.rows):
-        if len(row.fields) < needed:
-            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
-            raise malformed(path, row.line, what)
+    require_columns(path, blocks, max(2, *at.values()), "name word and label")
     refuse_shared(path, blocks, at)
     for row in blocks[0].rows[:1] if blocks else ():
         word, label = (row.fields[at[role] - 1] for role in ROLES)
