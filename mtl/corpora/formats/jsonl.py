@@ -53,11 +53,11 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
             except json.JSONDecodeError as error:
-                what = f"not JSON ({error.msg} at column {error.colno}); write one object a line"
+                what = f"not JSON ({error.msg} at column {error.colno}); write one object per line"
                 raise malformed(path, number, what) from error
             except RecursionError as error:
                 raise malformed(
-                    path, number, "brackets nested too deeply; write one object a line"
+                    path, number, "brackets nested too deeply; write one object per line"
                 ) from error
             except (ValueError, TypeError, KeyError) as error:
                 raise malformed(path, number, str(error)) from error
@@ -131,7 +131,7 @@ def layer_from_json(value: Any, words: tuple[str, ...], name: str) -> Any:
 def from_json(record: Any, place: str = "") -> Sentence:
     """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
     if not isinstance(record, dict):
-        raise ValueError("not an object; write one sentence a line as {...}")
+        raise ValueError("not an object; write one sentence per line as {...}")
     if not record.keys() <= {*_KEYS, _SKIPPED}:
         unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")

@@ -8,7 +8,7 @@ Words are counted from 1, as in the file, and a span has its first and its last 
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own)
-    # label "my intent" = order (names with white space, `=` or a quote are strings of JSON)
+    # label "my intent" = "2"   (what would be read as something else is a string of JSON)
 
 Layers with names of their own are written as in JSON lines: words are counted from 0, and the end of a span
 is exclusive. The graph in the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and
@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -40,12 +41,11 @@ from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.regress import number_of
 from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_word
-from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="][^\s=]*)\s*=[ \t]?(.*)')
 _NO_PLAIN_NAME = re.compile(r'[\s="]')
-_TASKS = (*SENTENCE_TASKS, Translate.name)
+_PLAIN_LABEL = re.compile(r'[^\s"]([^\x00-\x1f\x7f-\x9f]*\S)?')
 _WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)
 _BAR = {"\\": "\\\\", "|": "\\p"}
 """How MISC writes a bar, which separates its items, and a backslash, which escapes it."""
@@ -74,8 +74,10 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
     others = {name: value for name, value in sorted(sentence.layers.items()) if name not in OWN_KEYS}
     for name, value in others.items():
-        if is_label(value):
-            yield f"# {name if name in _TASKS else f'label {_written(name)}'} = {cell(str(value))}"
+        if name in SENTENCE_TASKS:
+            yield f"# {name} = {value}"
+        elif is_label(value):
+            yield f"# label {_written(name)} = {_written_label(value)}"
     in_deps = deps_of(sentence) is not None
     for name, value in others.items():
         in_a_column = in_deps if name == DEPS else name in _WITH_COLUMN and is_per_word(value)
@@ -88,6 +90,21 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
 def _written(name: str) -> str:
     """The name of a layer as comments write it."""
     return json.dumps(name) if _NO_PLAIN_NAME.search(name) else name
+
+
+def _written_label(label: str | float) -> str:
+    if not isinstance(label, str) or (_PLAIN_LABEL.fullmatch(label) and number_of(label) is None):
+        return str(label)
+    return json.dumps(label, ensure_ascii=False)
+
+
+def _read_label(text: str) -> str | float:
+    """The label that a comment gives a name of its own."""
+    if text.startswith('"'):
+        with suppress(ValueError):  # earlier versions wrote quotes as they are
+            return str(json.loads(text))
+    number = number_of(text)
+    return text if number is None else number
 
 
 def in_column(sentence: Sentence, layer: str) -> tuple[str, ...] | None:
@@ -163,7 +180,7 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
                 if kind == "layer":
                     layers[name] = layer_from_json(json.loads(value), sentence.words, name)
                 else:
-                    layers[name] = value if (number := number_of(value)) is None else number
+                    layers[name] = _read_label(value)
             except (ValueError, TypeError, RecursionError) as error:
                 what = f"the comment '# {kind} {written}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)

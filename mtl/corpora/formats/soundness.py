@@ -151,6 +151,8 @@ def _text_fault(label: str) -> str | None:
 
 
 def _arcs_fault(heads: Sequence[int]) -> Fault | None:
+    if not heads:
+        return Fault(None, "a dependency tree without words; leave its layer out")
     on_cycle = cycle(heads)
     if on_cycle is not None:
         return Fault(on_cycle, f"the heads form a cycle through word {on_cycle + 1}; make them a tree")

@@ -60,6 +60,22 @@ def test_layers_with_odd_names(folder: Path, name: str) -> None:
         assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
 
 
+@pytest.mark.parametrize(
+    "label", ["", "2", "-1e3", "a b", " a ", '"', '"a"', "a\tb", "a\nb\r", "_", "\u2028", "nan"]
+)
+def test_labels_of_sentences_with_odd_texts(folder: Path, label: str) -> None:
+    """A translation may be any text, and a class may look like a number."""
+    sentence = Sentence(("a", "b"), {"translate": label, "intent": label}, id="1")
+    (folder / "n.conllu").write_text(to_conllu(sentence))
+    (folder / "n.jsonl").write_text(to_line(sentence))
+    assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
+
+
+def test_a_label_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
+    (folder / "n.conllu").write_text(to_conllu(Sentence(("a",), intent="x", id="1")).replace("= x", '= "x'))
+    assert read_conllu(folder / "n.conllu")[0].layers == {"intent": '"x'}
+
+
 def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
     sentence = Sentence(("a", "b"), {'a"b': "order"}, id="1")
     (folder / "n.conllu").write_text(to_conllu(sentence).replace(r'"a\"b"', 'a"b'))
