@@ -120,7 +120,7 @@ def of_sentences(size: int, folder: Path) -> Times:
     """What happens up to the first update of five tasks on a corpus on disk, before there is a store, and
     with it."""
     from mtl.config.schema import BatchConfig, CorpusConfig, TrainConfig
-    from mtl.corpora.load import corpus_fingerprint
+    from mtl.corpora.sources import corpus_fingerprint
     from mtl.models.batches import BatchLoader
     from mtl.models.encoder import Encoder
     from mtl.models.inputs import InputCache

@@ -11,7 +11,8 @@ import polars as pl
 
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import corpus_fingerprint, require_layers
+from mtl.corpora.load import require_layers
+from mtl.corpora.sources import corpus_fingerprint
 from mtl.errors import InputError, did_you_mean
 from mtl.files import fingerprint
 from mtl.models.batches import BatchLoader, Example, aligned_batches, examples

@@ -1,4 +1,4 @@
-"""A function's arguments and a command's options, read from the command line."""
+"""Reading a function's arguments and a command's options from the command line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 
 def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a function whose signature is the command line.
+    """The arguments of a function whose signature defines the command line.
 
     Parameters without a default may be given by place or by name, as in Python. A list takes several words;
-    as an option those up to the next option (`--against runs/a runs/b`). A boolean option needs no value.
+    as an option, it takes those up to the next option (`--against runs/a runs/b`). A boolean option needs no
+    value. Raises `InputError` with the usage for missing, unknown and superfluous arguments.
     """
     kind, places = parameters_of(function), places_of(function)
     hints, usage = hints_of(kind), f"; usage: {usage_of(program, function)}"
@@ -49,7 +50,7 @@ def arguments_of(program: str, function: Callable[..., Any], words: Sequence[str
 
 
 def split_options(program: str, kind: type[T], words: Sequence[str]) -> tuple[T, list[str]]:
-    """The options of a command, whose fields `kind` lists, and all other words."""
+    """The options of a command, which are the fields of `kind`, and all other words."""
     values: dict[str, Any] = {}
     others: list[str] = []
     hints = hints_of(kind)
@@ -83,7 +84,7 @@ def _value(name: str, word: str, text: str | None, hint: Any) -> Any:
 
 @lru_cache
 def parameters_of(function: Callable[..., Any]) -> type:
-    """A dataclass with a field for each of a function's parameters; the docstring is the function's."""
+    """A dataclass with a field for each of a function's parameters, and with the function's docstring."""
     hints = get_type_hints(function, include_extras=True)
 
     def field_of(default: Any) -> Any:
@@ -99,9 +100,9 @@ def parameters_of(function: Callable[..., Any]) -> type:
 
 
 def places_of(function: Callable[..., Any]) -> list[str]:
-    """The parameters that may be given by place, in order; a list takes all places from its own on.
+    """The parameters that may be given by place, in order; a list takes its own place and all later ones.
 
-    They are those without a default or, if some are by name only (after `*`), all before those.
+    They are the parameters before `*` or, without a `*`, those that have no default.
     """
     parameters = signature(function).parameters.values()
     by_place = [one for one in parameters if one.kind is not Parameter.KEYWORD_ONLY]
@@ -118,7 +119,7 @@ def required_of(function: Callable[..., Any]) -> list[str]:
 
 
 def usage_of(program: str, function: Callable[..., Any]) -> str:
-    """One line: first what is given by place, then what must be given by name, then that options exist."""
+    """One line: arguments given by place, those that must be given by name, and whether there are options."""
     places, required = places_of(function), required_of(function)
     hints = hints_of(parameters_of(function))
     parts = [f"{name.upper()} …" if get_origin(hints[name]) is list else name.upper() for name in places]

@@ -1,4 +1,4 @@
-"""Choices that several commands have; the modules behind them, which load torch, have the same."""
+"""Choices that several commands share, apart from the modules behind the commands, which load torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command: the function behind it, how it takes its arguments, and what its help shows first."""
+"""All commands: the function of each, how it takes its arguments, and what its help shows first."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from mtl.probes.measures.groups import GROUPS
 
 @dataclass(frozen=True)
 class Command:
-    """A row of the table. `MODULE:NAME` is imported when the command is called, or its help is asked for."""
+    """A row of the table; `MODULE:NAME` is imported only when the command or its help is called."""
 
     function: str
     summary: str
     takes: Literal["signature", "configuration", "words"] = "signature"
-    """Arguments of the function's signature; one object made of files and dotted keys; or the words as they
-    are, which the function takes apart."""
+    """What the function takes: the arguments of its signature, an object made of files and dotted keys, or
+    the unparsed words."""
     configuration: str | None = None
     """The dataclass of the files and dotted keys, if there are any."""
     options: str | None = None
-    """The dataclass of the options that are no dotted keys, if there are any."""
+    """The dataclass of the options that are not dotted keys, if there are any."""
     file: str = ""
-    """The first words on the command line, unless the signature has them."""
+    """The first words on the command line in the usage, unless they follow from the signature."""
     first: tuple[str, ...] = ()
-    """The keys that people set first: of a configuration, the only ones that `--help` shows."""
+    """The keys that users set first, the only ones of a configuration that `--help` shows."""
     listing: str | None = None
-    """A table of names and summaries that the help shows below the options, if there is one."""
+    """A table of names and summaries for the help to show below the options, if there is one."""
     resumes: bool = False
     """Whether running the command again resumes an interrupted one."""
     files: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Command:
     folders: tuple[str, ...] = ()
     """Arguments that name a folder to write into."""
     answers: bool = False
-    """Whether what is printed is the result; of other commands it is a file or folder."""
+    """Whether the result is what is printed; the result of other commands is a file or folder."""
     several_processes: bool = False
     """Whether a launcher may start several processes of the command for one piece of work."""
 
@@ -47,14 +47,14 @@ def load(path: str) -> Any:
 
 
 def measuring_command(name: str) -> Command:
-    """The command `mtl NAME` of a group of measures that has none of its own."""
+    """The command `mtl NAME` for a group of measures without a module of its own."""
     return Command(f"mtl.commands.measure:{name}", GROUPS[name].summary, files=("out",), answers=True)
 
 
 MEASURES = {
     name: measuring_command(name) for name, group in GROUPS.items() if group.code and not group.made_by
 }
-"""The commands that follow from rows of the table of measures."""
+"""The commands that are made from rows of the table of measures."""
 
 COMMANDS = {
     "doctor": Command(
@@ -117,7 +117,9 @@ COMMANDS = {
     "predict": Command(
         "mtl.commands.predict:predict", "annotate the text of a file, or of standard input", answers=True,
     ),
-    "serve": Command("mtl.commands.serve:serve", "annotate over HTTP, requests of many clients in one batch"),
+    "serve": Command(
+        "mtl.commands.serve:serve", "annotate over HTTP, with requests of many clients in one batch"
+    ),
     "translate": Command(
         "mtl.commands.translate:translate", "translate text from standard input", answers=True,
     ),

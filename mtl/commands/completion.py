@@ -1,6 +1,6 @@
-"""`mtl completion`, and what shells ask for when Tab is pressed.
+"""`mtl completion`, and the answers that shells get when Tab is pressed.
 
-The scripts and the questions are click's: a command of it is made from the types of ours.
+The scripts and their protocol are click's; the program is described to click by the types of its parameters.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mtl.config.keys import choices_of, hint_of, hints_of, item_of, known_keys_o
 from mtl.config.schema import ALIASES
 
 VARIABLE = "_MTL_COMPLETE"
-"""Set by the scripts when they ask; its value names the shell."""
+"""The variable that the scripts set when they ask; its value names the shell."""
 
 
 def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print a script by which a shell completes commands, options and their values.
+    """Print a script with which a shell completes commands, options and their values.
 
     Args:
         shell: The shell that reads the script; docs/install.md says where to put it.
@@ -31,7 +31,7 @@ def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
 
 
 def complete(instruction: str) -> int:
-    """Print what may follow the words that the shell has put into its variables; returns the exit code."""
+    """Print what may follow the words in the shell's variables; returns the exit code."""
     if instruction.startswith("bash"):
         _join_options()
     words = os.environ.get("COMP_WORDS", "").split()
@@ -39,14 +39,14 @@ def complete(instruction: str) -> int:
 
 
 def _join_options() -> None:
-    """Take the signs between options and values out of the variables: for bash they are words."""
+    """Remove `=` between options and values from the variables, where bash has it as a word."""
     words, place = os.environ["COMP_WORDS"].split(), int(os.environ["COMP_CWORD"])
     os.environ["COMP_CWORD"] = str(place - words[:place].count("="))
     os.environ["COMP_WORDS"] = " ".join(word for word in words if word != "=")
 
 
 def _program(words: Sequence[str]) -> click.Group:
-    """The program with all commands, of which only the one on the command line has its parameters."""
+    """The program with all commands; only the one on the command line has its parameters."""
     group = click.Group("mtl", add_help_option=False)
     for name, command in COMMANDS.items():
         parent = group
@@ -86,7 +86,7 @@ def _parameters(command: Command) -> Iterator[click.Parameter]:
 
 
 def _option(key: str, hint: Any) -> click.Option:
-    # The name behind the spelling is one that Python allows; nobody reads it.
+    # click also needs a name that Python allows; nobody reads it.
     names = [f"--{key}", f"of_{key}".replace(".", "_").replace("-", "_")]
     if without_null(hint)[0] is bool:
         return click.Option(names, is_flag=True)
@@ -99,7 +99,7 @@ def _type(hint: Any) -> click.ParamType[Any]:
 
 
 def _values(context: click.Context, option: click.Parameter, begun: str) -> list[CompletionItem[Any]]:
-    """The values of an option; zsh and fish, which take `--key=value` for one word, want the whole of it."""
+    """The values of an option; zsh and fish take `--key=value` for one word, and need all of it."""
     current = os.environ.get("COMP_WORDS", "").split()[-1:]
     before = f"{option.opts[0]}="
     items = option.type.shell_complete(context, option, begun)

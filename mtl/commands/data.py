@@ -1,17 +1,20 @@
-"""`mtl data`: make corpora and look at them."""
+"""`mtl data`: make corpora, and count what they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from json import dumps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Count, Seed
+
+if TYPE_CHECKING:
+    from mtl.corpora.stats import Numbers
 
 _NO_FILES: list[str] = []
 _NO_IDS: list[Path] = []
@@ -29,22 +32,20 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         from mtl.corpora.ewt5.build import build_ewt
         from mtl.corpora.ewt5.download import download_ewt5
         from mtl.corpora.splits import refuse_existing
-        from mtl.corpora.stats import stats_table
 
         refuse_existing(out, overwrite)
         provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
-        console = Console(markup=False, emoji=False)
-        console.print(stats_table(provenance["counts"], str(out)))
+        _print_stats(provenance["counts"], out)
         for line in left_out(provenance):
-            console.print(line, highlight=False)
+            print(line)
 
     build.__doc__ = f"""{what}
 
     Args:
         out: Folder for train.jsonl, dev.jsonl, test.jsonl and provenance.json.
-        source: Folder with the upstream files; without it they are downloaded at pinned commits.
+        source: Folder with the upstream files; by default they are downloaded at pinned commits.
         subset: `small`: 2,000 training, 300 dev and 300 test sentences, all from UD's dev and test documents.
-        cache: Where downloads are kept; verified files are not fetched again.
+        cache: Folder for downloads; verified files in it are not downloaded again.
         overwrite: Replace the corpus that the folder holds.
     """
     return build
@@ -57,7 +58,7 @@ ewt10 = _builder(
 
 
 def left_out(provenance: Mapping[str, Any]) -> list[str]:
-    """What did not pair or was dropped, a line each."""
+    """A line for each kind of annotation or input that did not pair, was dropped or is missing."""
     lines = [
         f"UD's {split}: {layer}: {counted(count, 'sentence')} not annotated: {reason}"
         for split, layers in provenance["unpaired_counts"].items()
@@ -90,17 +91,17 @@ def toy(
 
     Args:
         out: Folder for train.jsonl, dev.jsonl and test.jsonl.
-        train: Sentences to train on.
-        dev: Development sentences.
-        test: Test sentences, with names that do not occur in train.
+        train: Number of training sentences.
+        dev: Number of development sentences.
+        test: Number of test sentences, in which some names do not occur in train.
         seed: The same seed gives the same corpus.
         overwrite: Replace the corpus that the folder holds.
     """
-    from mtl.corpora.stats import corpus_stats, stats_table
+    from mtl.corpora.stats import corpus_stats
     from mtl.corpora.toy.corpus import write_toy
 
     write_toy(out, train, dev, test, seed, overwrite)
-    Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
+    _print_stats(corpus_stats(out), out)
 
 
 def convert(
@@ -116,15 +117,15 @@ def convert(
 
     Args:
         out: Folder for train.jsonl, dev.jsonl and test.jsonl.
-        train: FORMAT:PATH of training sentences (a file, folder or glob); once per file that adds layers.
-            Columns are named after the format, counted from 1: conll2003:word=2,entity=3:PATH.
+        train: FORMAT:PATH of training sentences (a file, folder or glob); again for each file that adds
+            layers. Columns are named after the format, counted from 1: conll2003:word=2,entity=3:PATH.
         dev: The same for development.
         test: The same for testing.
-        format: The format of paths without FORMAT:, with its columns where it needs them.
-        overwrite: Replace the corpus that the folder holds, all of its splits.
+        format: The format of paths without FORMAT:, with columns if it needs them.
+        overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
     from mtl.corpora.convert import convert
-    from mtl.corpora.stats import corpus_stats, stats_table
+    from mtl.corpora.stats import corpus_stats
 
     splits = {"train": train, "dev": dev, "test": test}
     converted = convert(splits, out, format, overwrite)
@@ -139,7 +140,7 @@ def convert(
             )
     for line in converted.notes:
         print(line)
-    Console(markup=False, emoji=False).print(stats_table(corpus_stats(out), str(out)))
+    _print_stats(corpus_stats(out), out)
 
 
 def select(
@@ -153,17 +154,17 @@ def select(
     seed: Seed = 1,
     overwrite: bool = False,
 ) -> None:
-    """Cut sentences out of a corpus, by their ids or at random.
+    """Select sentences of a corpus, by their ids or at random.
 
     Args:
         corpus: Folder with .jsonl files; for ids, all are searched.
-        out: Folder for the cut corpus.
-        ids: Files of sentence ids, a line each; X.ids becomes X.jsonl.
-        train: Number of training sentences that are drawn.
-        dev: Number of development sentences.
-        test: Number of test sentences.
+        out: Folder for the selected sentences.
+        ids: Files of sentence ids, one per line; X.ids becomes X.jsonl.
+        train: Number of training sentences to draw.
+        dev: Number of development sentences to draw.
+        test: Number of test sentences to draw.
         seed: The same seed draws the same sentences.
-        overwrite: Replace the corpus that the folder holds, all of its splits.
+        overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
     from mtl.corpora.select import draw, select
 
@@ -183,10 +184,16 @@ def stats(corpus: Path, json: bool = False) -> None:
         corpus: Folder with .jsonl files.
         json: Print JSON instead of a table.
     """
-    from mtl.corpora.stats import corpus_stats, stats_table
+    from mtl.corpora.stats import corpus_stats
 
     numbers = corpus_stats(corpus)
     if json:
         print(dumps(numbers, indent=2))
     else:
-        Console(markup=False, emoji=False).print(stats_table(numbers, str(corpus)))
+        _print_stats(numbers, corpus)
+
+
+def _print_stats(numbers: dict[str, Numbers], folder: Path) -> None:
+    from mtl.corpora.stats import stats_table
+
+    Console(markup=False, emoji=False).print(stats_table(numbers, str(folder)))

@@ -9,10 +9,10 @@ STUDIES = Path("studies")
 
 
 def demo(*, jobs: int = 0) -> int:
-    """Carry out a small study on a generated corpus with the embedded encoder, up to the report.
+    """Run a small study on a generated corpus with the embedded encoder, up to the report.
 
     Args:
-        jobs: Maximum number of runs side by side; 0: one per core, up to two.
+        jobs: Maximum number of runs at the same time; 0: one per core, up to two.
     """
     from mtl.commands.study import study
     from mtl.corpora.toy.corpus import write_toy

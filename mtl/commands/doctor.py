@@ -21,15 +21,15 @@ _LIBRARIES = ("torch", "pytorch-lightning", "transformers")
 _EXTRA = re.compile(r"([\w.-]+).*; extra == [\"'](\w+)[\"']")
 _OF_DEVELOPERS = ("docs", "dev")
 _ROOM = 2e9
-"""Free bytes below which a few runs with MiniLM, some 100 MB each, may fill the disk."""
+"""Free bytes below which a few runs with MiniLM, about 100 MB each, may fill the disk."""
 _DRIVER = Path("/proc/driver/nvidia/version")
-"""Where a driver of NVIDIA says that it is there."""
+"""The file that exists if an NVIDIA driver is loaded."""
 _PATIENCE = 5.0
-"""Seconds that the hub has for its answer."""
+"""Seconds to wait for the hub's answer."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: what is here, and how to fix it (empty: nothing has to be fixed)."""
+    """What was checked, what was found, and how to fix it (empty: nothing needs fixing)."""
 
     what: str
     found: str
@@ -37,11 +37,11 @@ class Finding(NamedTuple):
 
 
 def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
-    """Say what is installed, which devices and precision a run takes, and what cannot work here.
+    """Print what is installed, which devices and precision runs will use, and what cannot work here.
 
     Args:
-        runs: Folder of the runs, whose disk is looked at.
-        json_out: File for the findings.
+        runs: Folder of the runs, whose disk is checked for space.
+        json_out: File for the findings, as JSON.
     """
     from mtl.files import write_json
 
@@ -71,7 +71,7 @@ def _findings(runs: Path) -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    """What the package's extras need, as its metadata has them."""
+    """The packages of each extra, from the package's metadata."""
     packages: dict[str, list[str]] = {}
     for match in filter(None, map(_EXTRA.match, requires("mtl-heads") or ())):
         if match[2] not in _OF_DEVELOPERS:
@@ -97,7 +97,7 @@ def _installed(name: str) -> bool:
 
 
 def _devices() -> Iterator[Finding]:
-    """Processor, GPUs, and what `auto` takes of them."""
+    """The processor, the GPUs, and what `auto` selects."""
     import torch
 
     from mtl.models.device import training_precision
@@ -105,7 +105,7 @@ def _devices() -> Iterator[Finding]:
     from mtl.workers.pool import cores
 
     yield Finding(
-        "CPU", f"{counted(cores(), 'core')}, a run takes {counted(torch.get_num_threads(), 'thread')}"
+        "CPU", f"{counted(cores(), 'core')}, a run uses {counted(torch.get_num_threads(), 'thread')}"
     )
     on_gpu = torch.cuda.is_available()
     for number in range(torch.cuda.device_count() if on_gpu else 0):
@@ -129,7 +129,7 @@ def _disk(runs: Path) -> Finding:
     free = shutil.disk_usage(place).free
     fix = "" if free > _ROOM else "free some space, or use another folder (--runs=FOLDER)"
     if not os.access(place, os.W_OK):
-        fix = f"{place} may not be written to: use another folder (--runs=FOLDER)"
+        fix = f"{place} is not writable: use another folder (--runs=FOLDER)"
     return Finding(f"disk of {runs}", f"{free / 1e9:,.1f} GB free", fix)
 
 
@@ -151,12 +151,12 @@ def _hub() -> Finding:
         return Finding("hub", "off (HF_HUB_OFFLINE): only encoders in its cache")
     if _answers(constants.ENDPOINT):
         return Finding("hub", f"{constants.ENDPOINT} answers")
-    fix = "minilm and local folders work; HF_HUB_OFFLINE=1 spares the waiting for it"
+    fix = "minilm and local folders work; HF_HUB_OFFLINE=1 avoids waiting for it"
     return Finding("hub", f"{constants.ENDPOINT} does not answer", fix)
 
 
 def _answers(address: str) -> bool:
-    """Whether a server answers in time; names are looked up in a thread, as that has no time limit."""
+    """Whether a server answers in time; a thread asks, since the lookup of names has no time limit."""
     import requests
 
     answered: list[int] = []
@@ -174,7 +174,7 @@ def _answers(address: str) -> bool:
 
 
 def _wandb(environment: Mapping[str, str]) -> Finding:
-    """A run's own setting decides about it; only sweeps with the server need W&B's mode to be online."""
+    """What W&B will do: a run's own setting decides about it; only sweeps with the server need `online`."""
     mode = environment.get("WANDB_MODE") or ("disabled" if environment.get("WANDB_DISABLED") else "online")
     found = f"{version('wandb')}; a run logs only with wandb.mode=online or offline; sweeps: {mode}"
     return Finding(

@@ -1,4 +1,4 @@
-"""Variables of the environment that libraries read, where they end the process over a value."""
+"""Environment variables that libraries read, with values over which they end the process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from mtl.errors import InputError, RunError
 
 _SHOWN = 3
-"""Most variables that a message names."""
+"""Maximum number of variables that a message names."""
 
 
 def drop_thread_counts() -> None:
-    """Take numbers of threads that are none out of the environment: libraries end the process over them."""
+    """Remove invalid numbers of threads from the environment, over which libraries end the process."""
     for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON", "POLARS"):
         variable = f"{name}_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
         if not os.environ.get(variable, "1").isdecimal() or os.environ.get(variable) == "0":
@@ -24,7 +24,7 @@ def drop_thread_counts() -> None:
 
 @contextmanager
 def naming_variables() -> Iterator[None]:
-    """Raise `InputError` that names the variables where a library's import fails over one in the block."""
+    """Raise an `InputError` that names environment variables if an import in the block fails over them."""
     try:
         yield
     except (InputError, RunError, ImportError, OSError, MemoryError):
@@ -38,7 +38,8 @@ def naming_variables() -> Iterator[None]:
 def _fault_of_variables(error: Exception) -> str | None:
     """What to do about a failed import; `None` if no import failed, or no variable can be the reason.
 
-    The variables are those in the lines of the library that failed, or else those that begin with its name.
+    The variables are those named in the library's lines that failed, otherwise those that begin with the
+    library's name.
     """
     frames = traceback.extract_tb(error.__traceback__)
     of_imports = [number for number, frame in enumerate(frames) if frame.name == "<module>"]

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from mtl.commands.choices import Accelerator, Precision, Split
 from mtl.commands.measured_run import print_left_out
 from mtl.commands.score_table import print_scores
@@ -31,7 +29,7 @@ def evaluate(
     precision: Precision = "32-true",
     revision: str | None = None,
 ) -> None:
-    """Score a run's model in all of its tasks that the sentences are annotated for.
+    """Score a run's model in all of its tasks for which the sentences are annotated.
 
     Args:
         run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
@@ -41,14 +39,15 @@ def evaluate(
         export: Folder for gold and prediction in the formats of the official scorers.
         json_out: File for the scores.
         accelerator: Device; auto is a GPU if there is one.
-        precision: bf16-true rounds the weights: faster where bfloat16 is in hardware, and scores
-            may differ in the last digits.
+        precision: bf16-true rounds the weights: faster if the hardware supports bfloat16, and scores may
+            differ in the last digits.
         revision: A branch, tag or commit of a model on the hub.
     """
     import mtl.models.evaluate
     from mtl.corpora.checks import Look, notes_on
-    from mtl.corpora.load import corpus_at, kinds_of, load_split
+    from mtl.corpora.load import load_split
     from mtl.corpora.scorer_files import export as write_export
+    from mtl.corpora.sources import corpus_at, kinds_of
     from mtl.files import write_json
     from mtl.models.batches import examples
     from mtl.models.limits import require_limit
@@ -104,22 +103,20 @@ def evaluate(
         bare = [sentence.with_layers(without_gold) for sentence in gold]
         exported = write_export(gold, model.annotate(bare, max_words), export, tasks)
         for path in exported.paths:
-            Console(markup=False, emoji=False).print(f"wrote {path}", highlight=False, soft_wrap=True)
+            print(f"wrote {path}")
         for items, count in exported.left_out.items():
-            Console(markup=False, emoji=False).print(
-                f"left out of these files: {items}: {count:,}", highlight=False
-            )
+            print(f"left out of these files: {items}: {count:,}")
 
 
 def _in_train(
     config: TrainConfig | None, tasks: Mapping[str, Task], split: str, gold: Sequence[Sentence]
 ) -> Iterator[str]:
-    """A line with the number of sentences that the model was trained on; one, too, if that is not known."""
+    """A line with the number of sentences that are in train, if any; also a line if that is not known."""
     from mtl.corpora.checks import shared_sentences, texts_of
     from mtl.corpora.load import load_split
 
     if config is None:
-        yield f"{split}: whether its sentences are in train is not known: the model is without its run"
+        yield f"{split}: whether its sentences are in train is not known: the model has no run"
         return
     try:
         train = load_split(config.corpus, tasks, "train")

@@ -17,16 +17,16 @@ def export(
     weights: Literal["float32", "int8"] = "float32",
     revision: str | None = None,
 ) -> None:
-    """Write a run's model as ONNX, which onnxruntime computes faster than torch on a CPU.
+    """Write a run's model as ONNX, with which onnxruntime is faster than torch on a CPU.
 
-    mtl predict, evaluate and serve take the folder in place of a run. Masks are applied. Needs pip install
-    'mtl-heads[onnx]'.
+    mtl predict, evaluate and serve accept the folder in place of a run. Masks are applied. This needs pip
+    install 'mtl-heads[onnx]'.
 
     Args:
         run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
         out: Folder of the exported model.
-        weights: int8 rounds linear layers and embeddings to 8 bits: a third of the size, faster, and some
-            annotations differ.
+        weights: int8 rounds linear layers and embeddings to 8 bits: the model has a third of the size and is
+            faster, but some annotations differ.
         revision: A branch, tag or commit of a model on the hub.
     """
     from mtl.models.exported import TO_EXPORT, require_onnx

@@ -1,4 +1,4 @@
-"""The help of a command: usage, the keys that people set first, and the rest by group."""
+"""The help of a command: usage, the keys that users set first, and the names of all groups of keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mtl.commands.arguments import parameters_of, places_of, required_of, usage_of
 from mtl.commands.command_table import COMMANDS, load
-from mtl.commands.verbosity import BOTH
+from mtl.commands.verbosity import HELP
 from mtl.config.keys import choices_of, hints_of, without_null
 from mtl.config.schema import ALIASES
 from mtl.errors import InputError, did_you_mean
@@ -33,11 +33,11 @@ def overview(names: Sequence[str] = tuple(COMMANDS)) -> str:
     width = max(map(len, names))
     lines = [f"  mtl {name:<{width}}  {COMMANDS[name].summary}" for name in names]
     usage = "usage: mtl COMMAND [ARGUMENTS]   (mtl COMMAND --help lists them)"
-    return "\n".join([usage, "", *lines, "", f"Of every command {BOTH}"])
+    return "\n".join([usage, "", *lines, "", HELP])
 
 
 def help_of(name: str, group: str | None = None) -> str:
-    """The help of one command; of a `group` of its keys, or of `all`.
+    """The help of a command: with `group`, of a group of its keys or of `all`.
 
     Raises `InputError`, with the nearest name, for a group that the command does not have.
     """
@@ -71,7 +71,7 @@ def help_of(name: str, group: str | None = None) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[_Key]:
-    """What is given by place comes first, then what must be given by name."""
+    """The parameters given by place, then those that must be given by name, then the others."""
     keys = {key.name: key for key in _fields(parameters_of(function))}
     places, required = places_of(function), required_of(function)
     for name in dict.fromkeys([*places, *required, *keys]):
@@ -80,7 +80,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[_Key]:
 
 
 def _fields(kind: Any, prefix: str = "") -> Iterator[_Key]:
-    """The keys of a dataclass, those of the dataclasses in it after its own."""
+    """The keys of a dataclass; those of nested dataclasses come last."""
     import docstring_parser
 
     texts: dict[str, str | None] = {}
@@ -105,7 +105,7 @@ def _fields(kind: Any, prefix: str = "") -> Iterator[_Key]:
 
 
 def _spelling(name: str, default: Any) -> str:
-    """The key as it is written, with its default as value."""
+    """The key as it is written on the command line, with its default as the value."""
     if default is False:
         return f"--{name}"
     if isinstance(default, tuple | list):

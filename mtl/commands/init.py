@@ -22,11 +22,11 @@ seed: 1
 
 
 def init(files: list[Path], *, out: Path = Path("config.yaml")) -> None:
-    """Look at the files of a corpus, and write a configuration with comments that `mtl train` accepts.
+    """Read the files of a corpus, and write a configuration for `mtl train`, with comments.
 
     Args:
         files: Files with train, dev or test in their names, or folders of such files.
-        out: File for the configuration, which must not exist.
+        out: File for the configuration; it must not exist yet.
     """
     from mtl.corpora.at_hand import groups_at
     from mtl.files import write_text
@@ -43,14 +43,14 @@ def init(files: list[Path], *, out: Path = Path("config.yaml")) -> None:
 
 
 def _comments(lines: list[str], indent: str = "") -> Iterator[str]:
-    """Lines as comments of YAML, each of one line whatever the names in it are."""
+    """Lines as comments of YAML, with blanks for characters in names that do not print."""
     for line in lines:
         shown = "".join(letter if letter.isprintable() else " " for letter in line)
         yield f"{indent}# {shown}\n"
 
 
 def _configuration(groups: list[Group]) -> tuple[str, list[str]]:
-    """The text of a configuration for corpora, and notes on what was found."""
+    """The text of a configuration for the corpora, and notes on what was found."""
     from mtl.corpora.at_hand import layers_of, learners
     from mtl.corpora.checks import Look, notes_on
 
@@ -82,7 +82,7 @@ def _configuration(groups: list[Group]) -> tuple[str, list[str]]:
 
 
 def _files(group: Group) -> dict[str, Any]:
-    """The files of a group as `Files` of the configuration."""
+    """The files of a group, with the keys of `Files`."""
     name, _, options = group.format.partition(":")
     values: dict[str, Any] = {**group.paths, "format": "glue" if name.startswith("glue-") else name}
     pairs = dict(option.split("=") for option in options.split(",") if option)
@@ -92,7 +92,7 @@ def _files(group: Group) -> dict[str, Any]:
 
 
 def _task(learner: Learner, group: Group | None) -> dict[str, Any]:
-    """A task in the short form of `tasks`; `group`: the files that it has for itself."""
+    """A task as a value of `tasks`; `group` has the files that only this task reads."""
     from mtl.tasks.catalogue import KINDS
 
     values: dict[str, Any] = {} if learner.kind is None else {"kind": learner.kind}

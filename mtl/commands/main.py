@@ -1,4 +1,4 @@
-"""The program `mtl`: finds the command, parses its arguments, and turns errors into one line."""
+"""The program `mtl`: it finds the command, parses its arguments, and prints an error as one line."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _FILE_ERRORS = {
     errno.ENOENT: "no such file or folder",
     errno.EEXIST: "it exists already: use another path",
     errno.EILSEQ: "the name has characters that do not print: use another one",
-    errno.ENOTSUP: "it is no regular file, and would be replaced: use another path",
-    errno.ENOTDIR: "a part of this path is a file, no folder",
-    errno.EISDIR: "it is a folder, no file",
+    errno.ENOTSUP: "it is not a regular file, and would be replaced: use another path",
+    errno.ENOTDIR: "a part of this path is a file, not a folder",
+    errno.EISDIR: "it is a folder, not a file",
     errno.ENAMETOOLONG: "the name is too long: use a shorter one",
     errno.ELOOP: "too many symbolic links, perhaps a circle",
-    errno.EMFILE: "too many open files: raise the limit (ulimit -n), or take fewer --jobs",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n), or use fewer --jobs",
     errno.ENFILE: "too many open files on this machine: end other programs",
     errno.EFBIG: "larger than a file may be here: raise the limit (ulimit -f), or use another file system",
     errno.EIO: "the disk does not answer: use another path, or try again",
@@ -54,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _use_utf8()
     drop_thread_counts()
     code = _code_of(sys.argv[1:], program=True)
-    gc.freeze()  # at its end Python would search all that lives for cycles: 0.3 s after a large report
+    gc.freeze()  # otherwise Python searches all objects for cycles at exit: 0.3 s after a large report
     return code
 
 
 def _code_of(words: list[str], program: bool) -> int:
-    # Otherwise tokenizers warns when a process forks after its first use.
+    # Otherwise tokenizers warns if the process forks after its first use.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever display the user has
     command: Command | None = None
@@ -104,7 +104,7 @@ def _code_of(words: list[str], program: bool) -> int:
 
 
 def _require_current_folder() -> None:
-    """Raise `InputError` where the folder in which the program was started is gone."""
+    """Raise `InputError` if the current folder was removed."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def _require_current_folder() -> None:
 
 
 def _after_interruption(command: Command | None) -> str:
-    """What an interrupted command has left, or what can be done now."""
+    """What an interrupted command has left, and what to do now."""
     if command is not None and command.resumes:
         return "run the command again to resume"
     writes = command is not None and (command.files or command.folders)
@@ -120,14 +120,14 @@ def _after_interruption(command: Command | None) -> str:
 
 
 def _one_line(message: str) -> str:
-    """The message without characters that would break the line or act on the terminal, as names may have."""
+    """The message with escapes for characters that would break the line or act on the terminal."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
 
 
 def _use_utf8() -> None:
-    """Have texts in UTF-8 whatever the locale says: files, names of files, arguments and what is printed.
+    """Use UTF-8 whatever the locale says, for files, their names, arguments and what is printed.
 
-    Python decides about names and arguments at its start, so that it is started once more where it decided
+    Python decides about names and arguments when it starts, so it is started once more if it decided
     otherwise.
     """
     if sys.getfilesystemencoding().lower() != "utf-8" and sys.flags.utf8_mode == 0:
@@ -140,9 +140,9 @@ def _use_utf8() -> None:
 
 
 def _have_docstrings() -> None:
-    """Have docstrings, whatever PYTHONOPTIMIZE says: help is made of them, and transformers' classes are.
+    """Keep docstrings, whatever PYTHONOPTIMIZE says: the help and transformers need them.
 
-    Raises `InputError` if Python itself was told to leave them out.
+    Raises `InputError` if Python was started with -OO.
     """
     if sys.flags.optimize > 1:
         if os.environ.get("PYTHONOPTIMIZE", "1") != "1":
@@ -153,7 +153,7 @@ def _have_docstrings() -> None:
 
 
 def _start_again(**variables: str) -> NoReturn:
-    """Start the program once more, with other values of variables that Python reads at its start."""
+    """Start the program once more, with other values of variables that Python reads when it starts."""
     words = [os.fsencode(word) for word in [sys.executable, *sys.orig_argv[1:]]]
     os.execve(sys.executable, words, {**os.environ, **variables})
 
@@ -179,7 +179,7 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
 
 
 def _help_group(words: Sequence[str]) -> str | None:
-    """The group of keys whose help is asked for; empty without a group, `None` where no help is asked for."""
+    """The group of keys in `--help=GROUP`; empty for `--help`, `None` if no help is asked for."""
     for word in words:
         if word in ("-h", "--help"):
             return ""
@@ -217,8 +217,8 @@ def _command(words: Sequence[str]) -> tuple[str, list[str]]:
 def _is_out_of_memory(error: Exception) -> bool:
     """Whether an error reports that memory is used up; torch is not imported for its class.
 
-    What torch raises without an accelerator is a plain `RuntimeError` without a number: only its text, which
-    a test compares with the real error, tells it from others.
+    Without an accelerator, torch raises a plain `RuntimeError`, which only its text tells from others. A test
+    compares this text with the real error.
     """
     torch = sys.modules.get("torch")
     classes = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)

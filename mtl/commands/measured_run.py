@@ -30,7 +30,7 @@ def open_measured(
     """Open a run by the options of these names; prints which tasks are not measured, and why."""
     from mtl.analysis.trained import open_trained
     from mtl.config.instances import kinds_in
-    from mtl.corpora.load import corpus_at
+    from mtl.corpora.sources import corpus_at
     from mtl.models.found import require_run
     from mtl.runs.folder.run import Run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -41,28 +40,26 @@ def predict(
     max_words: Some = BatchConfig.max_words,
     revision: str | None = None,
 ) -> int:
-    """Annotate a file, or standard input line by line, in all of a run's tasks.
+    """Annotate a file, or standard input line by line, in all tasks of a run.
 
     Args:
         run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
-        file: Text in UTF-8; without it standard input is read, and each line is annotated as it arrives.
-        input: Running text, split into sentences and words by the rules of --language; or one sentence per
-            line, its words separated by blanks (tokens); or pairs, the same with a tab between two sentences.
-        output: A picture to read; CoNLL-U (entities in MISC, tree and frames in comments); or JSON lines. In
-            the latter two, ids are line numbers, or LINE.SENTENCE if a line has several sentences.
-        language: Language of running text. The rules for English (en) are built in; others are spaCy's, by
-            its code such as de or zh, and need pip install 'mtl-heads[languages]'.
+        file: Text in UTF-8; by default standard input is read, and each line is annotated as it arrives.
+        input: text is split into sentences and words by the rules of --language; tokens is one sentence per
+            line, its words separated by blanks; pairs is the same with a tab between two sentences.
+        output: picture is for reading; conllu has entities in MISC, trees and frames in comments; json is one
+            object per line. Ids are line numbers, or LINE.SENTENCE if a line has several sentences.
+        language: Language of running text. The rules for English (en) are built in; others are spaCy's, given
+            by its code such as de or zh, and need pip install 'mtl-heads[languages]'.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the weights: faster if the hardware supports bfloat16, and some
             annotations may differ.
         max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
-            Longer ones are skipped and counted, as are lines that cannot be read; the exit code is then 2.
+            Longer sentences and unreadable lines are skipped and counted; the exit code is then 2.
         revision: A branch, tag or commit of a model on the hub.
     """
     folder = find_model(run, revision).model
     split = _splitter(input, language)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # what formats are in, whatever the terminal is
     where = "standard input" if file is None else str(file)
     progress = _Progress(where)
     hint = input == "text" and language == "en"
@@ -123,7 +120,7 @@ def _model(folder: Path, accelerator: Accelerator, precision: Precision, input: 
 
 
 def _hinted(records: list[Record]) -> bool:
-    """Whether a line is plainly not English; then its reader is told once what to do."""
+    """Print what to do about a line that is clearly not English; returns whether it is one."""
     text = " ".join(record.sentence.text for record in records)
     if not is_mostly_of_another_script(text):
         return False
@@ -136,12 +133,12 @@ def _hinted(records: list[Record]) -> bool:
 
 
 class _Writer:
-    """Prints records in a format; what has no words has a place of its own in JSON only."""
+    """Prints records in a format; only JSON has a record for lines without words."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
         self.pending: list[str] = []
-        """Comments on lines without words, which CoNLL-U has before the next sentence, or at its end."""
+        """Comments on lines without words, which CoNLL-U has before the next sentence, or at the end."""
 
     def write(self, record: Record) -> None:
         sentence, skipped = record
@@ -160,13 +157,13 @@ class _Writer:
             print(f"line {sentence.id} is skipped: {skipped}\n")
 
     def end(self) -> None:
-        """Print what waits for a sentence that does not come."""
+        """Print the comments that no sentence follows."""
         if self.pending:
             print("".join(self.pending))
 
 
 class _Progress:
-    """What was read, annotated and skipped."""
+    """Counts what was read, annotated and skipped."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -187,12 +184,8 @@ class _Progress:
             print(file=sys.stderr)
         if self.skipped:
             first = self.skipped[0]
-            more = (
-                ""
-                if len(self.skipped) == 1
-                else f" "
-                f"({counted(len(self.skipped), 'such sentence or line', 'such sentences or lines')} in all)"
-            )
+            number = len(self.skipped)
+            more = "" if number == 1 else f" ({number:,} such sentences or lines in all)"
             print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
             return 2
         if not self.annotated:

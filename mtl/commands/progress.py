@@ -1,4 +1,4 @@
-"""The progress bar of commands that go through a corpus."""
+"""Progress bars, and what an interrupted command has done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.tasks.in_words import counted
 
 @contextmanager
 def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
-    """Have an interruption of the block say how many lines are done: later ones may be printed in part."""
+    """Make an interruption of the block report how many lines are done; later ones may be printed in part."""
     try:
         yield
     except KeyboardInterrupt:

@@ -30,23 +30,23 @@ def serve(
     precision: Precision = "32-true",
     revision: str | None = None,
 ) -> None:
-    """Serve a run over HTTP: POST /annotate takes text or words as JSON, GET /health tells that it lives.
+    """Serve a run over HTTP: POST /annotate takes text or words as JSON, GET /health reports the state.
 
-    Requests that come at the same time are annotated in one batch. There is no encryption and no password:
-    put a proxy in front of it where others can reach it. Needs pip install 'mtl-heads[serve]'.
+    Requests that arrive at the same time are annotated in one batch. There is no encryption and no password:
+    put a proxy in front of it if others can reach it. This needs pip install 'mtl-heads[serve]'.
 
     Args:
         run: A run's folder, a saved model's, an exported one's, or a model on the hub (OWNER/NAME).
-        host: Address to listen on; 0.0.0.0 is all of this machine.
-        port: Port; 0 is a free one, which is printed.
+        host: Address to listen on; 0.0.0.0 means all addresses of this machine.
+        port: Port to listen on; 0 takes a free one. It is printed.
         language: Language of running text, as in mtl predict.
-        max_bytes: Bytes of a request; larger ones are refused with 413, as for the next two.
-        max_sentences: Sentences of a request.
-        max_words: Words of a sentence; memory grows with its square, time with its cube.
-        max_waiting: Sentences that may wait in all; further requests are refused with 503.
-        timeout: Seconds within which the body of a request must arrive; else it is refused with 408.
-        threads: CPU threads to compute with; default: as many as torch finds.
-        batch_tokens: Subwords in a batch, with padding; default: 1,024 on a CPU, 16,384 on a GPU.
+        max_bytes: Maximum bytes of a request; requests above this or the next two limits get a 413.
+        max_sentences: Maximum number of sentences in a request.
+        max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
+        max_waiting: Maximum number of sentences that wait, in all; further requests get a 503.
+        timeout: Seconds within which the body of a request must arrive; otherwise it gets a 408.
+        threads: Number of CPU threads; default: torch's own.
+        batch_tokens: Maximum number of padded subwords per batch; default: 1,024 on a CPU, 16,384 on a GPU.
         accelerator: Device; auto is a GPU if there is one.
         precision: bf16-true rounds the weights: faster if the hardware supports bfloat16.
         revision: A branch, tag or commit of a model on the hub.
@@ -72,7 +72,7 @@ def serve(
         raise InputError(f"{run} translates: mtl serve is for models that label words")
     if threads is not None:
         torch.set_num_threads(threads)
-    model.annotate([["a"]])  # refuses what cannot annotate, and what is compiled at the first use is
+    model.annotate([["a"]])  # refuses models that cannot annotate, and compiles what the first use compiles
     limits = Limits(max_bytes, max_sentences, max_words, max_waiting, timeout)
 
     def ready(port: int) -> None:

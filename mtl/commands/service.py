@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
 
 _SMALL = 1 << 14
-"""Bytes of a body that is read between other requests; larger ones are read beside."""
+"""Maximum bytes of a body that is parsed on the event loop; larger ones are parsed in a thread."""
 _FEW = 32
-"""Sentences of an answer that is written between other requests."""
+"""Maximum number of sentences of an answer that is written on the event loop."""
 _BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 
 
 def application(
     model: Annotator, language: str, limits: Limits, batch_tokens: int | None = None
 ) -> web.Application:
-    """The service of a model, to be run by aiohttp."""
+    """The service of a model, as an application of aiohttp."""
     from aiohttp import web
 
     def annotate(sentences: Sequence[Sentence], k: int | None) -> list[Probable]:
@@ -42,7 +42,9 @@ def application(
 
     batcher = Batcher(annotate, limits.waiting)
     beside = ThreadPoolExecutor(1, "large bodies")
-    answers = ThreadPoolExecutor(1, "long answers")  # which wait for no large body to be read
+    answers = ThreadPoolExecutor(
+        1, "long answers"
+    )  # a thread of their own, so that they wait for no large body
 
     async def annotated(request: web.Request) -> web.Response:
         try:
@@ -53,7 +55,7 @@ def application(
                 text=f"the body did not arrive within {limits.seconds:g} seconds: send it at once"
             ) from None
         except web.RequestPayloadError:
-            request.content.feed_eof()  # else aiohttp reads on, fails and drops the answer
+            request.content.feed_eof()  # otherwise aiohttp reads on, fails and drops the answer
             packed = request.headers.get("Content-Encoding", "identity")[:20]
             raise web.HTTPBadRequest(
                 text=f"the body cannot be read (Content-Encoding: {packed!a}): send it as its headers say"
@@ -104,7 +106,7 @@ def application(
 
 
 def _errors_as_json() -> Middleware:
-    """Errors as `{"error": …}` in one line; what nobody foresaw is a 500 without its details."""
+    """Errors become `{"error": …}` on one line; an unexpected one is a 500 without details."""
     from aiohttp import web
 
     @web.middleware
@@ -123,7 +125,7 @@ def _errors_as_json() -> Middleware:
             request.app.logger.exception("a request failed")
             message, status = f"a defect of the service ({type(error).__name__})", 500
         response = web.json_response({"error": " ".join(message.split())}, status=status, headers=kept)
-        if request.content.exception() is not None:  # where the next request begins is not known
+        if request.content.exception() is not None:  # the beginning of the next request is not known
             response.force_close()
         return response
 
@@ -131,10 +133,10 @@ def _errors_as_json() -> Middleware:
 
 
 def run(app: web.Application, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until the process is interrupted; requests that wait are answered first.
+    """Serve until the process is interrupted or terminated; waiting requests are still answered.
 
-    `ready` receives the port, once connections are accepted. Raises `InputError` for an address that cannot
-    be had.
+    `ready` receives the port when connections are accepted. Raises `InputError` for an address that cannot be
+    used.
     """
     asyncio.run(_serve(app, host, port, ready))
 

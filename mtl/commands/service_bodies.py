@@ -1,4 +1,4 @@
-"""Bodies of requests to `mtl serve`, and of answers."""
+"""The bodies of requests to `mtl serve` and of its answers."""
 
 from __future__ import annotations
 
@@ -21,39 +21,41 @@ _MOST_VALUES = 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may have, and what may wait."""
+    """Limits on a request, and on all waiting requests."""
 
     bytes: int
-    """Of a body."""
+    """Maximum of a body."""
     sentences: int
+    """Maximum of a request."""
     words: int
-    """Of a sentence."""
+    """Maximum of a sentence."""
     waiting: int
-    """Sentences of all requests."""
+    """Maximum number of sentences in all requests that wait."""
     seconds: float
-    """Until a body has arrived."""
+    """Time within which a body must arrive."""
 
 
 class Request(NamedTuple):
-    """The sentences that a request wants annotated, and how."""
+    """The sentences to annotate, and how."""
 
     sentences: list[Sentence]
     text: str | None
     offsets: list[tuple[Offset, ...]] | None
     k: int | None
+    """Number of most probable values per item; `None`: no probabilities."""
 
 
 class TooLarge(ValueError):
-    """A request that is larger than a limit; the message says which."""
+    """A request beyond a limit; the message says which."""
 
 
 def parsed(body: bytes, language: str, limits: Limits) -> Request:
-    """What a body asks for; raises `ValueError` saying what is wrong with it, and `TooLarge`."""
+    """The request in a body; raises `ValueError` saying what is wrong with it, and `TooLarge`."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"the body is no JSON ({str(error)[:100]}): send an object with 'text' or 'sentences'"
+            f"the body is not JSON ({str(error)[:100]}): send an object with 'text' or 'sentences'"
         ) from error
     if not isinstance(given, dict) or ("text" in given) == ("sentences" in given):
         raise ValueError("send an object with either 'text' (a string) or 'sentences' (a list)")
@@ -105,9 +107,7 @@ def response_body(request: Request, annotated: Sequence[Probable]) -> bytes:
     offsets = request.offsets or ((),) * len(annotated)
     record = AnnotatedText(request.text or "", sentences, tuple(offsets), items).to_json()
     if request.text is None:
-        record = {"sentences": [_without(each, "offsets") for each in record["sentences"]]}
+        for each in record["sentences"]:
+            del each["offsets"]
+        del record["text"]
     return json.dumps(record, ensure_ascii=False).encode()
-
-
-def _without(record: dict[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != key}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mtl.analysis.probing.show import Examples, Known
     from mtl.probes.shown_attention import ShownAttention
 
-_FORMATS = (".png", ".svg", ".pdf")
 _WIDE = 10_000
 """The width of a terminal, in columns, on which a matrix of any sentence fits."""
 _RELATIONS = 5
@@ -47,7 +46,7 @@ def show(
     accelerator: Accelerator = "auto",
     revision: str | None = None,
 ) -> None:
-    """Show what one attention head does, on a sentence or on examples of the relation it is known for.
+    """Show what one attention head does, on a sentence or on examples of its best relation.
 
     Attention is from word to word, as probes measure it. Without --sentence, the head is measured on a
     corpus: its best relations with their chance levels, and the sentences with the arcs that it hits and
@@ -103,8 +102,11 @@ def _check(
     for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
         if sentence is not None and value is not None:
             raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
-    if output is not None and output.suffix.lower() not in _FORMATS:
-        raise InputError(f"{output}: use a file that ends in {', '.join(_FORMATS)}")
+    if output is not None:
+        from mtl.probes.figures.style import FORMATS
+
+        if output.suffix.lower().removeprefix(".") not in FORMATS:
+            raise InputError(f"{output}: use a file that ends in .{', .'.join(FORMATS)}")
 
 
 def _print_relations(known: Known, console: Console) -> None:

@@ -172,8 +172,8 @@ def _local(
 
 def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
     """Fingerprints of the corpora and of the code that trials depend on."""
-    from mtl.corpora.load import corpus_fingerprint
     from mtl.corpora.readers import reader_modules
+    from mtl.corpora.sources import corpus_fingerprint
     from mtl.runs.folder.code_fingerprint import code_fingerprint, unused_modules, used_modules
     from mtl.study.sweep.check import example_configs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from dataclasses import replace
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from mtl.models.batches import Tokenizer
 
 _LINE_END = re.compile(r"[\r\n]+")
-"""What a model may write into a translation, which is one line of output."""
+"""Line ends that a model may write into a translation, which must be one line of output."""
 
 
 def translate(
@@ -34,8 +33,8 @@ def translate(
 ) -> int:
     """Translate standard input, one sentence per line; an empty line stays empty.
 
-    A line that is not UTF-8, has more than 512 words or more subwords than the model reads is left empty and
-    counted; the exit code is 2 then.
+    For a line that is not UTF-8, or has more than 512 words or more subwords than the model reads, an empty
+    line is printed; such lines are counted, and the exit code is then 2.
 
     Args:
         run: A run's folder, a saved model's, or a model on the hub (OWNER/NAME).
@@ -58,8 +57,6 @@ def translate(
         beam=task.beam if beam is None else beam,
         length_penalty=task.length_penalty if length_penalty is None else length_penalty,
     )
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
     stream = standard_input()
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0
@@ -87,7 +84,7 @@ def translate(
 
 
 def _sentence(number: int, line: bytes, tokenizer: Tokenizer, skipped: list[str]) -> Sentence:
-    """The words of a line; without any, and a line in `skipped`, where it cannot be translated."""
+    """The words of a line; for one that cannot be translated, none and the reason in `skipped`."""
     from mtl.models.limits import MAX_WORDS
 
     place = f"standard input, line {number}"

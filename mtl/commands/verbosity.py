@@ -1,7 +1,7 @@
-"""How much a command says: `--quiet` and `--verbose`, which every command takes.
+"""How much a command prints: `--quiet` and `--verbose`, which every command takes.
 
-Python's root logger holds the choice, as it does for libraries: at ERROR progress bars are off, and from INFO
-on nothing of what libraries log is silenced.
+The level of Python's root logger holds the choice: at ERROR progress bars are off, and at INFO or below
+nothing that libraries log is silenced.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from mtl.commands.command_table import Command
 from mtl.errors import InputError
 
 QUIET, VERBOSE = "--quiet", "--verbose"
-BOTH = f"{QUIET} prints no progress and no messages, {VERBOSE} what libraries log, and where errors arise."
+HELP = (
+    f"Every command takes {QUIET} (no progress, no messages) and {VERBOSE} (logs of libraries, tracebacks)."
+)
 _ASKING = ("--status", "--dry-run", "--dry_run", "--print_config")
-"""Options that ask a command for an answer which it does not give otherwise."""
+"""Options whose answer is printed even if the command is quiet."""
 
 
 def without_verbosity(words: Sequence[str]) -> tuple[list[str], str]:
-    """The other words, and which of the two options is among them, if any; `InputError` for both."""
+    """The other words, and the option that was among them, if any; raises `InputError` for both options."""
     given = {word for word in words if word in (QUIET, VERBOSE)}
     if len(given) > 1:
         raise InputError(f"{QUIET} and {VERBOSE} exclude each other: leave one out")
@@ -35,10 +37,10 @@ def without_verbosity(words: Sequence[str]) -> tuple[list[str], str]:
 
 @contextmanager
 def speaking(verbosity: str, command: Command, words: Sequence[str]) -> Iterator[None]:
-    """Run a command as quietly or verbosely as is wanted.
+    """Run a command as quietly or verbosely as `verbosity` says.
 
-    Quiet commands print what they are asked for, such as a table of scores with its notes, and nothing where
-    their result is a file or folder.
+    A quiet command prints only its answer, such as a table of scores with its notes, and nothing if its
+    result is a file or folder.
     """
     if verbosity == QUIET:
         answers = command.answers or any(word.split("=")[0] in _ASKING for word in words)
@@ -69,7 +71,7 @@ def _level(level: int) -> Iterator[None]:
 
 @contextmanager
 def _measured() -> Iterator[None]:
-    """Print where an error arises, and at the end the time and the memory that the command took."""
+    """Print the traceback of an error, and at the end the time and peak memory of the command."""
     start = time.perf_counter()
     try:
         yield

@@ -1,1 +1,1 @@
-"""Corpora: readers, the EWT-5 build, the generated corpus, and their figures."""
+"""Corpora: formats and their readers, the build of EWT-5 and EWT-10, the generated corpus, and counts."""

@@ -1,4 +1,4 @@
-"""An annotated text: sentences, the places of their words in it, and what other programs read."""
+"""An annotated text: its sentences, the offsets of their words, and the forms that other programs read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AnnotatedText:
-    """The annotated sentences of a text; `text[start:end]` of each word's offset is the word."""
+    """The annotated sentences of a text; a word with the offset `(start, end)` is `text[start:end]`."""
 
     text: str
     sentences: tuple[Sentence, ...]
     offsets: tuple[tuple[Offset, ...], ...]
-    """Of each sentence the places of its words, in characters from 0, the end exclusive."""
+    """For each sentence, the offsets of its words: characters counted from 0, the end exclusive."""
     items: tuple[Mapping[str, tuple[Item, ...]], ...] | None = field(default=None, repr=False)
-    """Of each sentence by task what the decoder found most probable; `None`: not asked for."""
+    """For each sentence, by task, what the decoder finds most probable; `None`: not asked for."""
 
     def __len__(self) -> int:
         return len(self.sentences)
@@ -36,48 +36,48 @@ class AnnotatedText:
         return iter(self.sentences)
 
     def _repr_html_(self) -> str:
-        """The sentences as notebooks show them."""
+        """The sentences as a notebook shows them."""
         return "".join(map(html_of, self.sentences))
 
     def offset(self, sentence: int, start: int, end: int) -> Offset:
-        """The place of words `start` to `end` (exclusive) of a sentence, such as those of an entity."""
+        """The offset of the words from `start` to `end` (exclusive) of a sentence, such as an entity."""
         words = self.offsets[sentence][start:end]
         return Offset(words[0].start, words[-1].end)
 
     def to_json(self) -> dict[str, Any]:
-        """The text as an object of JSON.
+        """The text as a JSON object.
 
-        Sentences are as in our own format, with `offsets`, and with `probabilities` where they were asked
-        for: by task a list of `{kind, start, end, best}`, and `predicate` where an item has one.
+        Its sentences are in our own format (`mtl.corpora.formats.jsonl`), with `offsets`. If probabilities
+        were asked for, a sentence also has `probabilities`: by task, a list of `{kind, start, end, best}`,
+        with `predicate` if the item has one.
         """
         records = []
         for number, sentence in enumerate(self.sentences):
             record = to_json(sentence) | {"offsets": self.offsets[number]}
             if self.items is not None:
                 record["probabilities"] = {
-                    task: [_without_none(item._asdict()) for item in items]
+                    task: [
+                        {key: value for key, value in item._asdict().items() if value is not None}
+                        for item in items
+                    ]
                     for task, items in self.items[number].items()
                 }
             records.append(record)
         return {"text": self.text, "sentences": records}
 
     def to_conllu(self) -> str:
-        """The sentences in CoNLL-U; entities are in MISC, trees and frames in comments."""
+        """The sentences in CoNLL-U, with entities in MISC, and trees and frames in comments."""
         return "".join(map(to_conllu, self.sentences))
 
     def to_spacy(self) -> Doc:
-        """The text as spaCy's `Doc`, whose tokens are the words, and what white space spaCy has tokens for.
+        """The text as spaCy's `Doc`. Its tokens are the words, and white space beyond single blanks.
 
-        Tags, universal tags, lemmas, features, arcs and entities are in their places. Entities that overlap
-        others are in `doc.spans["entities"]` only, where all are. `doc.user_data["mtl"]` has the sentences
-        of `to_json`, with trees, frames and all other layers.
+        Tags, universal tags, lemmas, features, arcs and entities are in spaCy's own attributes.
+        `doc.spans["entities"]` has all entities; `doc.ents` lacks those that overlap a longer one.
+        `doc.user_data["mtl"]` has the sentences of `to_json`, with trees, frames and all other layers.
 
-        Raises `InputError` without spaCy (the extra `languages`).
+        Raises `InputError` if spaCy (the extra `languages`) is not installed.
         """
         from mtl.corpora.spacy_doc import to_doc
 
         return to_doc(self)
-
-
-def _without_none(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if value is not None}

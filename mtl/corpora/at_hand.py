@@ -1,4 +1,4 @@
-"""Files at hand: which splits they are, in which format, and which tasks can learn from them."""
+"""Files at hand: their splits, their format, and the tasks that can learn from them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mtl.corpora.find_files import folders_below, is_hidden
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, read
+from mtl.corpora.splits import SPLITS
 from mtl.errors import InputError
 from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
 from mtl.tasks.instance import instance
@@ -33,19 +34,20 @@ _BY_NAME = {
     "brackets": ("brackets",),
     "conll2005": ("conll2005",),
 }
-"""Formats that the names of files tell, with the variants to try."""
+"""Formats that are known by the names of files, with the variants to try."""
 _OF_COLUMNS = ("conllu", "conll2003", "conll2003-lenient")
 _MILDER = {"conllu": "conllu:roots=attach", "conll2003": "conll2003-lenient"}
-"""What reads files of a format that it refuses itself."""
+"""The more lenient variant of a format, for files that the format itself refuses."""
 _NUMBERED = ("conllu", "uner", "conll2003:word=2,entity=3")
 """The formats of files whose first column numbers the words."""
 _ANY = ("glue-regress", "glue-classify", "columns")
+"""The formats whose labels may be of any task."""
 _IN_FOLDERS = sorted(
     {*FORMATS["columns"].patterns, "*.tsv", *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
 )
-"""The names of files that are looked for in folders."""
+"""The names of files that are taken from folders."""
 _LAYERS = {kind().layer: kind.name for kind in STRUCTURED}
-"""The task of the program that learns a layer."""
+"""The name of the program's own task for each layer."""
 
 
 class Group(NamedTuple):
@@ -67,7 +69,7 @@ class Group(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """A task that can learn a layer; `kind`: of a name of its own (`None`: it comes with the program)."""
+    """A task that can learn a layer; `kind`: that of a task with a name of its own, `None` for the others."""
 
     name: str
     kind: str | None
@@ -78,8 +80,9 @@ class Learner(NamedTuple):
 def groups_at(paths: Sequence[Path]) -> list[Group]:
     """The corpora among files and folders, told apart by their names; raises `InputError` if there is none.
 
-    A name or folder has `train`, `dev` (`val`, `testa`) or `test` (`testb`) in it; names that differ in
-    nothing else are splits of one corpus. Without a test file, dev stands for it.
+    The name of a file, or of a folder above it, contains `train`, `dev` (`val`, `testa`) or `test` (`testb`).
+    Files whose paths are otherwise the same are the splits of one corpus. Without a test file, dev is used as
+    test, too.
     """
     found: dict[tuple[str, str], dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
     beside = []
@@ -106,7 +109,7 @@ def groups_at(paths: Sequence[Path]) -> list[Group]:
 
 
 def learners(group: Group, taken: Collection[str]) -> Iterator[Learner | str]:
-    """The tasks that can learn from a group, under names that are not taken; a line for other layers."""
+    """The tasks that can learn from a group, under free names; for each other layer, why it is left out."""
     train, dev = group.sentences["train"], group.sentences["dev"]
     layers = dict.fromkeys(layer for sentence in train for layer in sentence.layers)
     kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()}
@@ -132,7 +135,7 @@ def learners(group: Group, taken: Collection[str]) -> Iterator[Learner | str]:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-    """Files, each with the folder below which its path may say its split."""
+    """Files, each with the folder below which its path may name its split."""
     for path in paths:
         if path.is_dir():
             for file in sorted(file for folder in folders_below(path) for file in folder.iterdir()):
@@ -146,7 +149,7 @@ def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
 
 
 def _place(path: Path, base: Path) -> tuple[str, str] | None:
-    """The split that a path names, and the path without it; the last name that names one decides."""
+    """The split that a path names, and the path without that name; the last part that names one decides."""
     parts = path.relative_to(base).parts
     for depth in reversed(range(len(parts))):
         part = parts[depth]
@@ -157,7 +160,7 @@ def _place(path: Path, base: Path) -> tuple[str, str] | None:
 
 
 def _group(key: str, splits: dict[str, list[Path]]) -> Group:
-    """The corpus of these files, in the format of the first: as strict a variant as reads all of them."""
+    """The corpus of these files, in the strictest variant of the first's format that reads all of them."""
     names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
     name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
     strict = _format(splits["train"][0])
@@ -184,15 +187,14 @@ def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> Group:
         sentences["test"] = read(paths["test"], format)
     except (InputError, KeyError) as error:
         why = error if isinstance(error, InputError) else "there is no such file"
-        notes.append(f"test: dev stands for it: {why}")
+        notes.append(f"test: dev stands in for it: {why}")
         paths["test"] = paths["dev"]
-    order = ("train", "dev", "test")
-    parts = {split: sentences[split] for split in order if split in sentences}
-    return Group(name, format, {split: paths[split] for split in order}, parts, notes)
+    parts = {split: sentences[split] for split in SPLITS if split in sentences}
+    return Group(name, format, {split: paths[split] for split in SPLITS}, parts, notes)
 
 
 def _one_path(paths: list[Path], format: str) -> str:
-    """The path that a configuration names for the files of a split: the file, or the folder of them all."""
+    """The path that a configuration gives for the files of a split: the file, or a folder of all files."""
     if len(paths) == 1:
         return str(paths[0])
     folder = paths[0].parent
@@ -200,21 +202,21 @@ def _one_path(paths: list[Path], format: str) -> str:
         folder = folder.parent
     if {*files(folder, format)} != {*paths}:
         raise InputError(
-            f"{folder}: files of several splits or corpora: put those of each split into a folder"
+            f"{folder}: files of several splits or corpora: put those of each split into its own folder"
         )
     return str(folder)
 
 
 def _format(path: Path) -> str:
-    """The first format in which a file can be read; raises the likeliest's `InputError` if there is none."""
+    """The first format in which a file can be read; without any, raises the `InputError` of the likeliest."""
     for name, variants in _BY_NAME.items():
         if any(fnmatch(path.name, pattern) for pattern in FORMATS[name].patterns):
             return _readable(path, variants, 0)
     line = next((line for line in iterate_lines(path) if line.strip() and not line.startswith("#")), "")
-    if line.startswith("("):
-        return _readable(path, ("brackets",), 0)
     glue = f"glue-{path.parent.name.lower().replace('-', '')}"
     first = _NUMBERED if line.split()[:1] and line.split()[0].isdecimal() else _OF_COLUMNS
+    if line.startswith("("):  # a tree, or tagged words of which a bracket is the first
+        return _readable(path, ("brackets", *first), 0)
     return _readable(path, (*first, *([glue] if glue in FORMATS else []), *_ANY), -1)
 
 
@@ -235,7 +237,7 @@ def _readable(path: Path, formats: Sequence[str], likeliest: int) -> str:
 
 
 def layers_of(format: str) -> tuple[str, ...]:
-    """The layers that `corpus.files` may have in a format; none where each task needs files of its own."""
+    """The layers that `corpus.files` can provide in a format; none if each task needs files of its own."""
     form = format_of(format)
     return () if format in _ANY or format.startswith(("glue", "jsonl")) else (*form.layers, *form.sometimes)
 
@@ -245,7 +247,7 @@ def _slug(text: str) -> str:
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """A name that a task can have and that is not taken, as like `name` as can be."""
+    """A name that a task can have and that is not taken, as close to `name` as possible."""
     if not can_be_named(name):
         name = _slug(name) or "task"
     found, number = name, 2

@@ -1,4 +1,4 @@
-"""What was read is looked at: an error where it cannot be meant, a counted line where it may be."""
+"""Checks of what was read: an error for what cannot be intended, a line with its count for what may be."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _SHOWN = 5
 
 @dataclass
 class SeenLayer:
-    """What one pass over sentences finds of a task."""
+    """What one pass over sentences finds for a task."""
 
     annotated: int = 0
     first: str = ""
     """The place of the first annotated sentence."""
     labelled: bool = False
-    """Whether there is anything in the layer of any of them; of tasks that learn something on words."""
+    """Whether any of them has something in the layer; only known for tasks whose layer can be empty."""
     other_column: str = ""
-    """The first note that another column may be meant, with its file."""
+    """The first note that another column may be the right one, with its file."""
 
 
 @dataclass
 class Seen:
-    """What the checks need of a split, from one pass over its sentences."""
+    """What the checks need to know about a split, from one pass over its sentences."""
 
     sentences: int = 0
     words: int = 0
@@ -52,14 +52,14 @@ class Seen:
     noted: dict[str, str] = field(default_factory=dict)
     """The place of the first sentence with each note."""
     copies: int = 0
-    """Translations that are their source."""
+    """Number of translations that equal their source."""
     first_copy: str = ""
     layers: dict[str, SeenLayer] = field(default_factory=dict)
     """By task."""
     labels: dict[str, Counter[str]] = field(default_factory=dict)
-    """By task, in the order of the sentences."""
+    """How often each label occurs, by task, in the order of the sentences."""
     texts: array[int] = field(default_factory=lambda: array("q"))
-    """A hash of each sentence's words, which holds in this process only."""
+    """A hash of each sentence's words, valid only in this process."""
 
 
 def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
@@ -90,23 +90,23 @@ def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
 
 
 def _is_copy(sentence: Sentence, layer: str) -> bool:
-    """Whether a translation is its source."""
+    """Whether a translation equals its source."""
     return bool(sentence.words) and sentence.words == source_words(str(sentence.layer(layer) or ""))
 
 
 def _other_column(sentence: Sentence) -> str:
-    """The first note that another column may be meant, with the file; empty without one."""
+    """The first note that another column may be the right one, with the file; empty without one."""
     notes = [note for note in sentence.notes if isinstance(note, OtherColumn)]
     return f"{sentence.place.rpartition(':')[0]}: {notes[0]}" if notes else ""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is looked at: splits, the tasks on them, and what labels are known.
+    """What is checked: splits, the tasks on them, and the labels that are known.
 
-    `known` are a model's labels by task; without them known is what train has. `trained`: train is learned
-    from; without, as in a conversion, a layer may be empty. `before` is what was seen of other splits, which
-    come before these.
+    `known` are a model's labels by task; if it is `None`, the labels of train are known. `trained` says
+    whether a model will learn from train; if not, as in a conversion, a layer may be empty. `before` is what
+    was seen of other splits, which come first.
     """
 
     splits: Splits
@@ -123,7 +123,7 @@ class Look:
 
 
 def refuse(look: Look) -> None:
-    """Raise `InputError` for what cannot be meant."""
+    """Raise `InputError` for what cannot be intended."""
     for check in CHECKS:
         if check.refuses:
             for what in check.look(look):
@@ -131,17 +131,17 @@ def refuse(look: Look) -> None:
 
 
 def notes_on(look: Look) -> list[str]:
-    """A line for each thing that may be meant, with its number; raises `InputError` for what cannot be."""
+    """A line with its count for each oddity that may be intended; raises `InputError` for what cannot be."""
     refuse(look)
     lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
     return list(dict.fromkeys(lines))  # halves of a task have the same
 
 
 def refuse_shared_files(splits: Mapping[str, Iterable[tuple[str, Sequence[Path]]]]) -> None:
-    """Raise `InputError` where a folder or pattern of one split holds a file of another split.
+    """Raise `InputError` if a folder or pattern of one split holds a file of another split.
 
-    `splits` has paths with the files that they stand for. A file that is itself named for two splits is the
-    user's word.
+    `splits` has, for each split, paths with the files that they stand for. A file that is itself named for
+    two splits is allowed: the user has said so.
     """
     seen: dict[Path, tuple[str, str, bool]] = {}
     for split, sources in splits.items():
@@ -165,7 +165,7 @@ def _is_named(path: str, of_path: Sequence[Path]) -> bool:
 
 
 def _no_label(look: Look) -> Iterator[str]:
-    """A layer without a label in train: a task has nothing to learn, or the wrong column was read."""
+    """A layer without any label in train: the task has nothing to learn, or the wrong column was read."""
     for split, name, layer in _empty_layers(look):
         if layer.other_column:
             yield layer.other_column
@@ -184,7 +184,7 @@ def _empty_layer(look: Look) -> Iterator[str]:
 
 
 def _empty_layers(look: Look) -> Iterator[tuple[str, str, SeenLayer]]:
-    """The splits and tasks whose annotated sentences have nothing in the task's layer."""
+    """The splits and tasks whose annotated sentences all have an empty layer for the task."""
     for split, seen in look.seen.items():
         for name, layer in seen.layers.items():
             if _can_be_empty(look.tasks[name]) and layer.annotated and not layer.labelled:
@@ -202,18 +202,18 @@ def _masked_words(look: Look) -> Iterator[str]:
     for split, seen in look.seen.items():
         for word, number in seen.masked.items():
             words = counted(seen.words, "word")
-            yield f"{split}: {number:,} of {words} are '{word}', as where text was taken out"
+            yield f"{split}: {number:,} of {words} are '{word}', as in files whose text was removed"
 
 
 def _copied_translations(look: Look) -> Iterator[str]:
     for split, seen in look.seen.items():
         if seen.copies:
             of = f"{seen.copies:,} of {counted(seen.sentences, 'translation')}"
-            yield f"{split}: {of} are their source (the first, {seen.first_copy})"
+            yield f"{split}: {of} equal their source (the first, {seen.first_copy})"
 
 
 def _labels_left_blank(look: Look) -> Iterator[str]:
-    """Words whose label says in most formats that there is none."""
+    """Words with a label that means 'no label' in most formats."""
     for split, seen in look.seen.items():
         for name, labels in seen.labels.items():
             no_label = look.tasks[name].no_label
@@ -224,14 +224,14 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
 
 
 def _one_label(look: Look) -> Iterator[str]:
-    """A layer of classes with one class: a task that has nothing to tell apart."""
+    """A layer with only one class: a task with nothing to tell apart."""
     for name, task in look.tasks.items():
         if task.finds or not look.trained or "train" not in look.seen:
             continue
         labels = look.seen["train"].labels[name]
         if len(labels) == 1 < labels.total():
             number = counted(labels.total(), "label")
-            yield f"train: {name}: all {number} are '{min(labels)}': none to tell apart"
+            yield f"train: {name}: all {number} are '{min(labels)}': nothing to tell apart"
 
 
 def _split_in_split(look: Look) -> Iterator[str]:
@@ -240,14 +240,14 @@ def _split_in_split(look: Look) -> Iterator[str]:
 
 
 def texts_of(sentences: Iterable[Sentence]) -> array[int]:
-    """A hash of each sentence's words, which holds in this process only."""
+    """A hash of each sentence's words, valid only in this process."""
     return array("q", map(_text, sentences))
 
 
 def shared_sentences(
     first: str, texts: array[int], second: str, smaller: Sequence[Sentence]
 ) -> Iterator[str]:
-    """A line if two splits share sentences, with their number; the first is given by its `texts_of`."""
+    """A line with the number of sentences that two splits share, if any; the first is given by `texts_of`."""
     shared = set(map(_text, smaller)).intersection(texts)
     inside = [sentence for sentence in smaller if _text(sentence) in shared]
     if inside:
@@ -262,7 +262,7 @@ def _text(sentence: Sentence) -> int:
 
 
 def _unseen_labels(look: Look) -> Iterator[str]:
-    """Labels of dev and test that training never saw, which no model can predict."""
+    """Labels in dev and test that training never saw, so that no model can predict them."""
     for name in look.tasks:
         if look.known is not None:
             known = {part for label in look.known[name].names for part in label.split(CHAIN)}
@@ -284,7 +284,7 @@ def _unseen_labels(look: Look) -> Iterator[str]:
 
 
 def _not_represented(look: Look) -> Iterator[str]:
-    """Items that a task can hold for no labels at all: the score of a perfect model is below 100."""
+    """Items that the task cannot represent with any labels, so that a perfect model scores below 100."""
     for name, task in look.tasks.items():
         for split, sentences in look.splits.items():
             if split == "train" and look.known is None:
@@ -299,7 +299,7 @@ def _not_represented(look: Look) -> Iterator[str]:
 
 
 class Check(NamedTuple):
-    """One thing to look for; `refuses`: it cannot be meant, and the first line found is an error."""
+    """One kind of oddity; `refuses`: it cannot be intended, and the first line found is an error."""
 
     look: Callable[[Look], Iterator[str]]
     refuses: bool = False
@@ -320,7 +320,7 @@ CHECKS = (
 
 
 def _can_be_empty(task: Task) -> bool:
-    """Whether a sentence's layer can have nothing in it: only layers on words can."""
+    """Whether a sentence can be annotated with nothing in the task's layer; only layers on words can."""
     return bool(task.item and task.layers)
 
 

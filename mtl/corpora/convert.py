@@ -1,4 +1,4 @@
-"""Corpora in any format as one folder of JSON lines, layers of several files joined on their words."""
+"""Conversion of corpora in any format to one folder of JSON lines; layers of several files are joined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.corpora.checks import Look, notes_on, refuse_shared_files
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.merge import merge
 from mtl.corpora.readers import files, read
-from mtl.corpora.splits import corpus_files, refuse_existing, write_splits
+from mtl.corpora.splits import files_in, refuse_existing, write_splits
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS, named_in
 
@@ -25,9 +25,9 @@ class Source(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """How many sentences each source of a split has, and how many the split has in all.
+    """The number of sentences of each source of a split, by path, and of the whole split.
 
-    `repeated` are those with an id that an earlier sentence of this or another split has.
+    `repeated` counts sentences whose id an earlier sentence of this or another split has.
     """
 
     sources: tuple[tuple[str, int], ...]
@@ -36,7 +36,7 @@ class Joined(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """How the sources of each split were joined, and what was found in them, a line each."""
+    """How the sources of each split were joined, and a line for each oddity in them."""
 
     joined: dict[str, Joined]
     notes: list[str]
@@ -50,25 +50,23 @@ def convert(
 ) -> Converted:
     """Write for each split its sources as `SPLIT.jsonl` into `out`; returns how they were joined.
 
-    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`; what is there under the
-    longest path is meant. Sentences of several
-    sources with the same words become one; a layer that two sources have is that of the first.
+    A source is `FORMAT:PATH`, `FORMAT:ROLE=COLUMN,…:PATH`, or `PATH` in `format`. If several readings are
+    possible, the one with the longest existing path counts. Sentences of several sources with the same words
+    become one; a layer that two sources have is taken from the first.
     """
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:
         raise InputError("nothing to convert: use --train, --dev or --test, such as --train=conllu:PATH")
     refuse_existing(out, overwrite)
-    replaced = {path.resolve() for path in corpus_files(out)}
-    for source in (source for sources in parsed.values() for source in sources):
-        for path in files(source.path, source.format):
-            if path.resolve() in replaced:
-                raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
-    refuse_shared_files(
-        {
-            split: [(source.path, files(source.path, source.format)) for source in sources]
-            for split, sources in parsed.items()
-        }
-    )
+    replaced = {path.resolve() for path in files_in(out)}
+    found = {
+        split: [(source.path, files(source.path, source.format)) for source in sources]
+        for split, sources in parsed.items()
+    }
+    for path in (path for of_split in found.values() for _, paths in of_split for path in paths):
+        if path.resolve() in replaced:
+            raise InputError(f"{path} is a source that --out={out} would replace: choose another --out")
+    refuse_shared_files(found)
     joined, converted = {}, {}
     ids: set[str] = set()
     for split, sources in parsed.items():

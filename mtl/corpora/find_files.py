@@ -1,4 +1,4 @@
-"""Files and folders that are found by patterns and below folders, also behind links."""
+"""Files and folders found by patterns and below folders, symbolic links included."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 def matching(pattern: Path) -> list[Path]:
     """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
 
-    A part of the path is a pattern only where nothing of that very name exists. As in a shell, hidden names
-    match only a part that begins with a dot.
+    A part of the path is a pattern only if nothing has exactly that name. As in a shell, hidden names match
+    only a part that begins with a dot.
     """
     found = [Path(pattern.anchor)]
     for part in pattern.relative_to(pattern.anchor).parts:
@@ -36,9 +36,9 @@ def _matches(place: Path, part: str) -> Iterable[Path]:
 
 
 def folders_below(folder: Path) -> Iterator[Path]:
-    """A folder and those below it at any depth but hidden ones, also behind links, which pathlib leaves out.
+    """A folder and all folders below it except hidden ones; links are followed, which pathlib does not do.
 
-    Each is given once, whatever links to it. Raises `OSError` for one that cannot be listed.
+    Each folder is given once, however many links lead to it. Raises `OSError` for one that cannot be listed.
     """
     seen: set[str] = set()
     for place, inside, _ in os.walk(folder, onerror=_raise, followlinks=True):
@@ -54,5 +54,5 @@ def _raise(error: OSError) -> None:
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Whether a name below a folder, of the path or above it, begins with a dot."""
+    """Whether any part of a path below a folder begins with a dot."""
     return any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -1,4 +1,4 @@
-"""The lines of a stream as sentences to annotate, each named by its line."""
+"""The lines of a stream as sentences to annotate, named by their lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 _BLOCK = 1 << 16
-"""Bytes asked for at once: as many as a pipe holds."""
+"""Bytes that are read at once: as many as a pipe holds."""
 _MOST = 512
-"""Maximum number of lines returned at once: enough for well-filled batches, soon enough for a reader."""
+"""Maximum number of lines given at once: enough for full batches, few enough for quick answers."""
 _BLANKS = re.compile(r"[ \t]+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NOT_LATIN = re.compile(r"[^\W\d_\u0000-\u024f\u1e00-\u1eff]")
@@ -29,23 +29,23 @@ _ANNOTATED = {
     "a table of words": re.compile(rb"-DOCSTART-[ \t]|#begin document "),
     "bracket notation": re.compile(rb"\( ?\([A-Z]|\((TOP|ROOT|S1|S)? ?\([A-Z]+ "),
 }
-"""How a file begins that holds more than text."""
+"""The beginnings of files that hold more than text, by format."""
 EMPTY = "an empty line"
-"""Why an empty line has no words: the only reason that is nobody's mistake."""
+"""Why an empty line has no words: the only reason that is not an error."""
 
 Splitter = Callable[[str], list[Sentence]]
-"""Makes sentences of a line's text; raises `ValueError` saying why it cannot."""
+"""Splits a line's text into sentences; raises `ValueError` with the reason if it cannot."""
 
 
 class Record(NamedTuple):
-    """A sentence to annotate. Where `skipped` gives a reason, it is not annotated, and may have no words."""
+    """A sentence to annotate. If `skipped` gives a reason, it is not annotated, and may have no words."""
 
     sentence: Sentence
     skipped: str | None = None
 
 
 def standard_input() -> BufferedIOBase:
-    """The bytes of standard input; raises `InputError` where it is closed."""
+    """The bytes of standard input; raises `InputError` if it is closed."""
     if sys.stdin is None:
         raise InputError("standard input is closed: give text in a pipe or a file")
     assert isinstance(sys.stdin.buffer, BufferedIOBase)
@@ -53,10 +53,10 @@ def standard_input() -> BufferedIOBase:
 
 
 def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
-    """The lines of a stream, without line feeds, in lists of those that have arrived, at most 512.
+    """The lines of a stream, without line feeds, in lists of at most 512.
 
-    A list is given as soon as one line is there and nothing more is waiting: who writes a line gets an answer
-    before the next one.
+    A list holds the lines that have arrived, so that someone who writes one line gets an answer to it before
+    writing the next.
     """
     begun: list[bytes] = []
     while block := stream.read1(_BLOCK):
@@ -73,10 +73,10 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
 
 
 def text_of(line: bytes) -> str:
-    """A line as text, without what ends it and without byte order marks.
+    """A line as text, without its end and without byte order marks.
 
-    Raises `ValueError` for what is not UTF-8, and for a carriage return within the line, which ends one for
-    some programs only.
+    Raises `ValueError` for what is not UTF-8, and for a carriage return within the line, which only some
+    programs take for a line's end.
     """
     if (b"\0" in line or not line.isascii()) and (what := no_text(line)):
         raise ValueError(f"it is not UTF-8 but {what}")
@@ -92,10 +92,10 @@ def text_of(line: bytes) -> str:
 
 
 def records_of(number: int, line: bytes, split: Splitter, max_words: int, where: str) -> list[Record]:
-    """The records of an input line, at least one: its sentences, or why it has none.
+    """The records of an input line, at least one: its sentences, or the reason why it has none.
 
-    Ids are the number of the line (from 1); of several sentences on it, `LINE.SENTENCE`. `where` names the
-    stream in places.
+    The id is the number of the line (from 1), or `LINE.SENTENCE` if the line has several sentences. `where`
+    names the stream in places.
     """
     named = Sentence((), id=str(number), place=f"{where}, line {number}")
     try:
@@ -119,25 +119,19 @@ def _too_long(words: int, max_words: int) -> str | None:
     if words <= max_words:
         return None
     return (
-        f"{counted(words, 'word')}, and decoders are given at most {max_words:,}: split it, or "
-        f"raise --max_words "
-        "(memory grows with its square, time with its cube)"
+        f"{counted(words, 'word')}, and decoders are given at most {max_words:,}: split it, or raise "
+        "--max_words (memory grows with its square, time with its cube)"
     )
 
 
-def text_splitter(sentences_of: Splitter) -> Splitter:
-    """For running text: control characters are blanks, and `sentences_of` finds sentences and words."""
-    return lambda text: sentences_of(CONTROL.sub(" ", text))
-
-
 def tokens(text: str) -> list[Sentence]:
-    """One sentence, whose words blanks and tabs separate; all other white space is part of a word."""
+    """One sentence, with words separated by blanks and tabs; other white space is part of a word."""
     words = _words(text)
     return [Sentence(words)] if words else []
 
 
 def pairs(text: str) -> list[Sentence]:
-    """A pair of sentences, which one tab separates; their words are separated by blanks."""
+    """A pair of sentences separated by one tab, with words separated by blanks."""
     parts = [_words(part) for part in text.split("\t")]
     if not any(parts):
         return []
@@ -151,7 +145,7 @@ def pairs(text: str) -> list[Sentence]:
 
 
 def is_annotated(line: bytes) -> str | None:
-    """The format that a file is in if this is its first line, and that is no text; `None`: it may be text."""
+    """The annotated format of a file with this first line; `None`: it may be text."""
     line = line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r")
     return next((name for name, beginning in _ANNOTATED.items() if beginning.match(line)), None)
 
@@ -161,5 +155,5 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def is_mostly_of_another_script(text: str) -> bool:
-    """Whether more than half of the letters are not Latin, so that English rules cannot be meant."""
+    """Whether more than half of the letters are not Latin, so that rules for English cannot apply."""
     return not text.isascii() and 2 * len(_NOT_LATIN.findall(text)) > len(_LETTER.findall(text))

@@ -1,4 +1,4 @@
-"""Sentences of several sources joined on their words."""
+"""Joining sentences of several sources that have the same words."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from mtl.tasks.sentence import Sentence
 from mtl.tasks.tree import Tree
 
 MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
-"""What stands for words in files without their text."""
-BY_ORDER = (
-    "sentence joined by its order among those with the same words, of which the sources have not as many"
-)
-MASKED = "sentence not joined with others, because words of it are masked"
+"""What replaces the words in files whose text was removed."""
+BY_ORDER = "sentence joined by its order among those with the same words, whose number differs by source"
+MASKED = "sentence not joined with others, because some of its words are masked"
 _Text = tuple[tuple[str, ...], int | None]
 
 
 class _Partner(NamedTuple):
-    """The place of a sentence that another is joined with, and notes on how it was found."""
+    """The index of a sentence that another one is joined with, and notes on how it was found."""
 
     place: int
     notes: tuple[str, ...] = ()
@@ -32,10 +30,10 @@ class _Partner(NamedTuple):
 def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     """The sentences and pairs of several sources; those with the same words become one with all layers.
 
-    Words are the same if they differ at most in Unicode's normal form and in a treebank's escapes; those of
-    the first source are kept, and the text of the first that has one which they spell. Of several with the
-    same words, those with the same id are joined, the others by their order, with a note where the sources
-    have not as many. Masked sentences are not joined.
+    Words are the same if they differ at most in Unicode's normal form and a treebank's escapes. The words of
+    the first source are kept, and the first text that these words spell. If several sentences have the same
+    words, those with the same id are joined first and the rest in order; the latter have a note if the
+    sources have different numbers of them. Masked sentences are not joined.
     """
     if len(parts) == 1:
         return list(parts[0])
@@ -58,7 +56,7 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
 def _partners(
     part: Sequence[Sentence], places: Mapping[_Text, Sequence[int]], merged: Sequence[Sentence]
 ) -> dict[int, _Partner]:
-    """For sentences of a part (by number) the sentence among those `merged` that has the same words."""
+    """For sentences of a part, by index, the one among `merged` to join with."""
     same: dict[_Text, list[int]] = defaultdict(list)
     for number, sentence in enumerate(part):
         if (text := _text(sentence)) in places and not _is_masked(sentence):
@@ -79,12 +77,12 @@ def _partners(
 
 
 def _text(sentence: Sentence) -> _Text:
-    """A sentence's words in one spelling, for all formats, and where the second of a pair begins."""
+    """A sentence's words in the same spelling for all formats, and where the second of a pair begins."""
     return tuple([normalize("NFC", plain_word(word)) for word in sentence.words]), sentence.second
 
 
 def _is_masked(sentence: Sentence) -> bool:
-    """Whether words are masked; an underscore alone may be a word, but not half of a sentence."""
+    """Whether words are masked; an underscore may be a word, but half of a sentence cannot be underscores."""
     masked = [word for word in sentence.words if word in MASKS]
     return any(word != "_" for word in masked) or 2 * len(masked) >= max(1, len(sentence))
 
@@ -101,7 +99,7 @@ def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentenc
 
 
 def _lost(first: Sentence, others: Mapping[str, Any]) -> Iterator[str]:
-    """A note on each layer that two sources have, and not alike: that of the first is kept."""
+    """A note on each layer that differs between two sources; that of the first is kept."""
     for layer, value in others.items():
         if first.layer(layer) not in (None, value):
-            yield f"sentence whose '{layer}' of a later source is left out, since an earlier one has another"
+            yield f"sentence whose '{layer}' of a later source is left out: an earlier one has another"

@@ -1,7 +1,8 @@
 """Sentences and words of running text in languages other than English, by the rules of spaCy's tokenizers.
 
-No model is downloaded: sentences end at the language's marks, words are found by spaCy's rules and
-exceptions, Chinese words by jieba's dictionary. Some languages need packages of their own, which spaCy names.
+No model is downloaded: sentences end at the language's punctuation marks, and words are found by spaCy's
+rules and exceptions, or in Chinese by jieba's dictionary. Some languages need further packages, which spaCy
+names.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from mtl.tasks.in_words import first_line
 from mtl.tasks.sentence import Sentence
 
 _NO_LIMIT = 1 << 40
-"""Characters of a text: spaCy's limit is for its parser's memory, and rules need none."""
+"""Maximum number of characters of a text: spaCy's own limit is for its parser, and rules need none."""
 
 
 def splitter_of(language: str) -> Splitter:
-    """What splits text in a language, by its code in spaCy (`de`, `zh`; `xx`: any).
+    """The splitter for text in a language, given by spaCy's code (`de`, `zh`; `xx`: any).
 
-    Raises `InputError` for a language that spaCy does not have, and where a package is missing.
+    Raises `InputError` for a language that spaCy does not have, and if a package is missing.
     """
     try:
         import spacy
@@ -50,9 +51,8 @@ def splitter_of(language: str) -> Splitter:
     def split(text: str) -> list[Sentence]:
         try:
             document = rules(text)
-        except Exception as error:  # of tokenizers in other languages, which have limits of their own
-            reason = first_line(error)
-            raise ValueError(f"spaCy cannot split it ({reason[:200]})") from error
+        except Exception as error:  # tokenizers of some languages have limits of their own
+            raise ValueError(f"spaCy cannot split it ({first_line(error)})") from error
         found = [
             Sentence(
                 tuple(token.text for token in sentence if not token.is_space),
@@ -72,5 +72,5 @@ def _settings(language: str) -> dict[str, Any]:
 
     import jieba
 
-    jieba.setLogLevel(logging.WARNING)  # it reports on loading its dictionary
+    jieba.setLogLevel(logging.WARNING)  # otherwise it reports that it loads its dictionary
     return {"nlp": {"tokenizer": {"segmenter": "jieba"}}}

@@ -1,4 +1,4 @@
-"""Annotated sentences as a picture on the terminal."""
+"""Annotated sentences drawn as text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from mtl.tasks.tree import Tree
 
 _WIDE = 10_000
 _SLASH = "\\/"
-_SHOWN = ("tags", "upos", "entities", "arcs", "tree", "frames")
-"""The layers that have a form of their own; of the two of tags `tags` is shown."""
+_DRAWN = ("entities", "arcs", "tree", "frames")
+"""The layers that are drawn in a way of their own, besides the tags of words."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, those that change the direction of writing included: a terminal obeys them."""
+"""Characters that a terminal obeys: control characters, and those that change the direction of writing."""
 
 
 def picture(sentence: Sentence) -> str:
-    r"""The layers that are annotated, one below the other; `None` layers are left out.
+    r"""The annotated layers, one below the other.
 
-    Words with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), entities in
-    brackets; arcs as a tree from the root down, each word with its number and relation; constituents as a
-    tree, the lowest in bracket notation; a line per frame, and per word that has heads in a graph; a label of
-    the whole sentence as `layer: label`. The sentences of a pair have a line each. A layer in which nothing
-    was found is `none`. Control characters are shown as escapes.
+    Words come with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), or with
+    universal tags if there are no others, and with entities in brackets. The sentences of a pair have a line
+    each. Arcs are a tree from the root down, each
+    word with its number and relation. Constituents are a tree, the lowest ones in bracket notation. There is
+    a line per frame, and per word with heads in a graph. A label of the whole sentence is `layer: label`, and
+    an empty layer is `layer: none`. Control characters are shown as escapes.
     """
     words = [visible(word) for word in sentence.words]
-    parts = [_line(sentence, words)]
+    tags = "upos" if sentence.tags is None else "tags"
+    parts = [_line(sentence, words, sentence.layer(tags))]
     if sentence.entities == ():
         parts.append("entities: none")
     if sentence.arcs is not None:
@@ -46,7 +48,8 @@ def picture(sentence: Sentence) -> str:
     if sentence.frames is not None:
         frames = [_frame(words, frame) for frame in sentence.frames]
         parts.append("\n".join(["frames", *frames] if frames else ["frames: none"]))
-    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _SHOWN}
+    drawn = (tags, *_DRAWN)
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in drawn}
     on_words = [name for name, value in others.items() if not is_label(value)]
     ordered = (*on_words, *in_order_of_catalogue(others.keys() - on_words))
     parts += [f"{name}: {_named(words, others[name])}" for name in ordered]
@@ -54,7 +57,7 @@ def picture(sentence: Sentence) -> str:
 
 
 def _named(words: Sequence[str], value: Any) -> str:
-    """Any other layer, in a line or as a tree."""
+    """Any other layer, on one or more lines."""
     if is_label(value):
         return visible(value) if isinstance(value, str) else f"{value:.2f}"
     if isinstance(value, Arcs):
@@ -77,12 +80,12 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
-def _line(sentence: Sentence, words: Sequence[str]) -> str:
-    if sentence.tags is not None:
-        words = [f"{word.replace('/', _SLASH)}/{tag}" for word, tag in zip(words, sentence.tags, strict=True)]
+def _line(sentence: Sentence, words: Sequence[str], tags: Sequence[str] | None) -> str:
+    if tags is not None:
+        words = [f"{word.replace('/', _SLASH)}/{tag}" for word, tag in zip(words, tags, strict=True)]
     opening: defaultdict[int, str] = defaultdict(str)
     closing: defaultdict[int, str] = defaultdict(str)
-    # The longest first, so that an entity within another opens after it.
+    # The longest comes first, so that an entity within another opens after it.
     for start, end, label in sorted(sentence.entities or (), key=lambda span: (span.start, -span.end)):
         opening[start] += f"[{label} "
         closing[end - 1] += "]"
@@ -107,7 +110,7 @@ def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:
 
 
 def _graph(words: Sequence[str], graph: Graph) -> list[str]:
-    """A line for each word that has heads: the labels, and the heads with their numbers."""
+    """A line for each word with heads: the labels, and the heads with their numbers."""
     lines = []
     for number, arcs in groupby(graph.arcs, attrgetter("dependent")):
         heads = [

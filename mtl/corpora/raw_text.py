@@ -1,4 +1,4 @@
-"""From running English text to sentences of words, by rule and without data to download."""
+"""Splitting running English text into sentences and words, by rules that need no download."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ABBREVIATIONS = (
 )
 _INITIALS = "a b c d e f g h j k l m n o p q r s t u v w x y z"
 
-# A word's run of characters is tried from its start only, so that a long one takes no quadratic time.
+# A run of word characters is tried only from its start, so that a long one does not take quadratic time.
 _UNBROKEN = re.compile(
-    r"(?:https?://|www\.)[^\s<>()\"]*[^\s<>()\".,;:!?']"  # addresses of pages
-    r"|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"  # of people
-    r"|[:;=]-?[()DPp](?!\w)"  # faces
-    r"|[!?]{2,}|\.{2,}|-{2,}|\*{2,}|={2,}|_{2,}|<<+|>>+"  # the same mark many times
+    r"(?:https?://|www\.)[^\s<>()\"]*[^\s<>()\".,;:!?']"  # addresses of web pages
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"  # mail addresses
+    r"|[:;=]-?[()DPp](?!\w)"  # emoticons
+    r"|[!?]{2,}|\.{2,}|-{2,}|\*{2,}|={2,}|_{2,}|<<+|>>+"  # repeated marks
     r"|(?<!\w)\w++\*+\w+"  # sh*t
 )
 _JOINED = re.compile(r"(?<=\w)[-–/](?=[^\W\d_])|(?<=[^\W\d_])[-–/](?=\d)")
@@ -36,12 +36,13 @@ _LONGEST_PREFIX = len("multi")
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """The sentences of a text, as written and as words, which spell the text but for white space.
+    """The sentences of a text, with their text and their words.
 
     Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations instead of
-    its training. Words are those of the Penn Treebank (contractions and possessives are words of their own),
-    with the changes of the English Web Treebank: page and mail addresses, faces and repeated marks are one
-    word; hyphens and slashes within words are words, except after prefixes (`e-mail`, `non-profit`).
+    training. Words follow the Penn Treebank (contractions and possessives are words of their own), with the
+    changes of the English Web Treebank: web and mail addresses, emoticons and repeated marks are one word;
+    hyphens and slashes within words are words, except after prefixes (`e-mail`, `non-profit`). The words
+    spell the text, apart from white space.
     """
     return [
         Sentence(tuple(_words(sentence)), text=" ".join(sentence.split()))
@@ -57,15 +58,14 @@ def _sentence_tokenizer() -> PunktSentenceTokenizer:
 
 
 def _words(sentence: str) -> list[str]:
-    # NLTK takes only the typewriter's apostrophe for one; of the same length, so positions stay valid.
+    # NLTK knows only the typewriter's apostrophe, which has the same length, so that positions stay valid.
     plain = _APOSTROPHE.sub("'", sentence)
     cuts = {cut for span in NLTKWordTokenizer().span_tokenize(plain) for cut in span}
-    unbroken = [match.span() for match in _UNBROKEN.finditer(sentence)]
     for match in _JOINED.finditer(sentence):
         before = sentence[max(0, match.start() - _LONGEST_PREFIX - 2) : match.end()]
         if not _PREFIX.search(before):
             cuts.update(match.span())
-    for start, end in unbroken:
+    for start, end in (match.span() for match in _UNBROKEN.finditer(sentence)):
         cuts.difference_update(range(start + 1, end))
         cuts.update((start, end))
     pieces = (sentence[start:end] for start, end in pairwise(sorted(cuts)))

@@ -1,9 +1,8 @@
-"""The sentences of files, folders and globs, read by the format that they are in."""
+"""Reading the sentences of files, folders and globs in their format."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ from mtl.workers.collector import without_collector
 
 
 def read(path: str | Path, format: str) -> list[Sentence]:
-    """The sentences of a file, of a folder (at any depth, by the format's file names) or of a glob.
+    """The sentences of a file, a folder or a glob; a folder is searched at any depth.
 
-    Raises `InputError` for what the format does not allow, for no sentence, and where the words are not words
-    (`real_words.with_words`).
+    Raises `InputError` for what the format does not allow, if there is no sentence, and if the words are not
+    words (`real_words.with_words`).
     """
     with without_collector():
         return list(stream(path, format))
 
 
 def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
-    """The sentences that `read` gives, one by one; of JSONL no more lines are parsed than are asked for."""
+    """The sentences of `read`, one by one, without its checks; JSON lines are parsed on demand."""
     read, patterns, *_ = format_of(format)
     if not patterns:
         yield from read(*files(path, format))
@@ -37,7 +36,7 @@ def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
 
 
 def stream(path: str | Path, format: str) -> Iterator[Sentence]:
-    """The sentences of `read`, one by one, with its errors for all of them at the end."""
+    """The sentences of `read`, one by one; errors about all of them are raised at the end."""
     count = 0
     for sentence in with_words(path, iterate(path, format)):
         count += 1
@@ -52,9 +51,9 @@ def no_sentence(path: str | Path, format: str) -> InputError:
 
 
 def files(path: str | Path, format: str) -> list[Path]:
-    """The files that `read` takes its sentences from, in order; each once, whatever links to it.
+    """The files that `read` takes its sentences from, in order; each once, however many links lead to it.
 
-    Hidden files that are not named are left out, such as copies that editors keep (`.ipynb_checkpoints`).
+    Hidden files are left out unless they are named: editors keep copies in them (`.ipynb_checkpoints`).
     """
     path, patterns = Path(path), format_of(format).patterns
     if not patterns:
@@ -81,22 +80,19 @@ def files(path: str | Path, format: str) -> list[Path]:
 
 
 def _each_once(paths: Iterable[Path]) -> list[Path]:
-    """The files among paths, sorted; of several that are one file the first."""
+    """The files among paths, sorted; if several paths are one file, the first."""
     found = {path.resolve(): path for path in sorted(set(paths), reverse=True) if path.is_file()}
     return sorted(found.values())
 
 
 def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:
-    """The modules that read the files of a corpus, which is given as a run's configuration has it.
+    """The modules that read the files of a corpus, given as in a run's configuration.
 
-    They belong to the code that a run is made of; the readers of other formats do not.
+    They belong to the code that produces a run; the readers of other formats do not.
     """
     of_tasks = (*corpus.values(), *(corpus.get("instances") or {}).values())
     formats = {files["format"] for files in of_tasks if isinstance(files, Mapping) and "format" in files}
     if corpus.get("path") is not None:
         formats.add("jsonl")
-    return tuple(sorted({_function(format_of(name).read).__module__ for name in formats}))
-
-
-def _function(reader: Callable[..., Any]) -> Callable[..., Any]:
-    return reader.func if isinstance(reader, partial) else reader
+    readers = (format_of(name).read for name in formats)
+    return tuple(sorted({getattr(reader, "func", reader).__module__ for reader in readers}))

@@ -1,4 +1,4 @@
-"""Whether what was read as words is words."""
+"""Checks that what was read as words is words."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 _INDEXED = re.compile(r"[0-9]+=.")
-"""A word behind its number, as discontinuous trees have it."""
+"""A word after its number, as files of discontinuous trees have it."""
 
 
 def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-    """The sentences of files, a folder or a pattern.
+    """The sentences that were read from a file, a folder or a pattern.
 
-    Raises `InputError` after the last one if their words are numbers of words, come with something before
-    them, are masked, or are the tags.
+    Raises `InputError` after the last one if their words are the numbers of words, all have the same prefix
+    or a number before them, are masked, repeat one word, or equal the tags.
     """
     prefixes: set[str] = set()
     masked: Counter[str] = Counter()
@@ -48,7 +48,7 @@ def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sent
     if 2 * numbers > longer:
         raise InputError(
             f"{path}: the words of most sentences are numbers one after the other, such as "
-            f"{' '.join(longest.words[:3])}: is the first column the words' number?"
+            f"{' '.join(longest.words[:3])}: does the first column number the words?"
         )
     if len(prefixes) == 1 and not alike and (prefix := prefixes.pop()):
         raise InputError(
@@ -57,7 +57,7 @@ def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sent
     if 2 * masked.total() > words:
         raise InputError(
             f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
-            "the text was taken out of these files, for its licence; put it back with their publisher's tool"
+            "the text was removed from these files, for its licence; restore it with their publisher's tool"
         )
     if longer < 2:
         return
@@ -72,5 +72,5 @@ def with_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sent
     else:
         return
     raise InputError(
-        f"{path}: {what}: was the text taken out of these files, or another column read than that of words?"
+        f"{path}: {what}: was the text removed from these files, or was a column without words read?"
     )

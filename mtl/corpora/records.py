@@ -1,8 +1,8 @@
-"""Objects in a file on disk, each read when it is asked for, and numbers about them in memory.
+"""Objects in a file on disk, each read only when it is asked for, and arrays about them in memory.
 
-A folder of records has their pickles one after the other (`records`), where each ends and its checksum,
-arrays with numbers per record, and `facts.json` with what else is known. The file is read, not mapped:
-reading says that a file was cut, and a map would end the process.
+A folder of records holds their pickles one after the other (`records`), the end and the checksum of each
+pickle, further arrays with a number per record, and `facts.json` with other facts. The file is read, not
+mapped: reading a truncated file is an error, while a map would end the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
@@ -31,7 +30,7 @@ _PROTOCOL = 5
 
 
 def packed(value: Any) -> bytes:
-    """A value as a record holds it."""
+    """The bytes of a value as a record."""
     return pickle.dumps(value, _PROTOCOL)
 
 
@@ -46,9 +45,7 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, records: Iterable[bytes]) -> None:
@@ -60,14 +57,14 @@ class RecordWriter:
             self._sums.append(zlib.crc32(record))
 
     def written(self) -> Iterator[Any]:
-        """The values so far, one after the other."""
+        """The values written so far, one after the other."""
         self._file.flush()
         with (self._folder / "records").open("rb") as file:
             for _ in self._ends:
                 yield pickle.load(file)
 
     def finish(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the arrays, and facts that JSON can hold, with which the folder counts as whole."""
+        """Write the arrays, and last the facts (values for JSON), which mark the folder as complete."""
         self._file.close()
         places = {"ends": np.array(self._ends, dtype=np.int64), "sums": np.array(self._sums, dtype=np.int64)}
         for name, values in (places | dict(arrays)).items():
@@ -77,9 +74,11 @@ class RecordWriter:
 
 
 class Records(Sequence[T]):
-    """The records of a folder; raises `Damaged` for one that is not whole, not for one of another user.
+    """The records of a folder.
 
-    While it is open, the folder is in use (`mtl.files.in_use`).
+    The constructor raises `Damaged` for an incomplete or damaged folder, and `PermissionError` for one that
+    this user may not read. Reading a damaged record raises `RunError`. While this object exists, the folder
+    is in use (`mtl.files.in_use`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -97,7 +96,7 @@ class Records(Sequence[T]):
             self._ends, self._sums = self.array("ends"), self.array("sums")
             if os.fstat(self._open[1]).st_size != (self._ends[-1] if len(self._ends) else 0):
                 raise Damaged(folder)
-        except PermissionError:  # it is another user's, and may be whole
+        except PermissionError:  # it is another user's, and may be complete
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(folder) from error
@@ -128,10 +127,10 @@ class Records(Sequence[T]):
         start = int(self._ends[index - 1]) if index else 0
         record = os.pread(self._open[1], int(self._ends[index]) - start, start)
         if zlib.crc32(record) != self._sums[index]:
-            cure = "start again, and all are made anew"
+            cure = "start again, and all records are made again"
             try:
                 (self.folder / _FACTS).unlink(missing_ok=True)
-            except OSError:  # a folder that can only be read
+            except OSError:  # the folder is read-only
                 cure = f"delete the folder, or set {VARIABLE} to another place, and start again"
             raise RunError(f"{self.folder}: record {index:,} was damaged: {cure}")
         return cast(T, pickle.loads(record))

@@ -1,4 +1,4 @@
-"""Running text as sentences whose words have their places in it."""
+"""Running text as sentences, and the offsets of their words in it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from threading import BoundedSemaphore
 from typing import NamedTuple
 
-from mtl.corpora.input_lines import CONTROL, Splitter, text_splitter
+from mtl.corpora.input_lines import CONTROL, Splitter
 from mtl.tasks.sentence import Sentence
 
 _AT_ONCE = BoundedSemaphore(4)
-"""Threads that split at the same time: more are no faster, and rules take memory."""
+"""Admits the threads that may split at the same time: more are not faster, and rules take memory."""
 _FREE: dict[str, list[Splitter]] = {}
-"""By language the splitters that were made and that no thread uses now."""
+"""The splitters that were made and that no thread is using, by language."""
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -25,24 +25,26 @@ class Offset(NamedTuple):
 
 
 def splitter_for(language: str) -> Splitter:
-    """What splits running text in a language: our rules for English (`en`), spaCy's for others.
+    """The splitter for running text in a language: our rules for English (`en`), spaCy's for others.
 
-    Raises `InputError` for a language that spaCy does not have, and where a package is missing.
+    Control characters count as blanks. Raises `InputError` for a language that spaCy does not have, and if a
+    package is missing.
     """
+    splitter: Splitter
     if language == "en":
-        from mtl.corpora.raw_text import sentences_of
+        from mtl.corpora.raw_text import sentences_of as splitter
+    else:
+        from mtl.corpora.other_languages import splitter_of
 
-        return text_splitter(sentences_of)
-    from mtl.corpora.other_languages import splitter_of
-
-    return text_splitter(splitter_of(language))
+        splitter = splitter_of(language)
+    return lambda text: splitter(CONTROL.sub(" ", text))
 
 
 def split(text: str, language: str) -> list[Sentence]:
-    """The sentences of a text; up to four threads split at once, so that a long text keeps no other waiting.
+    """The sentences of a text; up to four threads split at once, so that a long text does not delay others.
 
-    Raises `InputError` as `splitter_for` does, and `ValueError` for halves of surrogate pairs and where the
-    rules give up.
+    Raises `InputError` as `splitter_for` does, and `ValueError` for halves of surrogate pairs and for text
+    that the rules cannot split.
     """
     if half := _SURROGATE.search(text):
         raise ValueError(f"character {half.start()} is half of a surrogate pair, {half[0]!a}; take it out")
@@ -58,9 +60,9 @@ def split(text: str, language: str) -> list[Sentence]:
 
 
 def offsets_of(text: str, sentences: Sequence[Sentence]) -> list[tuple[Offset, ...]]:
-    """Of each sentence the places of its words in the text that it was split from.
+    """For each sentence, the offsets of its words in the text that it was split from.
 
-    The words spell the text but for white space and control characters; raises `ValueError` if not.
+    Raises `ValueError` unless the words spell the text, apart from white space and control characters.
     """
     placed, here = [], 0
     for sentence in sentences:

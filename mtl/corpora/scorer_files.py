@@ -1,4 +1,4 @@
-"""Gold and prediction in the formats that the official scorers read."""
+"""Gold and prediction in the formats of the official scorers."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 UNIVERSAL = "ud"
-"""What the names of the two files for the evaluator of Universal Dependencies begin with; where a task has
-this name, `ud_`."""
+"""The stem of the two files for the evaluator of Universal Dependencies; if a task has this name, `ud_`."""
 _COLUMNS = ("upos", "tags", FEATS, LEMMAS, "arcs", DEPS)
-"""The layers of these files."""
+"""The layers that these files can hold."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files that were written, and what of gold or prediction their formats could not hold."""
+    """The files that were written, and what they could not hold of gold or prediction."""
 
     paths: tuple[Path, ...]
     left_out: Mapping[str, int]
-    """Items left out of the files, by a name such as `overlapping entities in gold`, and sentences that an
-    official program cannot score, by the program and its limits."""
+    """Numbers of items left out of the files, by a name such as `overlapping entities in gold`, and of
+    sentences that an official program cannot score, by the program and its limits."""
 
 
 def export(
@@ -49,16 +48,15 @@ def export(
 ) -> Exported:
     """Write the scorers' files of `tasks` into `folder`.
 
-    All that CoNLL-U has columns for is in two files besides (`UNIVERSAL`), for the evaluator of Universal
-    Dependencies. A task's files hold only the sentences whose gold has its layer; a task without any has no
-    files. Of overlapping entities or arguments and of several frames at one predicate only those are written
-    that training uses as well; the others are counted, and so are sentences that a scorer has no room for:
-    they are left out of gold and prediction (`scorer_limits`). Raises `InputError` where the two do not pair.
+    Two further files (`UNIVERSAL`), for the evaluator of Universal Dependencies, hold all layers with a
+    column in CoNLL-U. A task's files hold only the sentences whose gold has its layer; a task without such
+    sentences has no files. Overlapping entities or arguments and second frames of a predicate are left out,
+    as in training, and counted. Sentences beyond the limits of a scorer (`scorer_limits`) are left out of
+    gold and prediction, and counted. Raises `InputError` if gold and prediction do not correspond.
     """
     if len(gold) != len(predicted):
         raise InputError(
-            f"export: {counted(len(gold), 'gold sentence')} but {len(predicted)} predicted ones; "
-            f"pass the same"
+            f"export: {counted(len(gold), 'gold sentence')} but {len(predicted)} predicted ones; pass as many"
         )
     layers = {task.name: task.standard or task.layer for task in tasks}
     for task in tasks:
@@ -95,17 +93,17 @@ def export(
     universal = UNIVERSAL
     while universal in layers:  # a task's own files have its name
         universal += "_"
-    paths += _written(folder, universal, _universal(gold, predicted, tasks, left_out))
+    paths += _written(folder, universal, _universal(gold, predicted, tasks, universal, left_out))
     return Exported(tuple(paths), dict(left_out))
 
 
 def _placed(sentence: Sentence, task: Task, layer: str) -> Sentence:
-    """The sentence with a task's layer where the writers of files look for it."""
+    """The sentence with a task's layer under the name by which the writers find it."""
     return sentence if task.layer == layer else sentence.with_layers({layer: sentence.layer(task.layer)})
 
 
 def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> list[Path]:
-    """Write the texts by suffix; a file without any is deleted, since it would be scored for this export."""
+    """Write the texts by suffix; a file without text is deleted, since it is of an earlier export."""
     paths = []
     for suffix, of_file in texts.items():
         path = folder / f"{stem}.{suffix}"
@@ -118,12 +116,16 @@ def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> lis
 
 
 def _universal(
-    gold: Sequence[Sentence], predicted: Sequence[Sentence], tasks: Collection[Task], left_out: Counter[str]
+    gold: Sequence[Sentence],
+    predicted: Sequence[Sentence],
+    tasks: Collection[Task],
+    stem: str,
+    left_out: Counter[str],
 ) -> dict[str, list[str]]:
     """Gold and prediction in CoNLL-U, with the predicted layers that have a column there.
 
-    Sentences whose gold lacks one of these layers are left out, and counted. Without a task for arcs, heads
-    are placeholders, no two of them alike with their relations, since the evaluator reads trees only.
+    Sentences whose gold lacks one of these layers are left out and counted. Without a task for arcs, the
+    trees that the evaluator needs are placeholders, which have no relation in common.
     """
     texts: dict[str, list[str]] = {"gold.conllu": [], "pred.conllu": []}
     layers: dict[str, Task] = {}
@@ -132,10 +134,10 @@ def _universal(
         if column is not None and any(map(task.annotated, gold)):
             layers.setdefault(column, task)
     if layers.keys() == {DEPS}:
-        layers = {}  # a graph alone has files of its own
+        layers = {}  # the graph has files of its own
     for true, guess in zip(gold, predicted, strict=True) if layers else ():
         if not all(task.annotated(true) for task in layers.values()):
-            _count(left_out, f"sentences of {UNIVERSAL}.*, not annotated for all of {', '.join(layers)}", 1)
+            _count(left_out, f"sentences of {stem}.*, not annotated for all of {', '.join(layers)}", 1)
             continue
         pair = [
             Sentence(
@@ -155,7 +157,7 @@ def _universal(
 
 
 def _column_of(task: Task) -> str | None:
-    """The layer with a column in CoNLL-U that a task predicts, lemmas and arcs also under other names."""
+    """The layer with a column in CoNLL-U that a task predicts; lemmas and arcs may have other names."""
     if task.layer in _COLUMNS:
         return task.layer
     return task.standard if task.standard in (LEMMAS, "arcs") else None
@@ -178,7 +180,7 @@ def _check(gold: Sentence, predicted: Sentence, layer: str) -> None:
 
 
 def _writable(sentence: Sentence, layer: str, side: str, left_out: Counter[str]) -> Sentence:
-    """The sentence with what the format of `layer` can hold; the rest is added to `left_out`."""
+    """The sentence with what the format of `layer` can hold; the rest is counted in `left_out`."""
     if layer == "entities" and sentence.entities is not None:
         entities = without_overlaps(sentence.entities)
         _count(left_out, f"overlapping entities in {side}", len(sentence.entities) - len(entities))
@@ -206,51 +208,32 @@ def _count(left_out: Counter[str], name: str, items: int) -> None:
         left_out[name] += items
 
 
-def _tags(gold: Sentence, predicted: Sentence) -> str:
-    return _tag_columns(gold.words, gold.tags, predicted.tags)
-
-
-def _upos(gold: Sentence, predicted: Sentence) -> str:
-    return _tag_columns(gold.words, gold.upos, predicted.upos)
-
-
-def _lemmas(gold: Sentence, predicted: Sentence) -> str:
-    return _tag_columns(gold.words, gold.layer(LEMMAS), predicted.layer(LEMMAS))
-
-
-def _tag_columns(
-    words: tuple[str, ...], gold: tuple[str, ...] | None, predicted: tuple[str, ...] | None
-) -> str:
-    assert gold is not None
-    assert predicted is not None
-    columns = zip(words, gold, predicted, strict=True)
+def _per_word(layer: str, gold: Sentence, predicted: Sentence) -> str:
+    columns = zip(gold.words, gold.layer(layer), predicted.layer(layer), strict=True)
     return lines("\t".join(map(cell, row)) for row in columns)
 
 
 def _entities(gold: Sentence, predicted: Sentence) -> str:
-    # conlleval takes the word -X- for a sentence boundary.
+    # For conlleval, the word -X- is a sentence boundary.
     words = ("-X-_" if word == "-X-" else word for word in gold.words)
     tags = (to_bio(sentence.entities or (), len(gold)) for sentence in (gold, predicted))
     return lines(" ".join(map(cell, row)) for row in zip(words, *tags, strict=True))
 
 
 def _dependencies(sentence: Sentence) -> str:
-    words = tuple(map(cell, sentence.words))  # without blanks, at which some programs split
+    words = tuple(map(cell, sentence.words))  # some programs split at blanks
     others = dict.fromkeys(layer for layer in sentence.layers if layer not in _COLUMNS)
     return to_conllu(replace(sentence, words=words, text="").with_layers(others), empty_nodes=False)
 
 
 def _graphs(sentence: Sentence) -> str:
-    """The graph in DEPS; its evaluation also asks for a tree, here one that says nothing."""
-    words = tuple(map(cell, sentence.words))
-    others = len(words) - 1
-    tree = Arcs((0, *[1] * others), ("root", *["dep"] * others))
-    made = Sentence(words, {"arcs": tree, DEPS: sentence.layer(DEPS)}, id=sentence.id)
-    return to_conllu(made, empty_nodes=False)
+    """The graph in DEPS; its evaluation also needs a tree, which is a placeholder here."""
+    layers = {"arcs": _star(len(sentence), 1), DEPS: sentence.layer(DEPS)}
+    return _dependencies(Sentence(sentence.words, layers, id=sentence.id))
 
 
 def _brackets(gold: Sentence, sentence: Sentence) -> str:
-    """One tree on a line, with the gold's words and preterminals, by which EVALB deletes punctuation."""
+    """The tree on one line, with gold words and preterminals, by which EVALB deletes punctuation."""
     assert gold.tree is not None
     assert sentence.tree is not None
     tagged = zip(gold.tree.leaves(), gold.words, strict=True)
@@ -278,10 +261,10 @@ def _evalb_word(word: str) -> str:
 
 
 def _with_predicates(gold: Sentence, predicted: Sentence) -> Sentence:
-    """The gold with the predicates that only the prediction has, as predicates without arguments.
+    """The gold, with the predicates that only the prediction has as predicates without arguments.
 
-    srl-eval.pl drops such predicates; so their arguments count as excess, as a score over (predicate, start,
-    end, role) demands.
+    srl-eval.pl would ignore their arguments; so they count as wrong, as a score over (predicate, start, end,
+    role) demands.
     """
     frames = gold.frames or ()
     known = {frame.predicate for frame in frames}
@@ -295,44 +278,36 @@ def _labels(layer: str, gold: Sentence, predicted: Sentence) -> str:
     return "\t".join((cell(gold.id), str(gold.layer(layer)), str(predicted.layer(layer)))) + "\n"
 
 
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split("\n")) + "\n"
-
-
 _Writer = Callable[[Sentence, Sentence], str]
+
+
+def _gold_and_pred(suffix: str, write: Callable[[Sentence], str]) -> dict[str, _Writer]:
+    """A file for the gold and one for the prediction, written in the same way."""
+    return {
+        f"gold.{suffix}": lambda gold, _: write(gold),
+        f"pred.{suffix}": lambda _, predicted: write(predicted),
+    }
+
+
 _FORMATS: dict[str, dict[str, _Writer]] = {
-    "tags": {"tsv": _tags},
-    "upos": {"tsv": _upos},
-    LEMMAS: {"tsv": _lemmas},
+    **{layer: {"tsv": partial(_per_word, layer)} for layer in ("tags", "upos", LEMMAS)},
     "entities": {"conll": _entities},
-    "arcs": {
-        "gold.conllu": lambda gold, _: _dependencies(gold),
-        "pred.conllu": lambda _, predicted: _dependencies(predicted),
-    },
-    DEPS: {
-        "gold.conllu": lambda gold, _: _graphs(gold),
-        "pred.conllu": lambda _, predicted: _graphs(predicted),
-    },
-    "tree": {
-        "gold.mrg": lambda gold, _: _brackets(gold, gold),
-        "pred.mrg": _brackets,
-    },
+    "arcs": _gold_and_pred("conllu", _dependencies),
+    DEPS: _gold_and_pred("conllu", _graphs),
+    "tree": {"gold.mrg": lambda gold, _: _brackets(gold, gold), "pred.mrg": _brackets},
     "frames": {
         "gold.props": lambda gold, predicted: to_props(_with_predicates(gold, predicted)),
         "pred.props": lambda _, predicted: to_props(predicted),
     },
 }
-"""Per layer the files by what follows the task's name in their names."""
+"""For each layer, the writers of its files by the end of their names."""
 
 
 def _files_of(layer: str) -> Mapping[str, _Writer]:
-    """The files of a layer; labels of sentences are lines of id, gold and prediction.
+    """The writers of a layer's files; labels of sentences are lines of id, gold and prediction.
 
     Translations are lines of text, as sacreBLEU's command reads them.
     """
     if layer == Translate.name:
-        return {
-            "gold.txt": lambda gold, _: _one_line(gold.layer(layer)),
-            "pred.txt": lambda _, predicted: _one_line(predicted.layer(layer)),
-        }
+        return _gold_and_pred("txt", lambda sentence: " ".join(str(sentence.layer(layer)).split("\n")) + "\n")
     return {"tsv": partial(_labels, layer)} if layer in SENTENCE_TASKS else _FORMATS.get(layer, {})

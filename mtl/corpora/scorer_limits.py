@@ -1,4 +1,4 @@
-"""What the official scorers have no room for, by their sources: wrong figures, or crashes."""
+"""The limits of the official scorers, from their sources; beyond them, scores are wrong or programs crash."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mtl.corpora.formats.enhanced import DEPS
 from mtl.tasks.sentence import Arcs, Sentence
 
 EVALB_WORD = 90
-"""Bytes of a word that EVALB gets: its buffers hold 100, and it only asks whether the words are the same."""
+"""Maximum bytes of a word for EVALB, whose buffers hold 100; it only compares words."""
 _EVALB_WORDS = _EVALB_BRACKETS = 200
 _EVALB_LINE = 4_999
-"""Bytes of a line with its line feed (`fgets` of 5,000)."""
+"""Maximum bytes of a line with its line feed (`fgets` of 5,000)."""
 _EVALB_LABEL = 29
 _NODE = re.compile(r"\(([^ ()]*) (?=(\(?))")
 _CONLL2018_DEPTH = 900
-"""Arcs from a word to the root: the program follows them by recursion, and Python allows 1,000 levels."""
+"""Maximum number of arcs from a word to the root, which the program follows by recursion (Python: 1,000)."""
 
 
 class Limit(NamedTuple):
@@ -25,17 +25,17 @@ class Limit(NamedTuple):
 
     name: str
     exceeded: Callable[[tuple[Sentence, Sentence], Sequence[str]], bool]
-    """Whether gold and prediction, or the texts of both in the program's format, are beyond its limits."""
+    """Whether gold and prediction, or their texts in the program's format, are beyond its limits."""
 
 
 def _beyond_evalb(_: tuple[Sentence, Sentence], texts: Sequence[str]) -> bool:
     for text in texts:
         nodes = _NODE.findall(text)
         brackets = sum(bool(inner) for _, inner in nodes)
-        if len(text.encode()) > _EVALB_LINE or brackets > _EVALB_BRACKETS:
-            return True
         if (
-            len(nodes) - brackets > _EVALB_WORDS
+            len(text.encode()) > _EVALB_LINE
+            or brackets > _EVALB_BRACKETS
+            or len(nodes) - brackets > _EVALB_WORDS
             or max(len(label.encode()) for label, _ in nodes) > _EVALB_LABEL
         ):
             return True
@@ -51,7 +51,7 @@ def _beyond_deps(pair: tuple[Sentence, Sentence], _: Sequence[str]) -> bool:
 
 
 def _depth(arcs: Arcs) -> int:
-    """The most arcs between a word and the root, of arcs that are a tree."""
+    """The maximum number of arcs between a word and the root of a tree."""
     depths = [0] * (len(arcs.heads) + 1)
     for start in range(1, len(depths)):
         path, word = [], start
@@ -76,4 +76,4 @@ LIMITS = {
         _beyond_conll2018,
     ),
 }
-"""The limits by the layer that a program scores; srl-eval.pl and conlleval have none that data meet."""
+"""The limits, by the layer that a program scores; data do not reach those of srl-eval.pl and conlleval."""

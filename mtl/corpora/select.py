@@ -1,4 +1,4 @@
-"""Cutting a subset out of a corpus, by lists of sentence ids or at random."""
+"""Selecting a subset of a corpus, by lists of sentence ids or at random."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 
-def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool = False) -> dict[str, int]:
-    """Write for each list `X.ids` (one id a line) `X.jsonl` into `out`; returns the sentences per list.
+def select(corpus: Path, ids: Sequence[Path], out: Path, overwrite: bool = False) -> dict[str, int]:
+    """Write `X.jsonl` into `out` for each list `X.ids` (one id per line); returns the sentences per list.
 
-    Sentences come in the list's order, from all `*.jsonl` files of `corpus`. With `overwrite` the lists
-    replace the corpus that `out` holds, so that no split of it is left beside them.
+    Sentences come in the list's order, from all `*.jsonl` files of `corpus`. With `overwrite`, all splits of
+    the corpus in `out` are replaced.
     """
     _check_place(corpus, out, overwrite)
-    lists = [ids] if isinstance(ids, Path) else list(ids)
-    if len({path.stem for path in lists}) < len(lists):
-        raise InputError(f"two lists have the same name: {', '.join(map(str, lists))}; rename one")
+    if len({path.stem for path in ids}) < len(ids):
+        raise InputError(f"two lists have the same name: {', '.join(map(str, ids))}; rename one")
     sentences = _by_id(corpus)
-    chosen = {path.stem: _chosen(path, sentences, corpus) for path in lists}
+    chosen = {path.stem: _chosen(path, sentences, corpus) for path in ids}
     write_splits(out, chosen)
     return {name: len(subset) for name, subset in chosen.items()}
 
@@ -35,9 +34,9 @@ def select(corpus: Path, ids: Path | Sequence[Path], out: Path, overwrite: bool 
 def draw(
     corpus: Path, numbers: Mapping[str, int], out: Path, seed: int = 1, overwrite: bool = False
 ) -> dict[str, int]:
-    """Draw sentences of each split at random and write them to `out`; returns their number by split.
+    """Draw `numbers` of sentences from the splits at random and write them to `out`; returns `numbers`.
 
-    `numbers` says how many. Sentences stay in order. What is drawn from a split depends on the seed alone.
+    Sentences keep their order. What is drawn from a split does not depend on other splits.
     """
     _check_place(corpus, out, overwrite)
     paths = {path.stem: path for path in split_files(corpus)}
@@ -45,7 +44,7 @@ def draw(
     for split, number in numbers.items():
         if split not in paths:
             raise InputError(f"{corpus}: no {split}.jsonl to draw sentences from; it has {', '.join(paths)}")
-        sentences = list(read_jsonl(paths[split]))
+        sentences = read_jsonl(paths[split])
         if number > len(sentences):
             raise InputError(
                 f"{paths[split]}: {number:,} of {counted(len(sentences), 'sentence')}: draw fewer"
@@ -70,7 +69,7 @@ def _by_id(corpus: Path) -> dict[str, Sentence]:
                 raise InputError(f"{sentence.place}: a sentence without an id; give every sentence one")
             if (other := sentences.get(sentence.id)) is not None:
                 raise InputError(
-                    f"{sentence.place}: the id '{sentence.id}' is that of {other.place}, too; make ids unique"
+                    f"{sentence.place}: the id '{sentence.id}' is also that of {other.place}; make ids unique"
                 )
             sentences[sentence.id] = sentence
     return sentences
@@ -88,5 +87,5 @@ def _chosen(path: Path, sentences: dict[str, Sentence], corpus: Path) -> list[Se
             raise malformed(path, number, f"the id '{name}' is listed twice; list each once")
         subset[name] = sentences[name]
     if not subset:
-        raise InputError(f"{path}: no ids; list one a line")
+        raise InputError(f"{path}: no ids; list one per line")
     return list(subset.values())

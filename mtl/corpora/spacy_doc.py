@@ -1,4 +1,4 @@
-"""An annotated text as a document of spaCy."""
+"""An annotated text as a spaCy document."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class _Token(NamedTuple):
     blank: bool
     """Whether a blank follows it."""
     sentence: int
-    """The number of its sentence; of white space that of the word before it, or of the first."""
+    """The index of its sentence; for white space, that of the word before it, or 0."""
     word: int | None
-    """The number of the word in the sentence; `None`: white space."""
+    """The index of the word in the sentence; `None`: white space."""
 
 
 def to_doc(annotated: AnnotatedText) -> Doc:
@@ -50,24 +50,20 @@ def to_doc(annotated: AnnotatedText) -> Doc:
             for token in tokens
         ]
 
-    tags, pos, lemmas, features = (
-        column("tags", "_SP"),
-        column("upos", "SPACE"),
-        column(LEMMAS),
-        column(FEATS),
-    )
+    pos, features = column("upos", "SPACE"), column(FEATS)
+    starts = [not place or token.word == 0 for place, token in enumerate(tokens)]
     heads, relations = _heads(sentences, tokens, places)
     doc = Doc(
         Vocab(),
         words=[token.text for token in tokens],
         spaces=[token.blank for token in tokens],
-        tags=tags,
+        tags=column("tags", "_SP"),
         pos=None if pos is None else [tag if tag in IDS else "" for tag in pos],
-        lemmas=lemmas,
+        lemmas=column(LEMMAS),
         morphs=None if features is None else [_morph(bundle) for bundle in features],
         heads=heads,
         deps=relations,
-        sent_starts=None if heads is not None else _starts(tokens),
+        sent_starts=starts if heads is None else None,
         user_data={"mtl": annotated.to_json()["sentences"]},
     )
     if any(sentence.entities is not None for sentence in sentences):
@@ -82,7 +78,7 @@ def to_doc(annotated: AnnotatedText) -> Doc:
 
 
 def _tokens(annotated: AnnotatedText) -> list[_Token]:
-    """The tokens that spell the text: spaCy keeps it by them."""
+    """Tokens that spell the text, which is all that spaCy keeps of it."""
     tokens: list[_Token] = []
     text, here = annotated.text, 0
 
@@ -106,7 +102,7 @@ def _tokens(annotated: AnnotatedText) -> list[_Token]:
 def _heads(
     sentences: tuple[Sentence, ...], tokens: list[_Token], places: dict[tuple[int, int], int]
 ) -> tuple[list[int] | None, list[str] | None]:
-    """Per token the place of its head (a root's is its own) and the relation, where all are parsed."""
+    """The index of each token's head (a root's is its own), and the relations; `None` without all arcs."""
     if not sentences or any(sentence.arcs is None for sentence in sentences):
         return None, None
     heads, relations = [], []
@@ -123,10 +119,6 @@ def _heads(
     return heads, relations
 
 
-def _starts(tokens: list[_Token]) -> list[bool]:
-    return [not place or token.word == 0 for place, token in enumerate(tokens)]
-
-
 def _morph(bundle: str) -> str:
-    """A bundle of features as spaCy takes it: empty where there are none, and where it is no such bundle."""
+    """A bundle of features for spaCy; empty without features, and for what is not a bundle."""
     return bundle if bundle != NO_FEATURES and all("=" in part for part in bundle.split("|")) else ""

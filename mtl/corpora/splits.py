@@ -1,31 +1,38 @@
-"""A corpus as a folder of JSON lines, one file per split, replaced as one."""
+"""A corpus as a folder of JSON lines, one file per split, all replaced together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mtl.corpora.formats.jsonl import to_line
 from mtl.errors import InputError
 from mtl.files import new_folder, whole_file, write_json
 from mtl.tasks.sentence import Sentence
 
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[str, ...] = get_args(Split)
 PROVENANCE = "provenance.json"
 
 
-def corpus_files(folder: Path) -> list[Path]:
-    """The files of the corpus in a folder: its splits, and where they come from."""
+def files_in(folder: Path) -> list[Path]:
+    """The files of the corpus in a folder: its splits and `provenance.json`, if there is one."""
     return [*sorted(folder.glob("*.jsonl")), *folder.glob(PROVENANCE)]
 
 
-def split_files(folder: Path) -> list[Path]:
-    """The splits of the corpus in a folder; raises `InputError` if it is none, or holds none."""
+def require_folder(folder: Path, where: str, how: str) -> None:
+    """Raise `InputError` if a corpus's folder is a file or missing; `where` and `how` frame the message."""
     if folder.is_file():
-        raise InputError(f"{folder}: a file, no folder: use the folder of a corpus's .jsonl files")
+        raise InputError(f"{where}: a file, not a folder: use the folder of the .jsonl files")
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; check the path")
+        raise InputError(f"{where}: no such folder{how}")
+
+
+def split_files(folder: Path) -> list[Path]:
+    """The splits of the corpus in a folder; raises `InputError` if there is no such folder or no split."""
+    require_folder(folder, str(folder), "; check the path")
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         raise InputError(
@@ -35,11 +42,11 @@ def split_files(folder: Path) -> list[Path]:
 
 
 def refuse_existing(folder: Path, overwrite: bool) -> None:
-    """Raise `InputError` if a folder holds a corpus already, unless it may be overwritten."""
-    present = corpus_files(folder)
+    """Raise `InputError` if a folder already holds a corpus, unless that may be overwritten."""
+    present = files_in(folder)
     if present and not overwrite:
         raise InputError(
-            f"{folder} holds a corpus already ({', '.join(path.name for path in present)}): "
+            f"{folder} already holds a corpus ({', '.join(path.name for path in present)}): "
             "choose another --out, or replace it with --overwrite"
         )
 
@@ -49,11 +56,11 @@ def write_splits(
     splits: Mapping[str, Sequence[Sentence]],
     provenance: Callable[[Sequence[Path]], Any] | None = None,
 ) -> list[Path]:
-    """Write `NAME.jsonl` for each split in place of the corpus in `folder`; returns the paths.
+    """Write `NAME.jsonl` for each split, in place of any corpus in `folder`; returns the paths.
 
-    `provenance` makes the content of `provenance.json` from the files of the splits. A new folder appears
-    with all files. Elsewhere all splits are written before the first one gets its name, so that a full disk
-    leaves the old corpus.
+    `provenance` makes the content of `provenance.json` from the paths of the splits. A new folder appears
+    with all of its files. In an existing one, all splits are written before the first one gets its name, so
+    that a full disk leaves the old corpus intact.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         with new_folder(folder) as made:
@@ -68,7 +75,7 @@ def _replace(
     splits: Mapping[str, Sequence[Sentence]],
     provenance: Callable[[Sequence[Path]], Any] | None,
 ) -> None:
-    old = corpus_files(folder)
+    old = files_in(folder)
     paths = [folder / f"{name}.jsonl" for name in splits]
     with ExitStack() as stack:
         for path, sentences in zip(paths, splits.values(), strict=True):

@@ -1,4 +1,4 @@
-"""How much a corpus holds: sentences, words, and per task the annotated sentences and the items on them."""
+"""The size of a corpus: sentences, words, and for each task the annotated sentences and their items."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ from pathlib import Path
 from rich.table import Table
 
 from mtl.corpora.readers import read
-from mtl.corpora.splits import split_files
+from mtl.corpora.splits import SPLITS, split_files
 from mtl.tasks.catalogue import STRUCTURED, TASKS, named_in
 from mtl.tasks.sentence import Sentence
 
 Numbers = dict[str, int | dict[str, int]]
 
-_SPLITS = ("train", "dev", "test")
-
 
 def corpus_stats(folder: Path) -> dict[str, Numbers]:
-    """Per split (each `*.jsonl` of the folder): sentences, words, and per task a dict of counts.
+    """The numbers of each split (`*.jsonl` of the folder): sentences, words, and by task a dict of counts.
 
     A task's dict has `sentences` (annotated ones) and its items: tags; entities; arcs; constituents (all
-    nodes above the tags, the root TOP left out); frames and arguments; labels of whole sentences. Raises
+    nodes above the tags except the root TOP); frames and arguments; labels of whole sentences. Raises
     `InputError` for a folder without `*.jsonl`.
     """
-    paths = sorted(split_files(folder), key=lambda path: (_order(path.stem), path.stem))
-    return {path.stem: sentence_stats(read(path, "jsonl")) for path in paths}
+    paths = {path.stem: path for path in split_files(folder)}
+    order = [*(split for split in SPLITS if split in paths), *(name for name in paths if name not in SPLITS)]
+    return {name: sentence_stats(read(paths[name], "jsonl")) for name in order}
 
 
 def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
     """The numbers of one split; `sentences` of a task are those annotated for it.
 
-    Tasks on whole sentences are left out where no sentence is annotated for them.
+    Tasks other than the five on words are left out if no sentence is annotated for them.
     """
     numbers: Numbers = {"sentences": len(sentences), "words": sum(map(len, sentences))}
     for name, kind in (TASKS | named_in(sentences)).items():
         if not kind.layers:
-            continue  # reads the words alone
+            continue  # it reads only words
         task = kind()
         annotated = [sentence for sentence in sentences if task.annotated(sentence)]
         if not annotated and kind not in STRUCTURED:
@@ -49,8 +48,8 @@ def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
     return numbers
 
 
-def stats_table(stats: dict[str, Numbers], title: str | None = None) -> Table:
-    """The numbers as a table, a row per split and task."""
+def stats_table(stats: dict[str, Numbers], title: str) -> Table:
+    """The numbers as a table, with a row per split, task and item."""
     table = Table("split", "task", title=title)
     for column in ("sentences", "items"):
         table.add_column(column, justify="right")
@@ -63,7 +62,3 @@ def stats_table(stats: dict[str, Numbers], title: str | None = None) -> Table:
                 for item in (item for item in counts if item != "sentences"):
                     table.add_row("", task, f"{counts['sentences']:,}", f"{counts[item]:,}", item)
     return table
-
-
-def _order(split: str) -> int:
-    return _SPLITS.index(split) if split in _SPLITS else len(_SPLITS)

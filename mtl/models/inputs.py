@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
-from mtl.corpora.load import Tasks, load_split
+from mtl.corpora.load import load_split
 from mtl.corpora.readers import files, read
+from mtl.corpora.sources import Tasks
 from mtl.models.known_encoders import encoder_files
 from mtl.tasks.sentence import Sentence
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, refuse
-from mtl.corpora.load import SPLITS, is_on_disk, refuse_shared, require_first_sentence, require_layers
+from mtl.corpora.load import require_first_sentence, require_layers
+from mtl.corpora.sources import is_on_disk, refuse_shared
+from mtl.corpora.splits import SPLITS
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder
 

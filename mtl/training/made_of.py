@@ -12,7 +12,7 @@ from typing import Any
 
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
-from mtl.corpora.load import corpus_fingerprints
+from mtl.corpora.sources import corpus_fingerprints
 from mtl.files import fingerprint
 from mtl.heads.gate_file import masks_fingerprint
 from mtl.models.known_encoders import encoder_files

@@ -11,7 +11,8 @@ from rich.console import Console
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Look, Seen, notes_on, seen_in
 from mtl.corpora.formats.parallel import describe_empty, describe_unspaced
-from mtl.corpora.load import is_on_disk, refuse_shared, require_layers, require_seen
+from mtl.corpora.load import require_layers, require_seen
+from mtl.corpora.sources import is_on_disk, refuse_shared
 from mtl.models.inputs import InputCache
 from mtl.models.limits import describe_long, require_limit
 from mtl.tasks.sentence import Sentence

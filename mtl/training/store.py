@@ -30,9 +30,10 @@ from rich.progress import Progress
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.corpora.checks import Seen, seen_in
-from mtl.corpora.load import corpus_files, corpus_fingerprint, stream_split
+from mtl.corpora.load import stream_split
 from mtl.corpora.readers import reader_modules
 from mtl.corpora.records import Records, RecordWriter, packed
+from mtl.corpora.sources import corpus_files, corpus_fingerprint
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.batches import Corpus, Example, examples

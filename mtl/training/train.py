@@ -19,7 +19,8 @@ from rich.console import Console
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
 from mtl.config.typed import configuration_from
-from mtl.corpora.load import SPLITS, corpus_fingerprint
+from mtl.corpora.sources import corpus_fingerprint
+from mtl.corpora.splits import SPLITS
 from mtl.errors import InputError, RunError
 from mtl.files import check_folder_place
 from mtl.models.allocator import keep_large_blocks, release_free_blocks

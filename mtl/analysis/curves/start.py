@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mtl.analysis.curves.head_order import Head, scale_of
 from mtl.analysis.trained import TrainedRun, model_fingerprint
-from mtl.corpora.load import corpus_fingerprint
+from mtl.corpora.sources import corpus_fingerprint
 from mtl.models.head_scales import open_heads
 
 

@@ -15,7 +15,7 @@ from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.config.instances import Instance
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import corpus_fingerprint, corpus_read, with_files
+from mtl.corpora.sources import corpus_fingerprint, corpus_read, with_files
 from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
 from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no

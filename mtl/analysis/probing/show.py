@@ -16,8 +16,8 @@ from mtl.analysis.probing.run import probed_tasks, readable_sources, single_sent
 from mtl.analysis.trained import evenly_spread
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
+from mtl.corpora.sources import corpus_read
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import folder_of, one_of, shown
 from mtl.models.checked import checked_sentences

@@ -21,20 +21,19 @@ from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.enhanced import DEPS
 from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
-from mtl.corpora.splits import write_splits
+from mtl.corpora.splits import SPLITS, write_splits
 from mtl.corpora.stats import sentence_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256
 from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
 from mtl.workers.collector import without_collector
 
-SPLITS = ("train", "dev", "test")
 ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})
 _SKELETONS, _SUFFIX = Path("propbank-release/data/google/ewt"), ".xml.gold_skel"
 
 
 class Joined(NamedTuple):
-    """One split: its sentences, and per layer what is missing or dropped."""
+    """A split: its sentences, the ids of unpaired ones by layer and reason, and dropped entities by label."""
 
     sentences: list[Sentence]
     unpaired: dict[str, dict[str, list[str]]]
@@ -42,11 +41,11 @@ class Joined(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A corpus that is made of the upstream files."""
+    """A corpus that is built from the upstream files."""
 
     name: str
     left_out: frozenset[str] = frozenset()
-    """Layers of CoNLL-U that it has not."""
+    """Layers of CoNLL-U that it does not have."""
     texts: bool = True
     """Whether every sentence has its text."""
 
@@ -61,8 +60,8 @@ CORPORA = {
 def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) -> dict[str, Any]:
     """Write `train|dev|test.jsonl` and `provenance.json` into `out`; returns the latter's content.
 
-    `name` is that of a corpus (`CORPORA`). `source` holds the folders UD_English-EWT, UNER_English-EWT and
-    propbank-release. Splits are UD's, or with `small` those of the small subset, from UD's dev and test.
+    `name` is a key of `CORPORA`. `source` holds the folders UD_English-EWT, UNER_English-EWT and
+    propbank-release. The splits are UD's; with `small`, those of the small subset, from UD's dev and test.
     """
     corpus = CORPORA[name]
     universal = {split: source / "UD_English-EWT" / f"en_ewt-ud-{split}.conllu" for split in SPLITS}
@@ -73,11 +72,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
             raise InputError(f"{path}: no such file; lay the source out as the repositories are")
 
     joined = {
-        split: join(
-            _universal(universal[split], corpus),
-            _entities(names[split]),
-            skeletons,
-        )
+        split: join(_universal(universal[split], corpus), _entities(names[split]), skeletons)
         for split in SPLITS
     }
     sentences = {split: joined[split].sentences for split in SPLITS}
@@ -112,7 +107,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
 
 
 def small_subset(splits: Mapping[str, Sequence[Sentence]]) -> dict[str, list[Sentence]]:
-    """The splits of the small subset, whose sentences are listed by id in `small_subset.txt`."""
+    """The splits of the small subset; `small_subset.txt` lists its sentences by id."""
     by_id = {sentence.id: sentence for sentences in splits.values() for sentence in sentences}
     text = resources.files("mtl.corpora.ewt5").joinpath("small_subset.txt").read_text(encoding="utf-8")
     chosen: dict[str, list[Sentence]] = {split: [] for split in SPLITS}
@@ -126,7 +121,7 @@ def small_subset(splits: Mapping[str, Sequence[Sentence]]) -> dict[str, list[Sen
 
 
 def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]) -> Joined:
-    """UD's sentences, with the layers of the other editions where their words pair."""
+    """UD's sentences, with the layers of the other editions for those whose words pair."""
     unpaired: dict[str, dict[str, list[str]]] = {"entities": {}, "tree and frames": {}}
     dropped: Counter[str] = Counter()
     named_documents = _documents(named)
@@ -191,7 +186,7 @@ def _identified(paths: list[Path], source: Path) -> dict[str, dict[str, str]]:
 
 
 def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
-    """Sentences by document: UD's sentence ids are the document's name, a dash and a number."""
+    """Sentences by document: UD's ids of sentences are the document's name, a dash and a number."""
     documents: dict[str, list[Sentence]] = defaultdict(list)
     for sentence in sentences:
         documents[sentence.id.rpartition("-")[0]].append(sentence)
@@ -206,12 +201,12 @@ def _universal(path: Path, corpus: Corpus) -> list[Sentence]:
 
 
 def _entities(path: Path) -> list[Sentence]:
-    """UNER's columns: word number, word, IOB2 tag, and two on the annotator."""
+    """UNER's columns are word number, word, IOB2 tag, and two about the annotator."""
     return read_conll2003(path, scheme="IOB2", columns={"word": 2, "entity": 3})
 
 
 def _skeletons(source: Path) -> dict[str, Path]:
-    """PropBank's files by UD's name of the document: `answers/00/X.xml.gold_skel` is `answers-X`."""
+    """PropBank's files by UD's name of the document: `answers-X` for `answers/00/X.xml.gold_skel`."""
     folder = source / _SKELETONS
     files = sorted(folder.rglob(f"*{_SUFFIX}"))
     if not files:

@@ -1,4 +1,4 @@
-"""Fetching EWT-5's upstream files: pinned commits, each file verified by its git blob id."""
+"""Download of EWT-5's upstream files at pinned commits, each verified by its git blob id."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def download_ewt5(
 ) -> Path:
     """Download every file of the manifest that `folder` lacks, and verify all of them; returns `folder`.
 
-    Files that are there and verify stay, so an interrupted download resumes; a file only
-    gets its name once it is whole and verified. `url` is a template of {repository}, {commit} and {path}.
-    Raises `InputError` when a file cannot be fetched or is not the pinned one.
+    Verified files are kept, so that an interrupted download resumes. A file gets its name only when it is
+    complete and verified. `url` is a template of {repository}, {commit} and {path}. Raises `InputError` for a
+    file that cannot be fetched or is not the pinned one.
     """
     check_folder_place(folder)
     wanted = manifest() if files is None else list(files)
@@ -51,7 +51,7 @@ def download_ewt5(
             except (ValueError, OSError) as error:  # requests' errors are OSErrors
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise InputError(
-                    f"{fetches[fetch].path}: {error}; what is verified stays in {folder}: "
+                    f"{fetches[fetch].path}: {error}; verified files stay in {folder}: "
                     "run again to resume, or name the files with --source"
                 ) from error
     finally:
@@ -69,14 +69,10 @@ def _verified(folder: Path, file: UpstreamFile) -> bool:
 
 def _fetch(folder: Path, url: str, file: UpstreamFile, retries: int) -> None:
     address = url.format(repository=file.repository, commit=file.commit, path=file.path.partition("/")[2])
+    # The downloader verifies, since git's ids are not hashes of the content alone.
+    registry = {file.path: None}
     store = pooch.create(
-        path=folder,
-        base_url="",
-        registry={
-            file.path: None
-        },  # verified by the downloader: git's ids are not hashes of the bare content
-        urls={file.path: address},
-        retry_if_failed=retries,
+        path=folder, base_url="", registry=registry, urls={file.path: address}, retry_if_failed=retries
     )
     store.fetch(file.path, downloader=_VerifiedDownload(file.blob))
 

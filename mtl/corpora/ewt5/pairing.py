@@ -1,4 +1,4 @@
-"""Pairing the sentences of two editions of a document, each given as one key per word."""
+"""Pairing of the sentences of two editions of a document; a sentence is given as one key per word."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ Keys = Sequence[str]
 
 
 def pair_sentences(left: Sequence[Keys], right: Sequence[Keys]) -> list[int | None]:
-    """For each sentence on the left the one on the right that has the same words, or `None`.
+    """For each sentence on the left, the index of the one on the right that has the same words, or `None`.
 
-    Keys are the words, or their tags where an edition masks the words. Sentences pair in order; where an
-    edition has split or merged sentences or words, only those are left alone: of all monotone pairings of
-    sentences that `corresponds` accepts, this is the one with the most agreeing keys. Two sentences that are
-    not at the same place of equally long documents pair only if half of their keys agree.
+    Keys are the words, or their tags if an edition masks the words. Of all monotone pairings of sentences
+    that `corresponds` accepts, the result is the one with the most agreeing keys: where an edition has split
+    or merged sentences or words, only these stay unpaired. Two sentences pair only if at least half of their
+    keys agree, or if they have the same index in documents with equally many sentences.
     """
     if len(left) == len(right) and all(map(corresponds, left, right)):
         return list(range(len(left)))
-    # best[i][j]: agreeing keys (and half a point per pair) when left[i:] meets right[j:].
+    # best[i][j]: agreeing keys (and half a point per pair) of the best pairing of left[i:] and right[j:].
     best = [[0.0] * (len(right) + 1) for _ in range(len(left) + 1)]
     even = len(left) == len(right)
     gain = [[_gain(a, b, even and i == j) for j, b in enumerate(right)] for i, a in enumerate(left)]
@@ -42,8 +42,8 @@ def pair_sentences(left: Sequence[Keys], right: Sequence[Keys]) -> list[int | No
 def corresponds(left: Keys, right: Keys) -> bool:
     """Whether the words pair one to one: equally many, and not shifted within the sentence.
 
-    Shifted (one word split and another joined) is where insertions and deletions explain the differing keys
-    with at least two edits fewer than changed keys do.
+    Words are shifted (one is split and another joined) if insertions and deletions explain the differing keys
+    with at least two edits fewer than changes of keys alone.
     """
     if len(left) != len(right):
         return False
@@ -52,7 +52,7 @@ def corresponds(left: Keys, right: Keys) -> bool:
 
 
 def edit_distance(left: Keys, right: Keys) -> int:
-    """The least number of insertions, deletions and changes that turn one sequence into the other."""
+    """The smallest number of insertions, deletions and changes that turn one sequence into the other."""
     above = list(range(len(right) + 1))
     for row, a in enumerate(left, start=1):
         here = [row]
@@ -63,7 +63,7 @@ def edit_distance(left: Keys, right: Keys) -> int:
 
 
 def _gain(left: Keys, right: Keys, same_place: bool) -> float:
-    """What pairing two sentences is worth; away from each other's place, half of their keys must agree."""
+    """What a pair of sentences adds; unless both have the same place, half of their keys must agree."""
     if not corresponds(left, right):
         return 0.0
     agreeing = sum(map(str.__eq__, left, right))

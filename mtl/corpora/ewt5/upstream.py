@@ -1,4 +1,4 @@
-"""Where EWT-5's files come from: repositories, pinned commits, and each file's git blob id."""
+"""The origin of EWT-5's files: repositories, pinned commits, and each file's git blob id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UPSTREAM = {
 
 
 class UpstreamFile(NamedTuple):
-    """One file: its place (the repository's folder, then the path within it) and its git blob id."""
+    """An upstream file: its path (the repository's folder, then the path within it) and its git blob id."""
 
     path: str
     blob: str
@@ -44,7 +44,7 @@ class UpstreamFile(NamedTuple):
 
 
 def manifest() -> list[UpstreamFile]:
-    """All files that the build reads, and the licences that go with them."""
+    """All files that the build reads, and their licences."""
     text = resources.files("mtl.corpora.ewt5").joinpath("ewt5_manifest.txt").read_text(encoding="utf-8")
     return [UpstreamFile(path, blob) for blob, _, path in (line.partition(" ") for line in text.splitlines())]
 

@@ -1,1 +1,1 @@
-"""One reader, and where there is one the writer, for each corpus format."""
+"""The readers of corpus formats, and the writers of some."""

@@ -35,10 +35,10 @@ class _Text(NamedTuple):
 
 
 def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
-    """Sentences with trees and tags; an empty, ROOT or S1 root becomes TOP, a tree without one gets it.
+    """Sentences with trees and tags, all trees under one root TOP (`treebank.rooted`).
 
-    `clean` takes traces (-NONE-) and function tags (NP-SBJ, NP=2) off. A sentence has a note for each word
-    whose tag is a label of constituents in the same file, as where trees were written without tags.
+    `clean` removes traces (-NONE-) and function tags (NP-SBJ, NP=2). A sentence has a note for each word
+    whose tag is also a label of constituents in the file, which suggests trees written without tags.
     """
     sentences: list[Sentence] = []
     for number, text in enumerate(_texts(path), start=1):
@@ -67,7 +67,7 @@ def read_brackets(path: Path, clean: bool = True) -> list[Sentence]:
 
 
 def _noted(sentences: list[Sentence]) -> list[Sentence]:
-    """The sentences, with notes on words whose tag is a label of constituents, too."""
+    """The sentences, with notes on words whose tag is also a label of constituents."""
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     both = tags & {
         label for sentence in sentences if sentence.tree for _, _, label in constituents(sentence.tree)
@@ -82,9 +82,9 @@ def _noted(sentences: list[Sentence]) -> list[Sentence]:
 
 
 def to_brackets(tree: Tree) -> str:
-    """A tree on one line; brackets in words become `-LRB-` and `-RRB-`, blanks in them `_`.
+    """A tree on one line; brackets in words become `-LRB-` and `-RRB-`, and blanks in words `_`.
 
-    In labels brackets, which STTS has (`$(`), and blanks are quoted: `$%28`.
+    Brackets and blanks in labels are quoted: STTS's tag `$(` becomes `$%28`.
     """
 
     def writable(node: Tree, children: list[Tree]) -> Tree:
@@ -110,7 +110,7 @@ def _texts(path: Path) -> list[_Text]:
             depth += 1
         elif depth == 0:
             raise malformed(
-                path, line, f"'{sign}' outside of any tree; check the brackets of the tree before"
+                path, line, f"'{sign}' outside of any tree; check the brackets of the previous tree"
             )
         elif sign == ")":
             depth -= 1
@@ -122,7 +122,7 @@ def _texts(path: Path) -> list[_Text]:
 
 
 def _at_line(path: Path, text: _Text, what: str) -> Exception:
-    """The parser's complaint, its column within the tree turned into a line of the file."""
+    """The parser's error, with its column in the tree turned into a line of the file."""
     column = _COLUMN.search(what)
     line = text.line + (text.text.count("\n", 0, int(column[1])) if column else 0)
     return malformed(path, line, _COLUMN.sub("", what))

@@ -1,4 +1,4 @@
-"""Column files: one word a line, a blank line after each sentence."""
+"""Column files: one word per line, a blank line after each sentence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, read_lines
+from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, name_of, read_lines
 from mtl.corpora.formats.soundness import fault
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
-"""What stands between documents of CoNLL-2003, and is no word."""
+"""The beginning of the line between documents of CoNLL-2003, which is not a word."""
 METADATA = re.compile(r"#[ \t]+(id[ \t]|[^ \t=]+([ \t]+[^ \t=]+)*[ \t]+=([ \t]|$))")
-"""What a comment may say that is no row of a table, whatever its columns: `# KEY = VALUE`, `# id X`."""
+"""Comments that are not taken for rows, however many columns they have: `# KEY = VALUE`, `# id X`."""
 _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(
     r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"
@@ -37,30 +37,32 @@ class Row(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line that is no row; `line` counts from 1."""
+    """A line that is not a row, or not known to be one; `line` counts from 1."""
 
     line: int
     text: str
 
 
 class Block(NamedTuple):
-    """The rows of one sentence and the comments before them."""
+    """The rows of one sentence and the comments before them; `number` counts a file's sentences from 1."""
 
     comments: list[Line]
     rows: list[Row]
+    number: int
 
     def column(self, index: int) -> list[str]:
         return [row.fields[index] for row in self.rows]
 
 
 class Syntax(NamedTuple):
-    """What the lines of a column format may be besides rows and blank lines.
+    """What the lines of a column format may be, besides rows and blank lines.
 
-    `marker` says of a line whether it stands between sentences (`-DOCSTART-`); such lines are left out.
-    `comment` says of a line that begins with `#` whether it is a comment: it is given the line's columns,
-    whether tabs separate them, and how many columns the rows have (0: not known). Comments stand before the
-    first row of their sentence. Without `tabs` columns are separated by tabs if the first row of the sentence
-    has any, else by blanks. With `ragged` rows that tabs separate may have any number of columns.
+    `marker` decides whether a line separates sentences (`-DOCSTART-`); such lines are left out. `comment`
+    decides whether a line that begins with `#` is a comment, from the line's columns, whether they are
+    separated by tabs, and the number of columns that rows have (0: not known). Comments come before the first
+    row of their sentence. With `tabs`, columns are always separated by tabs; otherwise by tabs if the first
+    row of the sentence has any, and by blanks if not. With `ragged`, rows of columns separated by tabs may
+    differ in their number of columns.
     """
 
     marker: Callable[[Line], bool] = lambda line: False
@@ -70,22 +72,22 @@ class Syntax(NamedTuple):
 
 
 def cell(text: str) -> str:
-    """Text as one column: blanks and control characters become `_`, and so does empty text."""
+    """Text as a cell: each run of white space or control characters becomes `_`, and so does empty text."""
     return _NOT_IN_A_CELL.sub("_", text) or "_"
 
 
 def form(text: str) -> str:
-    """A word, or a text, as one column of those that tabs separate; see `cell`. Blanks within it are kept."""
+    """Text as a cell between tabs: control characters become `_`, other white space is kept."""
     return _NOT_IN_A_FORM.sub("_", text) or "_"
 
 
 def lines(rows: Iterable[str]) -> str:
-    """The rows of one sentence as text, with the empty line that ends it."""
+    """The rows of a sentence as text, with the empty line that ends it."""
     return "".join(f"{row}\n" for row in rows) + "\n"
 
 
 def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
-    """The sentence of a block with a row per word, and its place; raises `InputError` at its first fault."""
+    """The sentence of a block, one row per word, with its place; raises `InputError` for its first fault."""
     problem = fault(sentence)
     if problem is not None:
         raise malformed(path, block.rows[problem.word or 0].line, problem.what)
@@ -95,13 +97,14 @@ def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
 def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
     """The sentences of a column file: blocks of rows between blank lines and markers.
 
-    What a line is follows from where it stands and from its number of columns: comments come before the
-    first row, and belong to its sentence alone. Raises `InputError` for a row with more or fewer columns than
-    the first of its sentence, and for a comment between rows.
+    Whether a line is a comment depends on its place and its number of columns. Comments come before the first
+    row of a sentence, and belong only to that sentence. Raises `InputError` for a row with more or fewer
+    columns than the first of its sentence, and for a comment between rows.
     """
     blocks = list(_stretches(path, syntax.marker))
     shapes = [_shape(lines, syntax.tabs) for lines in blocks]
     usual = _usual(blocks, shapes, syntax.tabs)
+    number = 0
     for lines, shape in zip(blocks, shapes, strict=True):
         tabs, width = shape or usual
         comments: list[Line] = []
@@ -117,13 +120,14 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
                 raise malformed(path, line.line, _unequal(fields, rows[0], tabs))
             rows.append(Row(line.line, fields))
         if rows:
-            yield Block(comments, rows)
+            number += 1
+            yield Block(comments, rows, number)
 
 
 def sentence_id(path: Path, block: Block) -> str:
-    """The id in a block's comments (`# sent_id = X`, or `# id X` as MultiCoNER has it), empty without one.
+    """The id in a block's comments (`# sent_id = X`, or MultiCoNER's `# id X`), by default FILE-NUMBER.
 
-    Raises `InputError` for a second one.
+    Raises `InputError` for a second id.
     """
     found = [(line, match) for line, text in block.comments if (match := _SENT_ID.match(text))]
     if len(found) > 1:
@@ -132,13 +136,21 @@ def sentence_id(path: Path, block: Block) -> str:
             found[1][0],
             "a second id of one sentence; put a blank line between sentences, or take it out",
         )
-    return (found[0][1][1] or found[0][1][2]) if found else ""
+    return (found[0][1][1] or found[0][1][2]) if found else f"{name_of(path)}-{block.number:04d}"
+
+
+def require_columns(path: Path, blocks: Sequence[Block], needed: int, how: str) -> None:
+    """Raise `InputError` for the first row with fewer columns than needed; `how` says what to do about it."""
+    for row in (row for block in blocks for row in block.rows):
+        if len(row.fields) < needed:
+            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; {how}"
+            raise malformed(path, row.line, what)
 
 
 def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int]) -> None:
-    """Raise `InputError` where one column has two roles: where one is named, and the other is not.
+    """Raise `InputError` if one column has two roles, which happens if only one of them is named.
 
-    `columns` are counted from 1, by role; 0 is the last one of a row.
+    `columns` are the columns by role, counted from 1; 0 is the last one of a row.
     """
     for row in (row for block in blocks for row in block.rows):
         roles: dict[int, str] = {}
@@ -151,7 +163,7 @@ def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int
 
 
 def refuse_restarts(path: Path, blocks: Sequence[Block], column: int) -> None:
-    """Raise `InputError` where a column that numbers the words of all sentences starts anew within one."""
+    """Raise `InputError` if a column that numbers the words of all sentences restarts within a sentence."""
     cells = [block.column(column) for block in blocks]
     if not all(cell.isascii() and cell.isdigit() for of_block in cells for cell in of_block):
         return
@@ -176,7 +188,7 @@ def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[list[L
 
 
 def _shape(lines: list[Line], tabs: bool) -> tuple[bool, int] | None:
-    """Whether tabs separate the columns of a sentence, and their number, by its first line without `#`."""
+    """Whether tabs separate the columns of a sentence, and their number, from its first line without `#`."""
     first = next((text for _, text in lines if not text.startswith("#")), None)
     if first is None:
         return None
@@ -187,7 +199,7 @@ def _shape(lines: list[Line], tabs: bool) -> tuple[bool, int] | None:
 def _usual(
     blocks: list[list[Line]], shapes: Sequence[tuple[bool, int] | None], tabs: bool
 ) -> tuple[bool, int]:
-    """The commonest shape of a file's sentences: that of sentences whose lines all begin with `#`."""
+    """The most frequent shape of a file's sentences, assumed for sentences whose lines all begin with `#`."""
     known = Counter(shape for shape in shapes if shape is not None)
     if known:
         return known.most_common(1)[0][0]
@@ -195,7 +207,7 @@ def _usual(
 
 
 def _fields(text: str, tabs: bool) -> list[str]:
-    if tabs:  # blanks beside a tab pad the column
+    if tabs:  # blanks next to a tab are padding
         return [field.strip(" ") for field in text.split("\t")] if " " in text else text.split("\t")
     return _BLANKS.split(text.strip(BLANKS))
 

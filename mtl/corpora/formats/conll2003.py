@@ -1,4 +1,4 @@
-"""CoNLL-2002 and CoNLL-2003 columns, and their like: a word in one column, its entity tag in another."""
+"""CoNLL-2002, CoNLL-2003 and similar columns: a word in one column, its entity tag in another."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     refuse_restarts,
     refuse_shared,
+    require_columns,
     sentence_id,
 )
 from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
-from mtl.corpora.formats.lines import BLANKS, malformed, name_of
+from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
@@ -33,7 +34,7 @@ REPAIRED = "tag repaired as conlleval takes it (an entity without its B-, or wit
 
 
 class OtherColumn(str):
-    """A note that the last column of a file holds no entity, and another one may."""
+    """A note that the last column of a file holds no entity, but another one may."""
 
     __slots__ = ()
 
@@ -47,7 +48,7 @@ _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 _CHUNKS = frozenset(
     ["NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "PC", "VC"]
 )
-"""Labels of phrases, which CoNLL-2003 has a column of, tagged as its entities are."""
+"""Labels of phrases: CoNLL-2003 has a column of them, with the same kind of tags as entities."""
 
 
 def read_conll2003(
@@ -59,21 +60,22 @@ def read_conll2003(
 ) -> list[Sentence]:
     """Sentences with entities; the tagging scheme is detected over the whole file unless declared.
 
-    Lines of the marker `-DOCSTART-` are no words and end the sentence before them. A comment stands before
-    the first row of its sentence, begins with `# `, and has not the rows' number of columns.
+    Lines with the marker `-DOCSTART-` are not words; they end the sentence before them. A comment comes
+    before the first row of its sentence, begins with `# ` or `#NAME = `, and has another number of columns
+    than the rows.
 
     Args:
         path: The file.
         scheme: The tagging scheme; `None`: the one that fits the whole file.
-        columns: The columns, counted from 1, of the `word` (1 if not named), of its `entity` tag (the last)
-            and of its part-of-speech `tag` (not read: CoNLL-2003's was made by a tagger). With a column for
-            `entity`, rows that tabs separate may have any number of further columns.
-        lenient: Take tags that break the scheme as `conlleval` does, with a note for each.
+        columns: The columns, counted from 1, of the `word` (default: 1), of its `entity` tag (default: the
+            last) and of its part-of-speech `tag` (default: not read, since CoNLL-2003's tags were made by a
+            tagger). If `entity` is named, rows of columns separated by tabs may differ in their number.
+        lenient: Interpret tags that break the scheme as `conlleval` does, with a note for each.
         numbered: The first column numbers the words of each sentence from 1.
 
     Raises:
-        InputError: with the line, for a row without these columns, for a tag that breaks its scheme, and for
-            a word's number that is missing or not the next one.
+        InputError: with the line, for a row that lacks one of these columns, for a tag that breaks its scheme
+            (unless `lenient`), and for word numbers that do not count from 1.
     """
     layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
@@ -89,7 +91,7 @@ def read_conll2003(
     labels = [block.column(layout.entity) for block in blocks]
     used = scheme or detect(labels)
     sentences = []
-    for number, (block, tags) in enumerate(zip(blocks, labels, strict=True), start=1):
+    for block, tags in zip(blocks, labels, strict=True):
         try:
             spans, repairs = repaired(tags, used) if lenient else (entities(tags, used), 0)
         except TagError as error:
@@ -102,7 +104,7 @@ def read_conll2003(
             words=tuple(block.column(layout.columns["word"] - 1)),
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
-            id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
+            id=sentence_id(path, block),
             notes=(REPAIRED,) * repairs,
         )
         sentences.append(checked(path, block, sentence))
@@ -151,32 +153,24 @@ class _Layout(NamedTuple):
             return True  # all lines of the file begin with '#': only a tag says that one is a row
         if tabs or not METADATA.match(line.text):
             return False
-        if len(fields) >= self.needed and (is_tag(fields[self.entity])):
+        if len(fields) >= self.needed and is_tag(fields[self.entity]):
             what = "a comment or a row? it could be either; separate the columns by tabs"
             raise malformed(self.path, line.line, what)
         return True
 
     def check(self, blocks: Sequence[Block]) -> None:
-        for row in (row for block in blocks for row in block.rows):
-            if len(row.fields) < self.needed:
-                what = (
-                    f"{counted(len(row.fields), 'column')}, where {self.needed} are expected; is "
-                    f"it CoNLL-2003?"
-                )
-                raise malformed(self.path, row.line, what)
+        require_columns(self.path, blocks, self.needed, "is it CoNLL-2003?")
         for block in blocks if not self.ragged else ():
             # A word that is missing in a sentence of one row would leave the next column in its place.
             row, first = block.rows[0], len(blocks[0].rows[0].fields)
             if len(row.fields) != first:
-                what = (
-                    f"{counted(len(row.fields), 'column')}, where the file's first row has "
-                    f"{first}; write as many"
-                )
+                number = counted(len(row.fields), "column")
+                what = f"{number}, where the file's first row has {first}; write as many"
                 raise malformed(self.path, row.line, what)
 
 
 def _words_alone(blocks: Sequence[Block], numbered: bool) -> list[Block]:
-    """Sentences without multiword ranges and empty nodes, where the first column numbers their words."""
+    """The blocks without rows of multiword ranges and empty nodes, if the first column numbers the words."""
     found = []
     for block in blocks:
         rows = [row for row in block.rows if not _NO_WORD.fullmatch(row.fields[0])]
@@ -187,7 +181,7 @@ def _words_alone(blocks: Sequence[Block], numbered: bool) -> list[Block]:
 
 
 def _refuse_gaps(path: Path, blocks: Sequence[Block]) -> None:
-    """Raise `InputError` for the first word whose number is not the one that follows."""
+    """Raise `InputError` for the first word whose number is not the next one."""
     for block in blocks:
         for number, row in enumerate(block.rows, start=1):
             found = row.fields[0]
@@ -198,7 +192,7 @@ def _refuse_gaps(path: Path, blocks: Sequence[Block]) -> None:
 
 
 def _tags_elsewhere(blocks: Sequence[Block], layout: _Layout, row: Row) -> str:
-    """What to do about a cell that is no tag: it is of a header, or another column has the tags."""
+    """What to do about a cell that is not a tag, if it belongs to a header or another column has the tags."""
     _, *rest = (tag for block in blocks for tag in block.column(layout.entity))
     if row is blocks[0].rows[0] and _are_tags(rest):
         return " (is the first line a header? take it out)"
@@ -215,7 +209,7 @@ def _are_tags(cells: Sequence[str]) -> bool:
 
 
 def _named(word: int, entity: int) -> str:
-    """How columns are named, in a configuration and on the command line."""
+    """How to name columns, in a configuration and on the command line."""
     return (
         f"name the columns, such as columns: {{word: {word}, entity: {entity}}} in a configuration or "
         f"conll2003:word={word},entity={entity}:PATH in a command"
@@ -223,26 +217,27 @@ def _named(word: int, entity: int) -> str:
 
 
 def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
-    """Raise `InputError` where the first column, which should hold words, numbers them."""
+    """Raise `InputError` if the first column, which should hold the words, numbers them."""
     if are_numbers([block.column(0) for block in blocks]):
         what = (
-            f"the first column, where words should be, numbers them: {_named(2, 3)} (or format uner, which "
-            "has them so)"
+            f"the first column, where words should be, numbers them: {_named(2, 3)} (or use format uner, "
+            "which has these columns)"
         )
         raise malformed(path, blocks[0].rows[0].line, what)
 
 
 def are_numbers(sentences: Iterable[Sequence[str]]) -> bool:
-    """Whether most sentences of several words are nothing but numbers one after the other.
+    """Whether most sentences of several words are only increasing numbers.
 
-    They count as `1`, `3-1`, `#1`, `[1]` or `0:3`; multiword ranges and empty nodes may stand among them.
+    Numbers may be written `1`, `3-1`, `#1`, `[1]` or `0:3`; multiword ranges and empty nodes may be among
+    them.
     """
     longer = [words for words in sentences if len(words) > 1]
     return 2 * sum(map(_counts, longer)) > len(longer)
 
 
 def _counts(words: Sequence[str]) -> bool:
-    """Whether words are digits among the same marks, which make larger and larger numbers."""
+    """Whether words are digits among the same marks, and form increasing numbers."""
     return not any(map(str.isalpha, "".join(words))) and any(
         len({_DIGITS.sub("0", word) for word in some}) == 1 and _grow(some)
         for some in (words, [word for word in words if not _NO_WORD.fullmatch(word)])
@@ -255,7 +250,7 @@ def _grow(words: Sequence[str]) -> bool:
 
 
 def _other_columns(blocks: Sequence[Block]) -> list[str]:
-    """A note on each column that looks like tags of entities, of a file whose last one holds none."""
+    """A note on each column that looks like tags of entities, for a file whose last column has none."""
     notes: list[str] = []
     for column in range(1, min((len(block.rows[0].fields) for block in blocks), default=0) - 1):
         tags = {tag for block in blocks for tag in block.column(column)}

@@ -1,12 +1,12 @@
-"""CoNLL-2005 propositions: per predicate one column of arguments in start-end notation."""
+"""CoNLL-2005 propositions: for each predicate, a column of arguments in start-end notation."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks
-from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.columns import Block, Syntax, cell, checked, lines, read_blocks, sentence_id
+from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.start_end import CellError, is_starred, require_verb, starred_spans
 from mtl.corpora.formats.treebank import label_from_brackets, label_in_brackets, plain_word
 from mtl.errors import InputError
@@ -15,18 +15,18 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Frame, Sentence, Span
 
 _NOT_IN_A_TARGET = re.compile(r"[-*()]")
-"""`-` is no predicate, and the others would be taken for arguments."""
+"""`-` marks words that are not predicates, and the others would be taken for arguments."""
 _IN_ROLES = str.maketrans({"*": "%2A", "\\": "%5C"})
-"""What srl-eval.pl gives a meaning to in roles, besides brackets."""
+"""Characters with a meaning for srl-eval.pl in roles, besides brackets."""
 _FRAMESET = re.compile(r"\d+|XX")
 
 
 def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
-    """Sentences with frames, from predicate and argument columns with or without words before them.
+    """Sentences with frames, from columns of predicates and arguments, with or without words before them.
 
-    Where the first column already holds the predicates, the words come from `words` (one a line, in the first
-    column), by default the file beside it with the suffix `.words`. A frameset number in the column before
-    the predicate's lemma gives the sense (go.02); without one the sense stays `None`.
+    If the first column already holds the predicates, the words come from `words` (one per line), by default
+    the file of the same name with the suffix `.words`. A frameset number in the column before the predicate's
+    lemma gives the sense (go.02); without one the sense is `None`.
     """
     blocks = list(read_blocks(path, Syntax()))
     predicates = [_predicate_column(path, block) for block in blocks]
@@ -36,19 +36,18 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
         raise malformed(path, block.rows[0].line, "words before the predicates in some sentences only")
     texts = _words(path, words, blocks) if any(alone) else [block.column(0) for block in blocks]
     sentences = []
-    for number, (block, column, text) in enumerate(zip(blocks, predicates, texts, strict=True), start=1):
+    for block, column, text in zip(blocks, predicates, texts, strict=True):
         try:
             frames = _frames(block, column)
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
-        named = f"{name_of(path)}-{number:04d}"
-        sentence = Sentence(words=tuple(map(plain_word, text)), frames=frames, id=named)
+        sentence = Sentence(tuple(map(plain_word, text)), frames=frames, id=sentence_id(path, block))
         sentences.append(checked(path, block, sentence))
     return sentences
 
 
 def _predicate_column(path: Path, block: Block) -> int:
-    """The column of predicates: the last one before the argument columns, one for each predicate in it."""
+    """The column of predicates, after which each predicate has a column of arguments."""
     width = len(block.rows[0].fields)
     column = width - 1
     while column > 0 and all(map(is_starred, block.column(column))):
@@ -59,8 +58,8 @@ def _predicate_column(path: Path, block: Block) -> int:
             path,
             block.rows[0].line,
             f"{counted(predicates, 'predicate')} in column {column + 1}, but "
-            f"{counted(width - 1 - column, 'column')} of "
-            "arguments; give each predicate its column, and '-' to all other words",
+            f"{counted(width - 1 - column, 'column')} of arguments; give each predicate its column, and '-' "
+            "to all other words",
         )
     return column
 
@@ -82,39 +81,32 @@ def _frames(block: Block, column: int) -> tuple[Frame, ...]:
 def _words(path: Path, words: Path | None, blocks: list[Block]) -> list[list[str]]:
     beside = words or path.with_suffix(".words")
     if not beside.is_file():
-        raise InputError(f"{path}: no words in its columns; put them into {beside}, one a line")
+        raise InputError(f"{path}: no words in its columns; put them into {beside}, one per line")
     others = list(read_blocks(beside, Syntax()))
     for row in (row for other in others for row in other.rows):
         if len(row.fields) > 1:
-            raise malformed(
-                beside, row.line, f"{counted(len(row.fields), 'column')}, where one word is expected"
-            )
+            what = f"{counted(len(row.fields), 'column')}, where one word is expected"
+            raise malformed(beside, row.line, what)
     for block, other in zip(blocks, others, strict=False):
         if len(block.rows) != len(other.rows):
-            first = other.rows[0].line
-            raise malformed(
-                beside,
-                first,
-                f"{counted(len(other.rows), 'word')} for {counted(len(block.rows), 'row')} in {path}",
-            )
+            what = f"{counted(len(other.rows), 'word')} for {counted(len(block.rows), 'row')} in {path}"
+            raise malformed(beside, other.rows[0].line, what)
     if len(blocks) != len(others):
-        more, lines = (beside, others) if len(others) > len(blocks) else (path, blocks)
-        first = lines[min(len(others), len(blocks))].rows[0].line  # the first that has no partner
-        raise malformed(
-            more, first, f"{beside} has {counted(len(others), 'sentence')}, and {path} {len(blocks)}"
-        )
+        longer, its_blocks = (beside, others) if len(others) > len(blocks) else (path, blocks)
+        first = its_blocks[min(len(others), len(blocks))].rows[0]  # the first without a partner
+        what = f"{beside} has {counted(len(others), 'sentence')}, and {path} {len(blocks)}"
+        raise malformed(longer, first.line, what)
     return [other.column(0) for other in others]
 
 
 def to_props(sentence: Sentence) -> str:
     """Predicates and arguments of one sentence, with the empty line that ends it.
 
-    Frames come in the order of their predicates, at most one per predicate and without overlapping
-    arguments; a predicate outside of all its arguments gets `V`. Brackets, stars and
+    The sentence has at most one frame per predicate, without overlapping arguments. Frames are written in the
+    order of their predicates. A predicate outside all of its arguments gets `V`. Brackets, stars and
     backslashes in roles are quoted (`%28`).
     """
     frames = sorted(sentence.frames or (), key=lambda frame: frame.predicate)
-    # "-" marks a word that is no predicate.
     targets = ["-"] * len(sentence)
     for frame in frames:
         targets[frame.predicate] = _NOT_IN_A_TARGET.sub("_", cell(sentence.words[frame.predicate]))

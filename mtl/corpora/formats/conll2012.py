@@ -20,12 +20,12 @@ _FIXED_PROPBANK, _FIXED_ONTONOTES = 8, 11
 
 
 def read_conll2012(path: Path) -> list[Sentence]:
-    """Sentences with tags, trees and frames, and in OntoNotes' own layout entities.
+    """Sentences with tags, trees and frames, and with entities in OntoNotes' layout.
 
-    OntoNotes has document, part, word number, word, tag, bracket bit, lemma, frameset, word sense, speaker,
-    name, one column per predicate, coreference; PropBank's release ends its fixed columns at the roleset. A
-    masked word stays `[WORD]`. OntoNotes' New Testament part has no names annotated, which its columns do not
-    show: leave it out when training NER.
+    OntoNotes' columns are document, part, word number, word, tag, bracket bit, lemma, frameset, word sense,
+    speaker, name, one column per predicate, and coreference. In PropBank's release, the columns of predicates
+    follow the roleset. A masked word stays `[WORD]`. No names are annotated in OntoNotes' New Testament,
+    which its columns do not show: leave it out when training NER.
     """
     counts: dict[tuple[str, str], int] = {}
     sentences = []
@@ -33,20 +33,16 @@ def read_conll2012(path: Path) -> list[Sentence]:
     if all(len(block.rows[0].fields) >= _FIXED_PROPBANK for block in blocks):
         refuse_restarts(path, blocks, _NUMBER)
     for block in blocks:
-        first = block.rows[0]
-        if len(first.fields) < _FIXED_PROPBANK:
-            raise malformed(
-                path,
-                first.line,
-                f"{counted(len(first.fields), 'column')}; CoNLL-2012 has 12 or more, PropBank 8 or more",
-            )
-        document = first.fields[_DOCUMENT], first.fields[_PART]
-        propbank = len(first.fields) == _FIXED_PROPBANK or is_starred(first.fields[_FIXED_PROPBANK])
-        if not propbank and len(first.fields) < _FIXED_ONTONOTES:
-            raise malformed(
-                path, first.line, f"{counted(len(first.fields), 'column')}; CoNLL-2012 has 12 or more"
-            )
-        # PropBank's second column already counts the sentences; OntoNotes' counts parts of a document.
+        line, fields = block.rows[0]
+        width = len(fields)
+        propbank = width == _FIXED_PROPBANK or (
+            width > _FIXED_PROPBANK and is_starred(fields[_FIXED_PROPBANK])
+        )
+        if not propbank and width < _FIXED_ONTONOTES:
+            what = f"{counted(width, 'column')}; CoNLL-2012 has 12 or more, PropBank 8 or more"
+            raise malformed(path, line, what)
+        document = fields[_DOCUMENT], fields[_PART]
+        # PropBank's second column counts the sentences of a document, OntoNotes' its parts.
         number = counts[document] = counts.get(document, 0) + 1
         name = f"{document[0]}-{document[1]}" if propbank else f"{document[0]}-{document[1]}-{number:04d}"
         try:
@@ -77,10 +73,10 @@ def _sentence(block: Block, propbank: bool, name: str) -> Sentence:
 
 
 def _frame(block: Block, column: int, predicate: int | None) -> Frame:
-    """The frame of a column, and of a predicate that is known, if each frameset has a column."""
+    """The frame of a column; `predicate` is known if each frameset has a column."""
     spans = starred_spans(block.column(column))
     if predicate is None:
-        # OntoNotes has framesets without a column of their own: the column's verb says whose it is.
+        # Some of OntoNotes' framesets have no column, so the verb in the column tells whose it is.
         verbs = [span.start for span in spans if span.label == "V"]
         if not verbs:
             raise CellError(0, f"column {column + 1} has no '(V*)' to say which predicate it belongs to")

@@ -1,7 +1,7 @@
-"""CoNLL-U: lemmas, tags, features, dependencies basic and enhanced
-(https://universaldependencies.org/format.html).
+"""CoNLL-U: lemmas, tags, features, and basic and enhanced dependencies.
 
-Other layers are read where this program wrote them (`own_layers`).
+The format is defined at https://universaldependencies.org/format.html. Other layers are read from what this
+program wrote (`own_layers`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mtl.corpora.formats.columns import (
 )
 from mtl.corpora.formats.enhanced import DEPS, EMPTY, Deps, NodeArc, collapsed, deps_of, node_arcs
 from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
-from mtl.corpora.formats.lines import malformed, name_of
+from mtl.corpora.formats.lines import malformed
 from mtl.corpora.formats.own_layers import (
     comments_of,
     in_column,
@@ -42,14 +42,14 @@ _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 """The ids of multiword ranges (1-2) and of empty nodes (1.1)."""
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
 _WHITE = re.compile(r"[\t-\r\x1c-\x1f\x85]+")
-"""White space that is a control character."""
+"""White space that consists of control characters."""
 _TAGGED = re.compile(r"([^|=]+)=[BISEUL]-[^|]")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
 NO_HEAD = "sentence whose arcs are left out, since some of its words have no head ('_')"
 NO_WORD = "tag of an entity at a multiword range or an empty node, which is left out"
-NO_ENTITIES = "NER in MISC that is no tag of entities, so that none of the file are read"
+NO_ENTITIES = "NER in MISC that is not a tag of entities, so the file's entities are not read"
 
 
 def read_conllu(
@@ -61,26 +61,26 @@ def read_conllu(
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
-    LEMMA and FEATS are the layers `lemmas` and `feats`, features in UD's order; DEPS is the layer `deps`, a
-    graph. Multiword ranges and empty nodes are no words here and are left out; in graphs an arc stands for
-    each path over empty nodes (`mtl.corpora.formats.enhanced`), with a note for each of these nodes. A column
-    that holds nothing but `_` in a sentence is not annotated there, nor are the arcs of a sentence of which
-    some words have no head (UD allows it for no word), with a note. In FEATS `_` is a value, too: no feature.
-    Where a file has features, they are annotated in each of its sentences with lemmas or tags. CoNLL-U Plus
-    (`.conllup`, `.cupt`) names its columns in the comment `# global.columns`; what it has no column for is
-    not annotated.
+    LEMMA and FEATS become the layers `lemmas` and `feats` (features in UD's order), and DEPS becomes the
+    layer `deps`, a graph. Multiword ranges and empty nodes are not words here and are left out; in a graph,
+    an arc replaces each path over empty nodes (`mtl.corpora.formats.enhanced`), with a note for each of these
+    nodes. A column with only `_` in a sentence is not annotated there. Neither are the arcs of a sentence
+    if some of its words have no head, which UD allows for no word; the sentence then has a note. In FEATS,
+    `_` is also a value: no feature. If a file has features, they count as annotated in each of its sentences
+    with lemmas or tags. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
+    `# global.columns`; layers without a column are not annotated.
 
     Args:
         path: The file.
         column: The column that `tags` are read from.
         roots: Refuse several roots in a sentence, or attach all but the first to it, with a note for each.
-        entities: The key in MISC, or the column of CoNLL-U Plus, that has a tag of entities per word; `None`:
-            the key NER, as this program writes it, where all that stands there are such tags. Where a
-            sentence has tags on some of its words only, the file's other words are O.
-        left_out: Of `lemmas`, `feats` and `deps` what is not read, nor checked.
+        entities: The key in MISC, or the column of CoNLL-U Plus, with a tag of entities per word; `None`:
+            the key NER, which this program writes, if all of its values are such tags. If some words of a
+            sentence have a tag and others have none, all words of the file without a tag are O.
+        left_out: Those of the layers `lemmas`, `feats` and `deps` that are neither read nor checked.
 
     Raises:
-        InputError: with the line, for what breaks the format, arcs that are no tree, DEPS that are no
+        InputError: with the line, for what breaks the format, arcs that do not form a tree, DEPS that are not
             `HEAD:LABEL|…`, and tags of entities that fit no scheme.
     """
     names: tuple[str, ...] = _STANDARD
@@ -99,8 +99,8 @@ def read_conllu(
     if FEATS not in left_out and not any(block.annotated("FEATS") for block in blocks):
         left_out = {*left_out, FEATS}
     return [
-        _sentence(path, block, column, roots, layer, left_out, f"{name_of(path)}-{number:04d}")
-        for number, (block, layer) in enumerate(zip(blocks, layers, strict=True), start=1)
+        _sentence(path, block, column, roots, layer, left_out)
+        for block, layer in zip(blocks, layers, strict=True)
     ]
 
 
@@ -122,11 +122,12 @@ class _Words:
     """The rows of a sentence that are words, and their columns by name."""
 
     def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
-        self.path, self.comments, self.names = path, block.comments, names
-        self.rows: list[Row] = []
+        self.path, self.names = path, names
+        self.block = block._replace(rows=[])
+        self.rows = self.block.rows
         self.empty_nodes: dict[str, Row] = {}
         self.ranges: list[Row] = []
-        last = 0  # the word that the latest range ends with
+        last = 0  # the last word of the latest range
         self.empty = (0, 0)  # the word before the latest empty node, and the node's number
         for row in block.rows:
             if len(row.fields) != len(names):
@@ -149,13 +150,13 @@ class _Words:
             raise malformed(path, block.rows[-1].line, what)
 
     def _no_word(self, row: Row, index: re.Match[str], last: int) -> int:
-        """The word that the latest range ends with; raises `InputError` for a row out of its place."""
+        """The last word of the latest range; raises `InputError` for a row in the wrong place."""
         first, end, here = int(index[1][:9]), int(index[3][:9]), len(self.rows)
         if index[2] == ".":
             if first != here:
-                raise malformed(self.path, row.line, f"the empty node '{index[0]}' stands behind word {here}")
+                raise malformed(self.path, row.line, f"the empty node '{index[0]}' comes after word {here}")
             if (first, end) <= self.empty:
-                what = f"the empty node '{index[0]}' behind '{self.empty[0]}.{self.empty[1]}'"
+                what = f"the empty node '{index[0]}' comes after '{self.empty[0]}.{self.empty[1]}'"
                 raise malformed(self.path, row.line, what)
             self.empty = (first, end)
             self.empty_nodes[index[0]] = row
@@ -165,10 +166,6 @@ class _Words:
             raise malformed(self.path, row.line, what)
         self.ranges.append(row)
         return end
-
-    @property
-    def block(self) -> Block:
-        return Block(self.comments, self.rows)
 
     def column(self, name: str) -> list[str] | None:
         return self.block.column(self.names.index(name)) if name in self.names else None
@@ -195,7 +192,6 @@ def _sentence(
     roots: str,
     entities: _Entities,
     left_out: Collection[str],
-    fallback: str,
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
     deps = None if DEPS in left_out else _deps(words)
@@ -211,17 +207,17 @@ def _sentence(
             FEATS: None if FEATS in left_out else _features(words),
             DEPS: deps,
         },
-        id=sentence_id(path, words.block) or fallback,
+        id=sentence_id(path, words.block),
         notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
     )
-    sentence, problem = with_own_layers(sentence, words.comments)
+    sentence, problem = with_own_layers(sentence, words.block.comments)
     if problem is not None:
         raise malformed(path, *problem)
     return checked(path, words.block, sentence)
 
 
 def _features(words: _Words) -> tuple[str, ...] | None:
-    """The bundle of features of each word of a file that has some."""
+    """The bundle of features of each word; `None` for a sentence without features, lemmas and tags."""
     values = words.column("FEATS")
     if values is None or not any(map(words.annotated, ("FEATS", "LEMMA", "UPOS", "XPOS"))):
         return None
@@ -296,7 +292,7 @@ def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[
 
 
 def _unread(sentences: Sequence[_Words]) -> list[tuple[str, ...]]:
-    """Per sentence a note for each tag of an entity in another column, or under another key of MISC."""
+    """For each sentence, a note for each tag of an entity in another column or under another key of MISC."""
     keys = {name for words in sentences for name in words.names} - {*_STANDARD}
     for words in sentences:
         for misc in words.column("MISC") or ():
@@ -312,7 +308,7 @@ def _unread(sentences: Sequence[_Words]) -> list[tuple[str, ...]]:
 
 
 def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | None]:
-    """Per row the tag in a column of this name, or under this key of MISC; `None` where there is none."""
+    """For each row, the tag in a column of this name or under this key of MISC; `None` without one."""
     if key in words.names:
         cells = [row.fields[words.names.index(key)] for row in rows]
         return [None if value == "_" else value for value in cells]
@@ -330,11 +326,11 @@ def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | Non
 def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     """One sentence in CoNLL-U, with the empty line that ends it.
 
-    `# text` is the sentence's text on one line, or its words with blanks between them where that is not
-    known. The column DEPS has the layer `deps` where that is a graph that it can hold (`deps_of`). Layers
-    without a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a
-    column become `_`; other white space does in labels only. Raises `InputError` where entities overlap,
-    which BIO cannot hold.
+    `# text` is the sentence's text on one line or, if that is not known, its words separated by blanks. The
+    column DEPS holds the layer `deps` if that is a graph that the column can hold (`deps_of`). Layers without
+    a column are in comments and MISC (`own_layers`). Tabs, line ends and control characters in a column
+    become `_`; in labels, so does other white space. Raises `InputError` for overlapping entities, which BIO
+    cannot represent.
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []

@@ -1,11 +1,11 @@
 """Graphs in the column DEPS of CoNLL-U, without empty nodes.
 
-An empty node (8.1) stands for a word that is not said. It is no word here: each path from a word, or the
-root, over empty nodes to a word is one arc, whose label joins those on the way with `>`. In `Ann reads papers
-and Bob 5.1 books`, where 5.1 is a `conj` of `reads` and `Bob` its `nsubj`, `Bob` is a `conj>nsubj` of
-`reads`. The evaluation of the shared tasks IWPT 2020 and 2021 has this rule, and ELAS is defined by it. No
-path passes an empty node twice; paths that begin at an empty node without a head are left out. A path may
-lead from a word to itself.
+An empty node (8.1) stands for a word that is not said. It is not a word here: each path from a word or the
+root over empty nodes to a word becomes one arc, whose label joins the labels on the path with `>`. In `Ann
+reads papers and Bob 5.1 books`, where 5.1 is a `conj` of `reads` and `Bob` its `nsubj`, `Bob` is a
+`conj>nsubj` of `reads`. The evaluation of the shared tasks IWPT 2020 and 2021 follows this rule, and ELAS is
+defined by it. No path passes an empty node twice. Paths that begin at an empty node without a head are left
+out. A path may lead from a word to itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import NamedTuple
 from mtl.tasks.sentence import Arc, Graph, Sentence
 
 DEPS = "deps"
-"""The layer that the column DEPS is."""
+"""The layer that is read from the column DEPS."""
 EMPTY = "empty node taken out of a graph, its arcs joined into labels such as 'conj>nsubj'"
 _HEAD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _MOST_STEPS = 10_000
-"""Steps of paths over empty nodes in a sentence; their number may be exponential in that of the nodes."""
-
+"""Maximum number of steps of paths over empty nodes in a sentence; it can be exponential in the nodes."""
 _MOST_NODES = 9
-"""Empty nodes written behind one word: for UD's tools 5.10 is 5.1."""
+"""Maximum number of empty nodes written after one word: UD's tools read 5.10 as 5.1."""
 
 
 class NodeArc(NamedTuple):
@@ -37,7 +36,7 @@ class NodeArc(NamedTuple):
 
 
 def node_arcs(node: str, cell: str, nodes: Collection[str]) -> Iterator[NodeArc]:
-    """The arcs of one node; raises `ValueError` for what is no list of HEAD:LABEL of the given nodes."""
+    """The arcs of one node; raises `ValueError` unless the cell lists HEAD:LABEL with heads in `nodes`."""
     if cell == "_":
         return
     for item in cell.split("|"):
@@ -50,7 +49,7 @@ def node_arcs(node: str, cell: str, nodes: Collection[str]) -> Iterator[NodeArc]
 
 
 def collapsed(arcs: Iterable[NodeArc]) -> Graph:
-    """The graph on words; raises `ValueError` for an arc twice, and for more paths than can be meant."""
+    """The graph on words; raises `ValueError` for a repeated arc, and for more paths than can be intended."""
     above: dict[str, list[NodeArc]] = defaultdict(list)
     direct: list[Arc] = []
     begun: list[tuple[NodeArc, tuple[str, ...]]] = []
@@ -78,18 +77,18 @@ def collapsed(arcs: Iterable[NodeArc]) -> Graph:
 
 
 class Deps(NamedTuple):
-    """The column DEPS: a cell per word, and by the word before them the id and cell of empty nodes."""
+    """The column DEPS: a cell per word, and the ids and cells of empty nodes by the word before them."""
 
     words: list[str]
     empty: dict[int, list[tuple[str, str]]]
 
 
 def deps_of(sentence: Sentence, empty_nodes: bool = True) -> Deps | None:
-    """The column of the layer `deps`; `None` where there is none, or where the column cannot hold it.
+    """The column for the layer `deps`; `None` if there is no such layer or the column cannot hold it.
 
-    It cannot hold a graph without arcs, or labels with a `|`. With `empty_nodes` the labels that are joined
-    with `>` pass over such nodes again, one for all arcs that begin alike; without, they are written as they
-    are, as ELAS is computed.
+    It cannot hold a graph without arcs, or labels with a `|`. With `empty_nodes`, labels joined with `>` are
+    written as paths over empty nodes again, which arcs with the same head and first labels share. Without it,
+    they are written as they are, which is what ELAS is computed on.
     """
     graph = sentence.layer(DEPS)
     if not isinstance(graph, Graph) or not graph.arcs or any("|" in arc.label for arc in graph.arcs):

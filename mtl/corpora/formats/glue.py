@@ -1,7 +1,7 @@
 """GLUE's tab-separated files (Wang et al. 2019), and other files of the same form.
 
-Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header; CoLA alone has
-none.
+Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header, which only CoLA
+lacks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PAIRS = (
 _SINGLES = ("sentence", "text", "x")
 _LABELS = ("gold_label", "label", "Quality", "score", "y", "is_duplicate")
 _NO_LABEL = "-"
-"""What MNLI and SNLI write where the annotators disagreed."""
+"""What MNLI and SNLI write if the annotators disagreed."""
 NO_LABEL = f"sentence without a label ('{_NO_LABEL}')"
 
 
 class Columns(NamedTuple):
-    """Where the sentences and the label of a line are, and the lines before the first."""
+    """The columns of the sentences and of the label, the number of all columns, and that of header lines."""
 
     texts: tuple[int, ...]
     label: int
@@ -39,11 +39,11 @@ class Columns(NamedTuple):
 
 
 def read_glue(path: Path, task: str) -> list[Sentence]:
-    """The sentences or pairs of a file, labelled in `task`; words are what blanks separate.
+    """The sentences or pairs of a file, labelled in `task`; words are separated by white space.
 
-    A sentence whose label is `-` (the annotators disagreed) is not annotated, with a note. Control
-    characters are taken out of the text. Raises `InputError` for a missing column, a line without words, an
-    unknown label, and a number outside of the task's scale.
+    A sentence whose label is `-` (the annotators disagreed) is not annotated and has a note. Control
+    characters in the text are left out. Raises `InputError` for a missing column, a sentence without words,
+    an unknown label, and a number outside the task's scale.
     """
     lines = read_lines(path)
     if not any(line.strip(" ") for line in lines):
@@ -59,8 +59,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
                 path,
                 number,
                 f"{counted(len(fields), 'field')} separated by tabs, where the first line has "
-                f"{columns.fields}; write a "
-                "sentence a line (quotes join nothing here)",
+                f"{columns.fields}; write one sentence per line (quotes have no meaning here)",
             )
         parts = [CONTROL.sub("", fields[column]).split() for column in columns.texts]
         if not all(parts):
@@ -82,7 +81,7 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
 
 
 def _columns(path: Path, header: list[str], task: str) -> Columns:
-    """Where the columns are; raises `InputError` if the header lacks what the task reads."""
+    """The columns, from the header; raises `InputError` if it lacks what the task reads."""
     names = [name.strip() for name in header]
     sizes = SENTENCE_TASKS[task].sentences
     if 1 in sizes and len(names) == 4 and (names[1] in ("0", "1") or not {*_SINGLES, *_LABELS} & {*names}):
@@ -93,39 +92,23 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
     if texts is None and 1 in sizes:
         texts = next(((name,) for name in _SINGLES if name in names), None)
     label = next((name for name in _LABELS if name in names), None)
-    wanted = [_listed(_PAIRS)] if 2 in sizes else []
-    wanted += [" or ".join(_SINGLES)] if 1 in sizes else []
     if texts is None:
-        raise malformed(
-            path,
-            1,
-            f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line, "
-            "separated by tabs",
-        )
+        wanted = [" or ".join(map(" and ".join, _PAIRS))] if 2 in sizes else []
+        wanted += [" or ".join(_SINGLES)] if 1 in sizes else []
+        what = f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line, "
+        raise malformed(path, 1, f"{what}separated by tabs")
     if label is None:
-        raise malformed(
-            path,
-            1,
-            f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
-            "use a file with labels",
-        )
+        what = f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
+        raise malformed(path, 1, f"{what}use a file with labels")
     for name in (*texts, label):
         if names.count(name) > 1:
-            raise malformed(
-                path,
-                1,
-                f"{counted(names.count(name), 'column is', 'columns are')} called '{name}'; rename "
-                f"all but one",
-            )
+            what = f"{names.count(name)} columns are called '{name}'; rename all but one"
+            raise malformed(path, 1, what)
     return Columns(tuple(names.index(name) for name in texts), names.index(label), len(names), 1)
 
 
-def _listed(pairs: tuple[tuple[str, str], ...]) -> str:
-    return " or ".join(f"{first} and {second}" for first, second in pairs)
-
-
 def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
-    """The label of a line as the task has it; `None` where there is none."""
+    """The label of a line as the task represents it; `None` without one."""
     if text == _NO_LABEL:
         return None
     kind = SENTENCE_TASKS[task]
@@ -134,14 +117,14 @@ def _value(path: Path, line: int, text: str, task: str) -> str | float | None:
     if what is None and isinstance(value, float) and kind.scale is not None:
         low, high = kind.scale
         if not low <= value <= high:
-            what = f"{text} is outside of {low:g} to {high:g} (another scale is for regress)"
+            what = f"{text} is outside {low:g} to {high:g} (use regress for another scale)"
     if what is not None:
         raise malformed(path, line, f"the label of {task}: {what}; fix it, or write - for none")
     return value
 
 
 def unnamed_task(path: Path) -> list[Sentence]:
-    """Raise `InputError` for files of format `glue` that no task is named for."""
+    """Raise `InputError` for files of format `glue` without a task."""
     raise InputError(
         f"{path}: format glue does not say which task the labels are of: name the files under corpus.TASK, "
         f"or give the format as glue-TASK ({', '.join(f'glue-{name}' for name in SENTENCE_TASKS)})"

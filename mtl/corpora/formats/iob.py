@@ -32,10 +32,10 @@ def entities(tags: Sequence[str], scheme: Scheme) -> tuple[Span, ...]:
 
 
 def repaired(tags: Sequence[str], scheme: Scheme) -> tuple[tuple[Span, ...], int]:
-    """The entities of one sentence as `conlleval` takes them, and the number of tags that break the scheme.
+    """The entities of one sentence as `conlleval` finds them, and the number of tags that break the scheme.
 
     An I- or E- that continues no entity of its label begins one, and an entity ends where the next tag does
-    not continue it. Raises `TagError` for what is no tag of the scheme at all.
+    not continue it. Raises `TagError` for what is not a tag of the scheme.
     """
     spans, faults = _read(tags, scheme)
     return spans, len(faults)
@@ -72,9 +72,9 @@ def _read(tags: Sequence[str], scheme: Scheme) -> tuple[tuple[Span, ...], list[T
 
 
 def detect(sentences: Sequence[Sequence[str]]) -> Scheme:
-    """The scheme that fits all of a file's tags, or the nearest (then `entities` finds the fault).
+    """The scheme that fits all of a file's tags, or the nearest one (then `entities` finds the fault).
 
-    A file without a sign either way (no entity at all) counts as IOB2.
+    A file that fits several schemes, such as one without entities, counts as IOB2.
     """
     if any(tag[1:2] == "-" and tag[0] in "SELUM" for tags in sentences for tag in tags):
         return "IOBES"
@@ -96,7 +96,8 @@ def _split(word: int, tag: str, scheme: Scheme) -> tuple[str, str]:
         prefix = prefix.translate(_IOBES_NAMES)
     if not dash or not name or len(prefix) != 1 or prefix not in _PREFIXES[scheme]:
         raise TagError(
-            word, f"'{tag}' is no {scheme} tag; they are O and {', '.join(_PREFIXES[scheme])} with -LABEL"
+            word,
+            f"'{tag}' is not a tag of {scheme}, which are O and {', '.join(_PREFIXES[scheme])} with -LABEL",
         )
     return prefix, name
 

@@ -1,4 +1,4 @@
-"""Our own format: one sentence a line as JSON, `null` for a layer that is not annotated."""
+"""Our own format, JSON lines: one sentence per line, `null` for a layer that is not annotated."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from mtl.tasks.tree import Tree
 from mtl.workers.collector import without_collector
 
 _SKIPPED = "skipped"
-"""Why `mtl predict` did not annotate a line; its record may be without words, and is no sentence then."""
+"""The key with the reason why `mtl predict` did not annotate a line; the record may be without words."""
 SKIPPED = "sentence that 'mtl predict' skipped"
 """The note of a sentence that was written without annotation."""
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
-"""Control characters that `json` does not escape, and terminals obey."""
+"""Control characters that terminals obey, but `json` does not escape."""
 
 
 def write_jsonl(path: Path, sentences: Iterable[Sentence]) -> None:
-    """Write sentences, one a line; the file appears whole or not at all."""
+    """Write sentences, one per line; the file appears whole or not at all."""
     write_text(path, "".join(f"{to_line(sentence)}\n" for sentence in sentences))
 
 
 def read_jsonl(path: Path) -> list[Sentence]:
-    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer is `null`.
+    """Read sentences; raises `InputError` with the line and what is wrong. A missing layer counts as `null`.
 
-    Records without words are left out, which `mtl predict` writes for lines that hold no sentence.
+    Records without words, which `mtl predict` writes for lines without a sentence, are left out.
     """
     with without_collector():
         return list(iterate_jsonl(path))
 
 
 def iterate_jsonl(path: Path) -> Iterator[Sentence]:
-    """The sentences of `read_jsonl`, each read and parsed when it is asked for."""
+    """The sentences of `read_jsonl`, each read and parsed only when it is asked for."""
     for number, line in enumerate(iterate_lines(path), start=1):
         if not is_blank(line):
             try:
@@ -53,11 +53,11 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
             except json.JSONDecodeError as error:
-                what = f"not JSON ({error.msg} at column {error.colno}); write one object a line"
+                what = f"not JSON ({error.msg} at column {error.colno}); write one object per line"
                 raise malformed(path, number, what) from error
             except RecursionError as error:
                 raise malformed(
-                    path, number, "brackets nested too deeply; write one object a line"
+                    path, number, "brackets nested too deeply; write one object per line"
                 ) from error
             except (ValueError, TypeError, KeyError) as error:
                 raise malformed(path, number, str(error)) from error
@@ -70,29 +70,29 @@ def _parsed(line: str) -> Any:
         return json.loads(line, object_pairs_hook=_object)
     except (json.JSONDecodeError, _Twice):
         raise
-    except ValueError as error:  # the only other one: Python's limit, in words for programmers
+    except ValueError as error:  # the only other one is Python's limit, whose message is for programmers
         digits = counted(sys.get_int_max_str_digits(), "digit")
         raise ValueError(f"a number of more than {digits}; fix it") from error
 
 
 def to_line(sentence: Sentence, skipped: str | None = None) -> str:
-    """A sentence as its line, without the end of the line; `skipped` says why it was not annotated."""
+    """A sentence as its line, without the line's end; `skipped` says why it was not annotated."""
     record = to_json(sentence) | ({} if skipped is None else {_SKIPPED: skipped})
     return json.dumps(record, ensure_ascii=False).translate(_C1_CONTROLS)
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
     """A sentence as the object of its line."""
-    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _OWN_KEYS}
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in OWN_KEYS}
     labels = {name: value for name, value in others.items() if is_label(value)}
     layers = {name: layer_to_json(value) for name, value in others.items() if name not in labels}
     return {
         "id": sentence.id,
-        # Only where it is known, as in text that was split into words by this program.
+        # Only if it is known, as for text that this program has split into words.
         **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
-        **{layer: layer_to_json(sentence.layer(layer)) for layer in _OWN_KEYS},
-        # Not as null: files without labels stay as they were before there were any.
+        **{layer: layer_to_json(sentence.layer(layer)) for layer in OWN_KEYS},
+        # Not as null, so that files without labels stay as earlier versions wrote them.
         **({"labels": labels} if labels else {}),
         **({"layers": layers} if layers else {}),
         **({} if sentence.second is None else {"second": sentence.second}),
@@ -100,7 +100,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 
 
 def layer_to_json(value: Any) -> Any:
-    """A layer as JSON, whose shape says what it is."""
+    """A layer as JSON; the shape of the value tells the type of the layer."""
     if isinstance(value, Arcs):
         return {"heads": value.heads, "relations": value.relations}
     if isinstance(value, Graph):
@@ -116,7 +116,7 @@ def layer_to_json(value: Any) -> Any:
 
 
 def layer_from_json(value: Any, words: tuple[str, ...], name: str) -> Any:
-    """The layer that `layer_to_json` made this value of; raises `ValueError` for what fits no words."""
+    """The layer that `layer_to_json` wrote as `value`; raises `ValueError` if it does not fit the words."""
     if isinstance(value, str):
         return tree_from(value, words, name)
     if isinstance(value, dict):
@@ -131,7 +131,7 @@ def layer_from_json(value: Any, words: tuple[str, ...], name: str) -> Any:
 def from_json(record: Any, place: str = "") -> Sentence:
     """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
     if not isinstance(record, dict):
-        raise ValueError("not an object; write one sentence a line as {...}")
+        raise ValueError("not an object; write one sentence per line as {...}")
     if not record.keys() <= {*_KEYS, _SKIPPED}:
         unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
@@ -144,14 +144,14 @@ def from_json(record: Any, place: str = "") -> Sentence:
         raise ValueError("'id' must be a string")
     text = record.get("text", "")
     if not isinstance(text, str) or (text and letters(text) != letters("".join(words))):
-        raise ValueError("'text' must be a string that 'words' spell, but for white space")
+        raise ValueError("'text' must be a string that 'words' spell, apart from white space")
     own = {
-        key: read(record[key], words, key) for key, read in _OWN_KEYS.items() if record.get(key) is not None
+        key: read(record[key], words, key) for key, read in OWN_KEYS.items() if record.get(key) is not None
     }
     layers = _by_name(record, "layers", _layer, words)
     both = next(iter(labels.keys() & layers.keys()), None)
     if both is not None:
-        raise ValueError(f"'layers' has '{both}', which 'labels' has, too; rename one")
+        raise ValueError(f"'layers' has '{both}', which 'labels' also has; rename one")
     second = record.get("second")
     if message := second_fault(second, len(words)):
         raise ValueError(message)
@@ -180,7 +180,7 @@ class _Twice(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; raises `ValueError` if a key occurs twice, of which `json` takes the last."""
+    """A JSON object; raises `_Twice` if a key occurs twice, where `json` would take the last value."""
     record = dict(pairs)
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -241,7 +241,7 @@ def _graph(value: dict[str, Any], words: tuple[str, ...], name: str) -> Graph:
 
 
 def tree_from(value: Any, words: tuple[str, ...], name: str = "tree") -> Tree:
-    """The tree of `to_brackets`, over the words of its sentence; raises `ValueError`."""
+    """The tree that `to_brackets` wrote, over the words of its sentence; raises `ValueError` for others."""
     if not isinstance(value, str):
         raise ValueError(f"'{name}' must be a string in bracket notation")
     try:
@@ -256,7 +256,7 @@ def tree_from(value: Any, words: tuple[str, ...], name: str = "tree") -> Tree:
         leaves = [leaf.children for leaf in tree.leaves() if isinstance(leaf.children, str)]
         if tuple(leaves) == words:
             return tree
-        # A word with white space, or with a bracket within it, reads differently in bracket notation.
+        # A word with white space or brackets is written differently in bracket notation.
         tree = with_words(tree, words)
     except ValueError as error:
         raise ValueError(f"'{name}': {error}") from error
@@ -267,7 +267,7 @@ def tree_from(value: Any, words: tuple[str, ...], name: str = "tree") -> Tree:
 
 
 def frames_from(values: Any, words: tuple[str, ...], name: str = "frames") -> tuple[Frame, ...]:
-    """The frames of `to_json`; raises `ValueError` where they are no frames of these words."""
+    """The frames that `to_json` wrote; raises `ValueError` if they are not frames of these words."""
     if not isinstance(values, list):
         raise ValueError(f"'{name}' must be a list of objects")
     frames = []
@@ -295,7 +295,7 @@ def _by_name(record: dict[str, Any], key: str, read: _Reader, words: tuple[str, 
     for name in values:
         if not name:
             raise ValueError(f"'{key}' has a value without a name; give it one")
-        if name in _OWN_KEYS:
+        if name in OWN_KEYS:
             raise ValueError(f"'{key}' has '{name}', which is a key of its own; use another name")
     return {name: read(value, words, name) for name, value in values.items()}
 
@@ -313,20 +313,20 @@ def _label(value: Any, words: tuple[str, ...], name: str) -> str | float:
 
 
 def _misspelt(labels: Iterable[str]) -> tuple[str, ...]:
-    """A note on each label whose task has nearly the name of one that comes with the program."""
+    """A note on each label whose name is nearly that of a task that comes with the program."""
     meant = {name: did_you_mean(name, SENTENCE_TASKS, "") for name in sorted(labels) if name not in TASKS}
     return tuple(f"sentence with a label of '{name}'{hint}" for name, hint in meant.items() if hint)
 
 
 def _escaped(word: str) -> str:
-    """A word as bracket notation has it, without the `_` for blanks at its ends."""
+    """A word as bracket notation writes it, without the `_` for white space at its ends."""
     return cell(word).translate(IN_BRACKETS).strip("_")
 
 
 _Reader = Callable[[Any, tuple[str, ...], str], Any]
-_OWN_KEYS: Mapping[str, _Reader] = {
+OWN_KEYS: Mapping[str, _Reader] = {
     "upos": _strings, "tags": _strings, "entities": _spans, "arcs": _arcs, "tree": tree_from,
     "frames": frames_from,
 }  # fmt: skip
-"""The layers that are keys of a record, with what reads each from its value."""
-_KEYS = ("id", "text", "words", *_OWN_KEYS, "labels", "layers", "second")
+"""The layers that are keys of a record, each with the function that reads its value."""
+_KEYS = ("id", "text", "words", *OWN_KEYS, "labels", "layers", "second")

@@ -1,4 +1,4 @@
-"""Columns of words and of one label for each, whatever the labels are."""
+"""Columns of words and of one label per word, whatever the labels are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mtl.corpora.formats.columns import (
     read_blocks,
     refuse_restarts,
     refuse_shared,
+    require_columns,
     sentence_id,
 )
-from mtl.corpora.formats.lines import malformed, name_of
-from mtl.tasks.in_words import counted
+from mtl.corpora.formats.lines import malformed
 from mtl.tasks.sentence import Sentence
 
 ROLES = ("word", "label")
@@ -25,24 +25,21 @@ _HEADER = (
     frozenset(["word", "words", "token", "tokens", "form", "forms", "text"]),
     frozenset(["label", "labels", "tag", "tags", "pos", "upos", "xpos", "ner", "chunk", "lemma"]),
 )
-"""What the first line of a table names the columns of words and of labels."""
+"""Names of the columns of words and of labels in the first line of a table."""
 
 
 def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> list[Sentence]:
     """Sentences with a label per word (`Sentence.tags`).
 
-    `columns` says, counted from 1, where the `word` is (1 if not named) and where its `label` (the last). A
-    line that begins with `# ` and has not the rows' number of columns is a comment, and stands before the
-    first row of its sentence. Lines of the marker `-DOCSTART-` are no words and end a sentence. Raises
-    `InputError`, with the line, for a row without these columns, and for a first row that names them.
+    `columns` are those of the `word` (default: 1) and of its `label` (default: the last), counted from 1. A
+    line that begins with `# ` and has another number of columns than the rows is a comment, which comes
+    before the first row of its sentence. Lines with the marker `-DOCSTART-` are not words; they end a
+    sentence. Raises `InputError`, with the line, for a row that lacks one of these columns, and for a first
+    row that names them.
     """
     at = {"word": 1, "label": 0, **(columns or {})}
     blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, _is_comment)))
-    needed = max(2, *at.values())
-    for row in (row for block in blocks for row in block.rows):
-        if len(row.fields) < needed:
-            what = f"{counted(len(row.fields), 'column')}, where {needed} are expected; name word and label"
-            raise malformed(path, row.line, what)
+    require_columns(path, blocks, max(2, *at.values()), "name word and label")
     refuse_shared(path, blocks, at)
     for row in blocks[0].rows[:1] if blocks else ():
         word, label = (row.fields[at[role] - 1] for role in ROLES)
@@ -57,10 +54,10 @@ def read_label_columns(path: Path, columns: Mapping[str, int] | None = None) -> 
             Sentence(
                 words=tuple(block.column(at["word"] - 1)),
                 tags=tuple(block.column(at["label"] - 1)),
-                id=sentence_id(path, block) or f"{name_of(path)}-{number:04d}",
+                id=sentence_id(path, block),
             ),
         )
-        for number, block in enumerate(blocks, start=1)
+        for block in blocks
     ]
 
 

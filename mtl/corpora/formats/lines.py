@@ -1,4 +1,4 @@
-"""Files of text, read line by line, and the place of every fault in them."""
+"""Text files, read line by line, and errors that name the line of a fault."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _BEGINNINGS = {
     rb"\xff\xfe\0\0|\0\0\xfe\xff": _UTF32,
     rb"\xff\xfe|\xfe\xff": _UTF16,
 }
-"""What a file is that begins so, which is no text in UTF-8, and what to do."""
+"""What files with these beginnings are, and what to do: they are not text in UTF-8."""
 _LOOKED_AT = 4096
-"""Bytes at a file's beginning."""
+"""Bytes at the beginning of a file that are looked at."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ud800-\udfff]")
 """Characters that no text may hold: control characters that are no white space, and halves of others."""
 BLANKS = " \t"
-"""What separates columns, and alone makes a line a blank one. All other white space may be part of a word."""
+"""The white space that separates columns; a line with nothing else is blank. Words may contain all other."""
 CARRIAGE_RETURN = "a carriage return within the line; write line feeds as line ends, and take others out"
-"""What is wrong with a line that other programs take for two."""
+"""The fault of a line that other programs take for two."""
 _MARKS = re.compile("^\ufeff+", re.MULTILINE)
 _MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
 
 
 def malformed(path: Path, line: int, what: str) -> InputError:
-    """The error for a fault at one line of a file (counted from 1), long or unprintable quotes made short."""
+    """The error for a fault in a line of a file (counted from 1), shortened and with unprintables escaped."""
     what = _UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], what)
     if len(what) > _LONGEST:
         what = f"{what[: _LONGEST // 2]} … {what[-_LONGEST // 2 :]}"
@@ -46,29 +46,29 @@ def malformed(path: Path, line: int, what: str) -> InputError:
 
 
 def name_of(path: Path, *, suffix: bool = False) -> str:
-    """A file's name, which ids of its sentences begin with; what they may not hold becomes `_`."""
+    """A file's name, with which ids of its sentences begin; characters that ids may not hold become `_`."""
     return _UNPRINTABLE.sub("_", path.name if suffix else path.stem)
 
 
 def no_text(beginning: bytes) -> str | None:
-    """What a file or stream is that begins so, if it is plainly no text in UTF-8, and what to do."""
+    """What a file or stream with this beginning is, and what to do; `None`: it may be text in UTF-8."""
     for start, what in _BEGINNINGS.items():
         if re.match(start, beginning):
             return what
     beginning = beginning[:_LOOKED_AT]
-    # UTF-16 makes one zero byte in two of ASCII.
+    # In UTF-16, every second byte of ASCII text is zero.
     return _UTF16 if 3 * beginning.count(b"\0") > len(beginning) else None
 
 
 def read_lines(path: Path, *, rows: bool = False) -> list[str]:
-    """The lines of a UTF-8 file: see `lines_of`."""
+    """The lines of a UTF-8 file, as `lines_of` gives them."""
     with _readable(path):
         data = path.read_bytes()
     return lines_of(path, data, rows=rows)
 
 
 def iterate_lines(path: Path) -> Iterator[str]:
-    """The lines of `read_lines`, each read and decoded when it is asked for."""
+    """The lines of `read_lines`, each read and decoded only when it is asked for."""
     with _readable(path):
         file = path.open("rb")
     with file:
@@ -83,12 +83,13 @@ def iterate_lines(path: Path) -> Iterator[str]:
 
 
 def lines_of(path: Path, data: bytes, *, rows: bool = False) -> list[str]:
-    """The lines of UTF-8 text that the file holds.
+    """The lines of UTF-8 text, which is the content of the file.
 
-    A line ends at a line feed, before which carriage returns belong to the end, and nowhere else: words may
-    hold U+2028 and its like. Byte order marks at the start of any line (files put together have them) are
-    left out. Raises `InputError` for a carriage return within a line: it ends a line for some programs only.
-    With `rows` of columns also for a mark that is all of the first one: the next would take its place.
+    A line ends only at a line feed, with any carriage returns before it: words may contain U+2028 and similar
+    characters. Byte order marks at the start of any line are left out, since concatenated files have them.
+    Raises `InputError` for a carriage return within a line, which only some programs take for a line's end.
+    With `rows`, lines are rows of columns. A mark that is the whole first column is then an error, too:
+    without it, the next column would take its place.
     """
     _refuse_no_text(path, data[:_LOOKED_AT])
     try:
@@ -106,7 +107,7 @@ def lines_of(path: Path, data: bytes, *, rows: bool = False) -> list[str]:
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line holds nothing but blanks and tabs."""
+    """Whether a line consists only of blanks and tabs."""
     return not line.strip(BLANKS)
 
 

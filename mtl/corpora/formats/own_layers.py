@@ -1,17 +1,18 @@
-"""What CoNLL-U has no column for, as this program writes it into comments and MISC, and reads it back.
+"""Layers without a column in CoNLL-U, which this program writes into comments and MISC, and reads back.
 
-Everything counts words from 1, as the file does, and a span has its first and its last word:
+Words are counted from 1, as in the file, and a span has its first and its last word:
 
     # tree = (TOP (S (NP (PRP We)) (VP (VBD ate))))
     # frames = [{"word": 2, "sense": "eat.01", "arguments": [[1, 1, "ARG0"]]}]
     # classify = order          (a label of the whole sentence, by its task)
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
-    # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own, as JSON lines have it)
-    # label "my intent" = order (names with white space, `=` or a quote are strings of JSON)
+    # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own)
+    # label "my intent" = "2"   (what would be read as something else is a string of JSON)
 
-Layers with names of their own are as in JSON lines, where words count from 0 and the end of a span is
-exclusive; the graph of the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and `SpaceAfter=No`.
+Layers with names of their own are written as in JSON lines: words are counted from 0, and the end of a span
+is exclusive. The graph in the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and
+`SpaceAfter=No`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,29 +28,34 @@ from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Line, cell
 from mtl.corpora.formats.enhanced import DEPS, deps_of
 from mtl.corpora.formats.iob import TagError, to_bio
-from mtl.corpora.formats.jsonl import SKIPPED, frames_from, layer_from_json, layer_to_json, letters, tree_from
+from mtl.corpora.formats.jsonl import (
+    OWN_KEYS,
+    SKIPPED,
+    frames_from,
+    layer_from_json,
+    layer_to_json,
+    letters,
+    tree_from,
+)
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.regress import number_of
 from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_word
-from mtl.tasks.translate import Translate
 
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="][^\s=]*)\s*=[ \t]?(.*)')
 _NO_PLAIN_NAME = re.compile(r'[\s="]')
-_TASKS = (*SENTENCE_TASKS, Translate.name)
+_PLAIN_LABEL = re.compile(r'[^\s"]([^\x00-\x1f\x7f-\x9f]*\S)?')
 _WITH_COLUMN = ("tags", "upos", LEMMAS, FEATS)
-_OWN_PLACE = ("tags", "upos", "entities", "arcs", "tree", "frames")
-"""The layers that have columns, MISC or a comment of their own."""
 _BAR = {"\\": "\\\\", "|": "\\p"}
-"""How MISC writes a bar, which separates its items, and what escapes it (as UD's SpacesAfter)."""
+"""How MISC writes a bar, which separates its items, and a backslash, which escapes it."""
 _ESCAPED = re.compile(r"\\([\\p])")
 
 
 def comments_of(sentence: Sentence) -> Iterator[str]:
-    """The comments of the layers that have no column.
+    """The comments for layers that have no column.
 
-    `# tags = _` and its like stand for labels that are all `_`, which in a column says that there are none.
+    A comment such as `# tags = _` is for labels that are all `_`: in a column, they would mean no labels.
     """
     for layer in _WITH_COLUMN:
         if set(in_column(sentence, layer) or ()) == {"_"}:
@@ -65,10 +72,12 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
             for frame in sentence.frames
         ]
         yield f"# frames = {json.dumps(frames, ensure_ascii=False)}"
-    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in _OWN_PLACE}
+    others = {name: value for name, value in sorted(sentence.layers.items()) if name not in OWN_KEYS}
     for name, value in others.items():
-        if is_label(value):
-            yield f"# {name if name in _TASKS else f'label {_written(name)}'} = {cell(str(value))}"
+        if name in SENTENCE_TASKS:
+            yield f"# {name} = {value}"
+        elif is_label(value):
+            yield f"# label {_written(name)} = {_written_label(value)}"
     in_deps = deps_of(sentence) is not None
     for name, value in others.items():
         in_a_column = in_deps if name == DEPS else name in _WITH_COLUMN and is_per_word(value)
@@ -79,18 +88,33 @@ def comments_of(sentence: Sentence) -> Iterator[str]:
 
 
 def _written(name: str) -> str:
-    """A name of a layer as comments have it."""
+    """The name of a layer as comments write it."""
     return json.dumps(name) if _NO_PLAIN_NAME.search(name) else name
 
 
+def _written_label(label: str | float) -> str:
+    if not isinstance(label, str) or (_PLAIN_LABEL.fullmatch(label) and number_of(label) is None):
+        return str(label)
+    return json.dumps(label, ensure_ascii=False)
+
+
+def _read_label(text: str) -> str | float:
+    """The label that a comment gives a name of its own."""
+    if text.startswith('"'):
+        with suppress(ValueError):  # earlier versions wrote quotes as they are
+            return str(json.loads(text))
+    number = number_of(text)
+    return text if number is None else number
+
+
 def in_column(sentence: Sentence, layer: str) -> tuple[str, ...] | None:
-    """A layer for which CoNLL-U has a column; `None`: not annotated, or not with a label per word."""
+    """The values of a layer with a column in CoNLL-U; `None` unless it is annotated with a text per word."""
     value = sentence.layers.get(layer)
     return value if is_per_word(value) else None
 
 
 def misc_of(sentence: Sentence) -> list[str]:
-    """The column MISC; raises `InputError` where entities overlap, which BIO cannot hold."""
+    """The column MISC; raises `InputError` for overlapping entities, which BIO cannot represent."""
     items: list[list[str]] = [[] for _ in sentence.words]
     if sentence.entities is not None:
         try:
@@ -107,7 +131,7 @@ def misc_of(sentence: Sentence) -> list[str]:
 
 def misc_values(misc: str, key: str) -> list[str]:
     """The values of a key in a column MISC."""
-    if key not in misc:  # as in nearly all
+    if key not in misc:  # the quick way, since most have no such key
         return []
     items = (item.partition("=") for item in misc.split("|"))
     return [
@@ -118,7 +142,7 @@ def misc_values(misc: str, key: str) -> list[str]:
 
 
 def _joined_to_next(sentence: Sentence) -> list[bool]:
-    """Per word whether the text has no blank between it and the next one."""
+    """For each word, whether the text has no white space between it and the next one."""
     if not is_spelled(sentence.text, sentence.words):
         return [False] * len(sentence)
     text, joined, position = sentence.text, [], 0
@@ -133,14 +157,14 @@ def _joined_to_next(sentence: Sentence) -> list[bool]:
 
 
 def is_spelled(text: str, words: Sequence[str]) -> bool:
-    """Whether the words spell the text, but for white space."""
+    """Whether the words spell the text, apart from white space."""
     return bool(text) and letters(text) == letters("".join(words))
 
 
 def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sentence, tuple[int, str] | None]:
-    """The sentence with what comments add, and the line and the fault of one that is wrong (`None`: none is).
+    """The sentence with what comments add, and the line and fault of a wrong comment (`None` without one).
 
-    The text is taken where it is not the words with blanks between them.
+    The text is kept only if it differs from the words separated by blanks.
     """
     found = {match[1]: (line, match[2]) for line, comment in comments if (match := _COMMENT.match(comment))}
     layers = dict(sentence.layers)
@@ -150,14 +174,13 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
             try:
                 name = json.loads(written) if written.startswith('"') else written
                 if name in layers:
-                    raise ValueError(f"the sentence has a layer '{name}' before it")
-                if name in _OWN_PLACE:
-                    raise ValueError("it is no name for one")
-                layers[name] = (
-                    _number_or_text(value)
-                    if kind == "label"
-                    else layer_from_json(json.loads(value), sentence.words, name)
-                )
+                    raise ValueError(f"the sentence already has a layer '{name}'")
+                if name in OWN_KEYS:
+                    raise ValueError("the name is taken")
+                if kind == "layer":
+                    layers[name] = layer_from_json(json.loads(value), sentence.words, name)
+                else:
+                    layers[name] = _read_label(value)
             except (ValueError, TypeError, RecursionError) as error:
                 what = f"the comment '# {kind} {written}' is not as mtl writes it ({error}): fix it"
                 return sentence, (line, what)
@@ -172,15 +195,15 @@ def with_own_layers(sentence: Sentence, comments: Sequence[Line]) -> tuple[Sente
 
 
 def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
-    """The fields and layers that a comment changes in a sentence, if it is one of ours."""
+    """The fields and layers of a sentence that a comment changes; empty unless this program wrote it."""
     words = sentence.words
     text = value.strip(" ")
     if name in SENTENCE_TASKS:
         return {name: _label(name, value)}
     if name == "text" and text != " ".join(words) and is_spelled(text, words):
         return {"text": text}
-    if name in _WITH_COLUMN:
-        return _all_blank(sentence, name, value)
+    if name in _WITH_COLUMN:  # all labels are `_`, which the column takes for none
+        return {name: ("_",) * len(words)} if value == "_" and sentence.layer(name) is None else {}
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":
@@ -190,17 +213,12 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
     return {"second": _second(value, len(sentence))} if name == "second" else {}
 
 
-def _all_blank(sentence: Sentence, layer: str, value: str) -> dict[str, Any]:
-    """The layer of which a comment says that all its labels are `_`, where its column has none."""
-    return {layer: ("_",) * len(sentence)} if value == "_" and sentence.layer(layer) is None else {}
-
-
 def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
     try:
         values = json.loads(text)
         return frames_from(
             [
-                value  # of earlier versions, which counted from 0 here
+                value  # written by an earlier version, which counted from 0
                 if "predicate" in value
                 else {
                     "predicate": value["word"] - 1,
@@ -223,11 +241,6 @@ def _second(text: str, words: int) -> int:
     if not text.isascii() or not text.isdigit() or not 1 < int(text) <= words:
         raise ValueError(f"the second sentence of a pair begins at word 2 to {words}, not {text!r}")
     return int(text) - 1
-
-
-def _number_or_text(text: str) -> str | float:
-    number = number_of(text)
-    return text if number is None else number
 
 
 def _label(task: str, text: str) -> str | float:

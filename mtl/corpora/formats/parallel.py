@@ -1,4 +1,4 @@
-"""Translations in two files, a sentence a line; either may be compressed by gzip."""
+"""Translations in two files, one sentence per line; both may be compressed by gzip."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtl.tasks.sentence import Sentence
 from mtl.tasks.translate import Translate
 
 SEPARATOR = ":"
-"""Between the paths of the two files, where they are written as one."""
+"""The separator between the paths of the two files, written as one text."""
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
 )
@@ -26,15 +26,15 @@ _UNSPACED = re.compile(
 def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
     """A sentence for each line of `source`, translated by the same line of `target`.
 
-    Words are what blanks separate; the translation is kept as it is, but for blanks around it. Control
-    characters are taken out of both; empty lines are kept. Raises `InputError` for files of unequal length.
+    Words are separated by white space; the translation is kept without white space around it. Control
+    characters are removed from both; empty lines are kept. Raises `InputError` for files with different
+    numbers of lines.
     """
     sources, targets = _lines(source), _lines(target)
     if len(sources) != len(targets):
         raise InputError(
-            f"{source} has {counted(len(sources), 'line')} and {target} {len(targets):,}: use two "
-            f"files whose lines "
-            "belong together, with an empty line where a sentence has no translation"
+            f"{source} has {counted(len(sources), 'line')} and {target} {len(targets):,}: use two files "
+            "whose lines belong together, with an empty line where a sentence has no translation"
         )
     for number, (text, translation) in enumerate(zip(sources, targets, strict=True), start=1):
         yield Sentence(
@@ -46,12 +46,12 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
 
 
 def source_words(text: str) -> tuple[str, ...]:
-    """The words of a source sentence: what white space separates, without control characters."""
+    """The words of a source sentence, separated by white space, without control characters."""
     return tuple(CONTROL.sub("", text).split())
 
 
 def two_paths(paths: str | Path) -> tuple[Path, Path]:
-    """The paths of source and target, written SOURCE:TARGET; raises `InputError` if they are not two."""
+    """The paths of source and target, written SOURCE:TARGET; raises `InputError` unless there are two."""
     source, _, target = str(paths).partition(SEPARATOR)
     if not source or not target or SEPARATOR in target:
         raise InputError(
@@ -62,7 +62,7 @@ def two_paths(paths: str | Path) -> tuple[Path, Path]:
 
 
 def pair_of_files(paths: str | Path) -> tuple[Path, Path]:
-    """`two_paths`, of which both must be files."""
+    """The same as `two_paths`; raises `InputError` also if one of them is not a file."""
     both = two_paths(paths)
     for path in both:
         if not path.is_file():
@@ -71,7 +71,7 @@ def pair_of_files(paths: str | Path) -> tuple[Path, Path]:
 
 
 def describe_empty(sentences: Sequence[Sentence], layer: str = Translate.name) -> str | None:
-    """How many translations have an empty side, and where the first is; `None` without any."""
+    """The number of translations with an empty side, and the place of the first; `None` without any."""
     empty = [sentence for sentence in sentences if is_empty(sentence, layer)]
     if not empty:
         return None
@@ -80,7 +80,7 @@ def describe_empty(sentences: Sequence[Sentence], layer: str = Translate.name) -
 
 
 def describe_unspaced(sentences: Sequence[Sentence], layer: str) -> str | None:
-    """How many translations are in a script without blanks between words, if more than half are."""
+    """The number of translations in scripts without blanks between words; `None` if they are not most."""
     found = sum(bool(_UNSPACED.search(str(sentence.layer(layer)))) for sentence in sentences)
     return f"{found:,} of {counted(len(sentences), 'translation')}" if 2 * found > len(sentences) else None
 
@@ -97,7 +97,7 @@ def _lines(path: Path) -> list[str]:
         if data[:2] == b"\x1f\x8b":
             data = gzip.GzipFile(fileobj=io.BytesIO(data)).read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{path} is a damaged gzip file ({error}): copy it anew") from error
+        raise InputError(f"{path} is a damaged gzip file ({error}): copy it again") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}; use the path of a readable file") from error
     lines = lines_of(path, data)

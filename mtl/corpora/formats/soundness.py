@@ -1,4 +1,4 @@
-"""What a sentence must satisfy to be trained on and written in every format."""
+"""Conditions for a sentence that tasks can be trained on and every format can hold."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, Span, is_label, is_
 from mtl.tasks.translate import Translate
 
 _TAGS = ("tags", "upos")
-"""Layers of texts without white space."""
+"""The layers with a label per word that may not hold white space."""
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _BLANK_OR_UNPRINTABLE = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Fault(NamedTuple):
-    """What is wrong with a sentence, and at which word (from 0; `None`: not at one word)."""
+    """What is wrong with a sentence, and at which word (from 0; `None`: not at a single word)."""
 
     word: int | None
     what: str
 
 
 def fault(sentence: Sentence) -> Fault | None:
-    """The first fault of a sentence that no format and no task can hold, or `None`.
+    """The first fault of a sentence that formats or tasks cannot hold, or `None`.
 
-    Words are not empty and hold no control character and no half of a surrogate pair; spaces within a word
-    are allowed, and in a label per word in a layer with a name of its own: lemmas have the words'. So are
-    they in texts of whole sentences under names of their own, which may be translations. Other labels hold no
-    white space. A label of a whole sentence is one that its task allows; a pair has no other labels. Arcs
-    form a tree with one root. In a graph only a path over empty nodes, whose label has a `>`, leads from a
-    word to itself. Names of layers hold no control character. Overlapping entities, overlapping arguments,
-    several frames at one predicate and several arcs between two words are no faults: tasks leave out what
-    they cannot represent, and count it.
+    Words are not empty, and hold no control character and no half of a surrogate pair. Spaces are allowed
+    within a word, within a label per word other than a tag (lemmas may have those of words), and within a
+    label of the whole sentence under a name of its own (it may be a translation). Other labels hold no white
+    space. A label of a whole sentence is one that its task allows; a pair has only such labels. Arcs form a
+    tree with one root. In a graph, an arc from a word to itself is a path over empty nodes, with a `>` in its
+    label. Names of layers hold no control character. Overlapping entities, overlapping arguments, several
+    frames at one predicate and several arcs between two words are not faults: tasks leave out what they
+    cannot represent, and count it.
     """
     if not all(sentence.words) or any(map(str.isspace, sentence.words)):
         number = next(number for number, word in enumerate(sentence.words) if not word.strip())
@@ -53,7 +53,7 @@ def fault(sentence: Sentence) -> Fault | None:
         return Fault(None, f"the id {sentence.id!a} holds a control character; take it out")
     if message := second_fault(sentence.second, len(sentence)):
         return Fault(None, message)
-    # The quick way first: a corpus has a million labels, nearly all of them sound.
+    # The quick way first: a corpus has a million labels, and nearly all of them are sound.
     if any(map(_label_fault, (label for _, _, label in _span_labels(sentence)))) or any(
         any(map(fault_of, labels)) for _, labels, fault_of in _word_labels(sentence)
     ):
@@ -78,7 +78,7 @@ def _layer_fault(name: str, value: Any, sentence: Sentence) -> Fault | None:
         message = label_fault(name, value)
         return None if message is None else Fault(None, f"the label of {name}: {message}")
     if sentence.second is not None:
-        return Fault(None, f"a pair of sentences has labels only: take '{name}' or 'second' out")
+        return Fault(None, f"a pair of sentences has only labels: take '{name}' or 'second' out")
     if isinstance(value, Graph):
         return _graph_fault(name, value)
     return _arcs_fault(value.heads) if isinstance(value, Arcs) else None
@@ -101,12 +101,14 @@ def label_fault(name: str, value: Any) -> str | None:
         control = CONTROL.search(value)
         return f"it holds a control character, {control.group()!a}; take it out" if control else None
     return (
-        f"{as_json(value)} is no text; write it in quotes" if name == Translate.name else Regress.fault(value)
+        f"{as_json(value)} is not a text; write it in quotes"
+        if name == Translate.name
+        else Regress.fault(value)
     )
 
 
 def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Callable[[str], str | None]]]:
-    """Every layer with one label per word, by its key in JSON, and what finds the fault of a label."""
+    """Each layer with a label per word: its key in JSON, its labels, and what finds the fault of a label."""
     for name, value in sentence.layers.items():
         if isinstance(value, Arcs):
             yield "relations" if name == "arcs" else name, value.relations, _label_fault
@@ -115,7 +117,7 @@ def _word_labels(sentence: Sentence) -> Iterator[tuple[str, tuple[str, ...], Cal
 
 
 def _span_labels(sentence: Sentence) -> Iterator[tuple[str, int, str]]:
-    """Every label of spans, frames and graphs with its key in JSON and its first word."""
+    """Every label of spans, frames and graphs, with its key in JSON and its first word."""
     for name, value in sentence.layers.items():
         if isinstance(value, Graph):
             for dependent, _, label in value.arcs:
@@ -149,6 +151,8 @@ def _text_fault(label: str) -> str | None:
 
 
 def _arcs_fault(heads: Sequence[int]) -> Fault | None:
+    if not heads:
+        return Fault(None, "a dependency tree without words; leave its layer out")
     on_cycle = cycle(heads)
     if on_cycle is not None:
         return Fault(on_cycle, f"the heads form a cycle through word {on_cycle + 1}; make them a tree")

@@ -1,4 +1,4 @@
-"""The start-end notation of the CoNLL shared tasks: `(NP*`, `*`, `*)`, one cell per word."""
+"""The start-end notation of the CoNLL shared tasks, one cell per word: `(NP*`, `*`, `*)`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def is_starred(cell: str) -> bool:
 
 
 def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
-    """The labelled spans of one column, in the order in which they open (`(GPE)` without a star too)."""
+    """The labelled spans of one column, in the order in which they open; `(GPE)` needs no star."""
     spans: list[Span] = []
     stack: list[int] = []
     for row, cell in enumerate(cells):
-        if cell == "*":  # as nearly all are
+        if cell == "*":  # the quick way: nearly all cells are
             continue
         opened, closed = _split(row, cell)
         for label in opened:
@@ -50,9 +50,9 @@ def starred_spans(cells: Sequence[str]) -> tuple[Span, ...]:
 
 
 def require_verb(spans: Sequence[Span], predicate: int, column: int) -> None:
-    """Raise `CellError` if a predicate's column (counted from 0) has its verb `V` elsewhere, or several.
+    """Raise `CellError` if a predicate's column (counted from 0) has its `V` elsewhere, or several `V`.
 
-    Predicates and columns are in the same order; a column too many or too few would shift all that follow.
+    Predicates and columns are in the same order, so an extra or missing column would shift all that follow.
     """
     several = [span.start for span in spans if span.label == "V"][1:]
     if several:
@@ -70,7 +70,7 @@ def require_verb(spans: Sequence[Span], predicate: int, column: int) -> None:
 
 
 def starred_tree(cells: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> Tree:
-    """The tree of one column of bracket bits, with the words and their tags put back."""
+    """The tree of one column of bracket bits, with the words and their tags as leaves."""
     stack: list[tuple[str, list[Tree]]] = []
     roots: list[Tree] = []
     for row, (cell, tag, word) in enumerate(zip(cells, tags, words, strict=True)):

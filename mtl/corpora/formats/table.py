@@ -1,4 +1,4 @@
-"""The formats that corpora come in, by name."""
+"""The formats of corpora, by name."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
 
 
 class Format(NamedTuple):
-    """A reader, the names of the files that it takes from a folder, and the layers that it can give.
+    """A reader, patterns for the files that it takes from a folder, and the layers that it can provide.
 
-    Without names the reader takes the two files of a path SOURCE:TARGET. `roles` are what its columns may be
-    named for, `options` its other options with the values that they may have (none: any); `sometimes` are
-    layers that few files of the format have.
+    A reader without patterns takes the two files of a path SOURCE:TARGET. `roles` are what columns can be
+    named for; `options` are the other options with their possible values (empty: any); `sometimes` are layers
+    that only few files of the format have.
     """
 
     read: Callable[..., Iterable[Sentence]]
@@ -82,15 +82,15 @@ FORMATS = {
     "glue": Format(unnamed_task, _GLUE, ()),
     **{f"glue-{name}": Format(partial(read_glue, task=name), _GLUE, (name,)) for name in SENTENCE_TASKS},
 }
-"""`columns`: a label of any sort per word; `-upos`: universal tags as tags; `-iob1` and its like: the scheme
-declared, not detected; `-lenient`: tags that break it repaired; `-verbatim`: with traces and function tags;
-`glue-TASK`: labels of that task (`glue` under `corpus.TASK`)."""
+"""`columns`: a label of any sort per word; `-upos`: universal tags as tags; `-iob1`, `-iob2`, `-iobes`: this
+scheme, not the detected one; `-lenient`: tags that break the scheme are repaired; `-verbatim`: with traces
+and function tags; `glue-TASK`: labels of that task (`glue` under `corpus.TASK`)."""
 
 
 def format_of(name: str) -> Format:
     """The format of a name, which may have columns and options after a colon: `conll2003:word=2,entity=3`.
 
-    Raises `InputError` naming the nearest name, and what the format has no such option for.
+    Raises `InputError` for an unknown name, with the nearest one, and for options that the format lacks.
     """
     plain, colon, text = name.partition(":")
     if plain not in FORMATS:

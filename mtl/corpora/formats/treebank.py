@@ -1,4 +1,4 @@
-"""The words and labels of trees: putting words back, and taking treebank decoration off."""
+"""The words and labels of treebank trees: escapes, roots, function tags and traces."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[
 _BRACKET = re.compile("|".join(_BRACKETS))
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")
 DEEPEST = 200
-"""Levels of a tree that are read (English Web Treebank has 38): deeper ones are slips of a converter."""
+"""Maximum number of levels of a tree (the English Web Treebank has 38); more are a converter's error."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # not tab and line feed
 _EMPTY_LABEL = re.compile(r"\([ \t\n]*\(")
 _BLANK_IN_LABEL = re.compile(r"\([ \t\n]*([^ \t\n()]*[^\S \t\n][^ \t\n()]*)")
-"""A label with white space that does not end it, such as U+00A0; words may hold it."""
+"""A label that contains white space such as U+00A0, which words may contain."""
 IN_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-"""How words write brackets in bracket notation, for `str.translate`."""
+"""Brackets in words as bracket notation writes them, for `str.translate`."""
 _NOT_IN_A_LABEL = re.compile(r"[\s()\x00-\x1f\x7f-\x9f]+|%(?=[0-9A-F]{2})")
 _QUOTED = re.compile(r"(?:%[0-9A-F]{2})+")
 
 
 def plain_word(word: str) -> str:
-    r"""A treebank's word as it was in the text: `-LRB-` is `(`, `1\/2` is `1/2`, OntoNotes' `/.` is `.`."""
+    r"""A treebank's word as in the text: `(` for `-LRB-`, `1/2` for `1\/2`, `.` for OntoNotes' `/.`."""
     if "B-" in word:
         word = _BRACKET.sub(lambda match: _BRACKETS[match.group()], word)
     if word in {"/.", "/?"}:
@@ -34,7 +34,7 @@ def plain_word(word: str) -> str:
 
 
 def label_in_brackets(label: str) -> str:
-    """A label as our own files have it in bracket notation: what would end it is quoted (`%28`)."""
+    """A label in the bracket notation of our own files: characters that would end it are quoted (`%28`)."""
     return _NOT_IN_A_LABEL.sub(lambda match: quote(match.group(), safe=""), label)
 
 
@@ -44,7 +44,7 @@ def label_from_brackets(label: str) -> str:
 
 
 def parse_tree(text: str, deepest: int = DEEPEST) -> Tree:
-    """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or cannot be written."""
+    """The tree in bracket notation; raises `ValueError` if it is malformed, too deep or not writable."""
     if text.count("(") > deepest:
         depth = levels = 0
         for bracket in re.finditer(r"[()]", text):
@@ -65,7 +65,7 @@ def parse_tree(text: str, deepest: int = DEEPEST) -> Tree:
 
 
 def with_words(tree: Tree, words: Sequence[str]) -> Tree:
-    """The tree over other words; raises `ValueError` if it has not as many leaves."""
+    """The tree over other words; raises `ValueError` if it has another number of leaves."""
     leaves = sum(1 for _ in tree.leaves())
     if leaves != len(words):
         raise ValueError(f"the tree has {counted(leaves, 'word')}, the sentence {len(words)}")
@@ -76,14 +76,14 @@ def with_words(tree: Tree, words: Sequence[str]) -> Tree:
 
 
 def rooted(tree: Tree) -> Tree:
-    """The tree under one root labelled TOP: a root of `ROOTS` is renamed, any other gets it above."""
+    """The tree under a root TOP: a root with a label in `ROOTS` is renamed, others get TOP above them."""
     if tree.is_preterminal or tree.label not in ROOTS:
         return Tree("TOP", (tree,))
     return tree if tree.label == "TOP" else Tree("TOP", tree.children)
 
 
 def without_functions(tree: Tree) -> Tree:
-    """The tree with function tags and indices cut from its constituents (NP-SBJ-1 and NP=2 become NP)."""
+    """The tree without function tags and indices in labels of constituents (NP-SBJ-1 and NP=2 become NP)."""
     return tree.fold(
         lambda node, children: (
             node if node.is_preterminal else Tree(_FUNCTION.sub(r"\1", node.label), tuple(children))
@@ -92,7 +92,7 @@ def without_functions(tree: Tree) -> Tree:
 
 
 def without_traces(tree: Tree) -> Tree | None:
-    """The tree without -NONE- leaves and without the constituents that they leave empty."""
+    """The tree without -NONE- leaves and constituents left empty by them; `None` if nothing is left."""
 
     def prune(node: Tree, children: list[Tree | None]) -> Tree | None:
         if node.is_preterminal:

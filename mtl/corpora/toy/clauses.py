@@ -1,4 +1,4 @@
-"""Clauses of the generated corpus: verbs with their arguments, voice, auxiliaries and adjuncts."""
+"""Clauses of the generated corpus: verbs with arguments, voice, auxiliaries and adjuncts."""
 
 from __future__ import annotations
 
@@ -16,63 +16,60 @@ _SUBORDINATORS = (("because", "ARGM-CAU"), ("while", "ARGM-TMP"), ("before", "AR
 
 
 class Filler(NamedTuple):
-    """What fills an argument place: the phrase itself, or an antecedent and its relative pronoun ('R-')."""
+    """A phrase that fills an argument's role; the prefix of the role is 'R-' for a relative pronoun."""
 
     prefix: str
     part: Part
 
 
 class VerbPhrase(NamedTuple):
+    """A verb phrase, and what its main verb predicates."""
+
     part: Part
     predication: Predication
-    fronted: Part | None
-    """The auxiliary that a question puts before its subject."""
+    fronted: tuple[Part, ...] = ()
+    """The auxiliary that a question puts before its subject, if there is one."""
 
 
 class Clauses:
-    """Draws clauses; what they predicate is collected in `predications`."""
+    """Draws clauses, and collects what they predicate in `predications`."""
 
     def __init__(self, rng: random.Random, nominals: Nominals) -> None:
-        self._rng = rng
+        self.rng = rng
         self.nominals = nominals
         self.verbs = Verbs(rng)
         self.predications: list[Predication] = []
 
     def noun_phrase(self, kind: Kind, relation: str, depth: int) -> Part:
         """A noun phrase, perhaps coordinated or modified."""
-        draw = self._rng.random()
+        draw = self.rng.random()
         if draw < 0.12:
             first, second = self._noun(kind, relation), self._noun(kind, "conj")
-            pair = [first, word(self._rng.choice(("and", "or")), "CC", "cc"), second]
-            if self._rng.random() < 0.3:
+            pair = [first, word(self.rng.choice(("and", "or")), "CC", "cc"), second]
+            if self.rng.random() < 0.3:
                 pair[1:1] = [word(",", ",", "punct"), self._noun(kind, "conj")]
             for part in pair:
                 part.to_next = part.label in ("CC", ",")
             return phrase("NP", relation, *pair, plural=True)
         if depth > 0 and draw < 0.3:
             antecedent, _ = self.nominals.common(kind, relation)
-            return phrase(
-                "NP",
-                relation,
-                antecedent,
-                self.relative(antecedent, kind, depth - 1),
-                plural=antecedent.plural,
-            )
+            clause = self.relative(antecedent, kind, depth - 1)
+            return phrase("NP", relation, antecedent, clause, plural=antecedent.plural)
         return self._plain(kind, relation)
 
     def clause(self, depth: int, front: bool = False) -> tuple[list[Part], VerbPhrase]:
         """The parts of a finite clause (the verb phrase last), and its verb phrase."""
-        if self._rng.random() < 0.1:
+        if self.rng.random() < 0.1:
             subject = self._plain(self.verbs.kind(), "nsubj")
-            part, predication = copular(self._rng, subject)
+            part, predication = copular(self.rng, subject)
             self.predications.append(predication)
-            return [subject, part], VerbPhrase(part, predication, None)
+            return [subject, part], VerbPhrase(part, predication)
         kind = self.verbs.kind()
         choice = self.verbs.verb(kind, depth)
         subject = self.noun_phrase(kind, choice.subject_relation, depth)
         verb_phrase = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth)
         parts = [subject, verb_phrase.part]
-        if front and self._rng.random() < 0.15:
+        if front and self.rng.random() < 0.15:
             time = self.nominals.time()
             verb_phrase.predication.arguments.append(("ARGM-TMP", time))
             parts = [time, word(",", ",", "punct"), *parts]
@@ -82,15 +79,15 @@ class Clauses:
         return phrase("S", relation, *parts, head=-1)
 
     def relative(self, antecedent: Part, kind: Kind, depth: int) -> Part:
-        """A relative clause on the subject or the object, the latter with or without its pronoun."""
+        """A relative clause on its subject, or on its object with or without a relative pronoun."""
         pronoun = ("who", "WP") if kind == "person" else ("which", "WDT")
-        if self._rng.random() < 0.5:
+        if self.rng.random() < 0.5:
             pronoun = ("that", "WDT")
-        if self._rng.random() < 0.5:
+        if self.rng.random() < 0.5:
             choice = self.verbs.taking(kind)
-            subject = self._plain(self._rng.choice(sorted(choice.verb.subjects)), "nsubj")
+            subject = self._plain(self.rng.choice(sorted(choice.verb.subjects)), "nsubj")
             gap = phrase("WHNP", "obj", word(*pronoun, "obj"))
-            silent = self._rng.random() < 0.4
+            silent = self.rng.random() < 0.4
             fillers = [Filler("", antecedent), *([] if silent else [Filler("R-", gap)])]
             inner = self.verb_phrase(choice, [Filler("", subject)], "finite", subject.plural, depth, fillers)
             clause = self.sentence_of([subject, inner.part], "acl:relcl")
@@ -110,8 +107,8 @@ class Clauses:
         depth: int,
         gap: Sequence[Filler] = (),
     ) -> VerbPhrase:
-        """A verb with its auxiliaries, complements and adjuncts; `gap`: who fills an absent object."""
-        auxiliaries, main = verb_forms(self._rng, choice, form, plural)
+        """A verb with its auxiliaries, complements and adjuncts; `gap`: what fills an absent object."""
+        auxiliaries, main = verb_forms(self.rng, choice, form, plural)
         predication = Predication(main, choice.verb.sense, [])
         self.predications.append(predication)
         add = predication.arguments.append
@@ -120,16 +117,16 @@ class Clauses:
         for filler in gap:
             add((filler.prefix + "ARG1", filler.part))
         before: list[Part] = []
-        if self._rng.random() < 0.1:
-            often = self._rng.choice(FREQUENCIES)
+        if self.rng.random() < 0.1:
+            often = self.rng.choice(FREQUENCIES)
             before.append(phrase("ADVP", "advmod", word(often, "RB", "advmod")))
             add(("ARGM-NEG" if often == "never" else "ARGM-TMP", before[0]))
         after = self._complements(choice, predication, subject, depth, bool(gap))
         if not any(part.label in ("S", "SBAR") for sibling in after for part in sibling.walk()):
-            # After a clause, it would be ambiguous whose adjunct it is.
+            # An adjunct after a clause could belong to either verb.
             after += self._adjuncts(predication, depth)
         part = phrase("VP", "root", *before, main, *after, head=len(before))
-        fronted = None
+        fronted: tuple[Part, ...] = ()
         for number in reversed(range(len(auxiliaries))):
             auxiliary = auxiliaries[number]
             if auxiliary.label == "MD":
@@ -138,13 +135,13 @@ class Clauses:
                 lemma = {"h": "have.01", "d": "do.01"}.get(auxiliary.word[0], "be.03")
                 self.predications.append(Predication(auxiliary, lemma, []))
             negated = (
-                number == 0 and form == "finite" and (auxiliary.word == "did" or self._rng.random() < 0.2)
+                number == 0 and form == "finite" and (auxiliary.word == "did" or self.rng.random() < 0.2)
             )
-            negation = [word(self._rng.choice(("not", "n't")), "RB", "advmod", "PART")] if negated else []
+            negation = [word(self.rng.choice(("not", "n't")), "RB", "advmod", "PART")] if negated else []
             for not_ in negation:
                 add(("ARGM-NEG", not_))
             if number == 0 and form == "question":
-                fronted = auxiliary
+                fronted = (auxiliary,)
             else:
                 part = phrase("VP", "root", auxiliary, *negation, part, head=-1)
         return VerbPhrase(part, predication, fronted)
@@ -152,7 +149,7 @@ class Clauses:
     def _complements(
         self, choice: Choice, predication: Predication, subject: Sequence[Filler], depth: int, gap: bool
     ) -> list[Part]:
-        verb, rng, add = choice.verb, self._rng, predication.arguments.append
+        verb, rng, add = choice.verb, self.rng, predication.arguments.append
         pattern = verb.pattern
         if pattern in ("agent", "theme"):
             return []
@@ -193,7 +190,7 @@ class Clauses:
             claim = phrase("SBAR", "ccomp", *that, self.sentence_of(parts, "ccomp"), head=-1)
             add(("ARG1", claim))
             return [claim]
-        # Control: who does what is promised, wanted or urged is a fact about the verb.
+        # Control: the verb decides who does what is wanted, urged or vowed.
         person = (
             [self._plain("person", "iobj" if pattern == "vow" else "obj")]
             if pattern in ("urge", "vow")
@@ -208,8 +205,8 @@ class Clauses:
         return [*person, action]
 
     def _object(self, verb: Verb, predication: Predication, depth: int) -> list[Part]:
-        """An object and perhaps a prepositional phrase, whose place the words decide, not the position."""
-        rng, add = self._rng, predication.arguments.append
+        """An object, perhaps before a prepositional phrase, whose attachment depends on the words alone."""
+        rng, add = self.rng, predication.arguments.append
         kind: Kind = rng.choice(sorted(verb.objects))
         draw = rng.random()
         if draw < 0.4:
@@ -219,11 +216,8 @@ class Clauses:
             if draw < 0.75:
                 tool = rng.choice([noun for noun in NOUNS if noun.kind == "thing"])
                 inner, _ = self.nominals.common("thing", "obl", tool)
-                to_verb, modifier, role = (
-                    tool.group == verb.group,
-                    self.nominals.prepositional("with", inner),
-                    "ARGM-MNR",
-                )
+                to_verb, role = tool.group == verb.group, "ARGM-MNR"
+                modifier = self.nominals.prepositional("with", inner)
             else:
                 to_verb, role = not noun.fixed, "ARGM-LOC"
                 modifier = self.nominals.prepositional(
@@ -239,11 +233,11 @@ class Clauses:
         return [complement, *after]
 
     def _adjuncts(self, predication: Predication, depth: int) -> list[Part]:
-        rng, adjuncts = self._rng, []
+        rng, adjuncts = self.rng, []
         if rng.random() < 0.12:
             adjuncts.append(("ARGM-MNR", phrase("ADVP", "advmod", word(rng.choice(MANNERS), "RB", "advmod"))))
         if rng.random() < 0.1:
-            # 'by' also marks the agent of a passive, and a place's name alone does not disambiguate the two.
+            # 'by' before a name could also mark the agent of a passive.
             place = self._plain("place", "obl")
             adjuncts.append(
                 ("ARGM-LOC", self.nominals.prepositional("outside" if place.entity else "by", place))

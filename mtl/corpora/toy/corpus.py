@@ -1,34 +1,24 @@
-"""The generated corpus: sentences with all five layers, for demonstrations and tests without any data."""
+"""The generated corpus: sentences with all five layers, for demonstrations and tests without data."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-from mtl.corpora.splits import refuse_existing, write_splits
+from mtl.corpora.splits import Split, refuse_existing, write_splits
 from mtl.corpora.toy.clauses import Clauses, Filler
 from mtl.corpora.toy.derivation import Part, Predication, annotate, phrase, word
-from mtl.corpora.toy.lexicon import Split, known_names, new_names
+from mtl.corpora.toy.lexicon import known_names, new_names
 from mtl.corpora.toy.nominals import Nominals
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
 
 _NOVELTY = {"train": 0.0, "dev": 0.4, "test": 0.4}
-"""The share of proper names in a split that no other split has."""
-_PATTERNS = {
-    "statement": 50,
-    "two": 10,
-    "shared": 8,
-    "quoted": 10,
-    "yes_no": 6,
-    "who": 6,
-    "command": 5,
-    "fragment": 5,
-}
+"""The share of proper names in a split that occur in no other split."""
 
 
 def toy_corpus(sentences: int, seed: int, split: Split = "train") -> list[Sentence]:
-    """`sentences` sentences of one split; the same arguments always give the same ones."""
+    """`sentences` sentences of a split; the same arguments always give the same sentences."""
     rng = random.Random(f"{split} {seed}")
     nominals = Nominals(rng, known_names(), new_names(split), _NOVELTY[split])
     return [_sentence(rng, nominals, f"toy-{split}-{seed}-{number}") for number in range(sentences)]
@@ -48,22 +38,12 @@ def write_toy(
 
 def _sentence(rng: random.Random, nominals: Nominals, name: str) -> Sentence:
     clauses = Clauses(rng, nominals)
-    pattern = rng.choices(list(_PATTERNS), list(_PATTERNS.values()))[0]
-    draw = {
-        "statement": lambda: _full("S", clauses.clause(2, front=True)[0], "."),
-        "two": lambda: _two(rng, clauses),
-        "shared": lambda: _shared(rng, clauses),
-        "quoted": lambda: _quoted(clauses),
-        "yes_no": lambda: _yes_no(clauses),
-        "who": lambda: _who(rng, clauses),
-        "command": lambda: _command(clauses),
-        "fragment": lambda: _fragment(clauses),
-    }
-    return annotate(draw[pattern](), clauses.predications, name)
+    draw = rng.choices(list(_PATTERNS), list(_PATTERNS.values()))[0]
+    return annotate(draw(clauses), clauses.predications, name)
 
 
 def _full(label: str, parts: list[Part], mark: str) -> Part:
-    """A root over `parts`, headed by the last of them, and the sentence's final mark."""
+    """A root over `parts`, headed by the last of them, and the final punctuation mark."""
     return phrase(label, "root", *parts, word(mark, ".", "punct"), head=-2)
 
 
@@ -73,15 +53,19 @@ def _conjunction(form: str) -> Part:
     return part
 
 
-def _two(rng: random.Random, clauses: Clauses) -> Part:
+def _statement(clauses: Clauses) -> Part:
+    return _full("S", clauses.clause(2, front=True)[0], ".")
+
+
+def _two(clauses: Clauses) -> Part:
     """Two coordinated clauses."""
     first = clauses.sentence_of(clauses.clause(1, front=True)[0], "root")
     second = clauses.sentence_of(clauses.clause(1)[0], "conj")
-    conjunction = _conjunction(rng.choice(("and", "but")))
+    conjunction = _conjunction(clauses.rng.choice(("and", "but")))
     return phrase("S", "root", first, conjunction, second, word(".", ".", "punct"))
 
 
-def _shared(rng: random.Random, clauses: Clauses) -> Part:
+def _shared(clauses: Clauses) -> Part:
     """Two verb phrases that share their subject."""
     kind = clauses.verbs.kind()
     choices = [clauses.verbs.verb(kind, 1), clauses.verbs.verb(kind, 0)]
@@ -91,12 +75,12 @@ def _shared(rng: random.Random, clauses: Clauses) -> Part:
         for choice, depth in zip(choices, (1, 0), strict=True)
     )
     second.relation = "conj"
-    both = phrase("VP", "root", first, _conjunction(rng.choice(("and", "but"))), second)
+    both = phrase("VP", "root", first, _conjunction(clauses.rng.choice(("and", "but"))), second)
     return _full("S", [subject, both], ".")
 
 
 def _quoted(clauses: Clauses) -> Part:
-    """A claim around its speaker, 'The dog , Mary said , slept': an argument in two pieces."""
+    """A claim on both sides of its speaker, 'The dog , Mary said , slept': an argument in two parts."""
     parts, verb_phrase = clauses.clause(1)
     subject, rest = parts
     speaker = clauses.noun_phrase("person", "nsubj", 0)
@@ -110,18 +94,17 @@ def _quoted(clauses: Clauses) -> Part:
 
 
 def _yes_no(clauses: Clauses) -> Part:
-    """A question with its auxiliary in front."""
+    """A question that begins with its auxiliary."""
     kind = clauses.verbs.kind()
     choice = clauses.verbs.verb(kind, 1)
     subject = clauses.noun_phrase(kind, choice.subject_relation, 0)
     inner = clauses.verb_phrase(choice, [Filler("", subject)], "question", subject.plural, 1)
-    fronted = [inner.fronted] if inner.fronted is not None else []
-    return _full("SQ", [*fronted, subject, inner.part], "?")
+    return _full("SQ", [*inner.fronted, subject, inner.part], "?")
 
 
-def _who(rng: random.Random, clauses: Clauses) -> Part:
+def _who(clauses: Clauses) -> Part:
     """A question about the subject or the object."""
-    if rng.random() < 0.5:
+    if clauses.rng.random() < 0.5:
         choice = clauses.verbs.verb("person", 1)
         who = phrase("WHNP", choice.subject_relation, word("who", "WP", choice.subject_relation))
         inner = clauses.verb_phrase(choice, [Filler("", who)], "finite", False, 1)
@@ -132,8 +115,7 @@ def _who(rng: random.Random, clauses: Clauses) -> Part:
     inner = clauses.verb_phrase(
         choice, [Filler("", subject)], "question", subject.plural, 0, [Filler("", what)]
     )
-    fronted = [inner.fronted] if inner.fronted is not None else []
-    return _full("SBARQ", [what, phrase("SQ", "root", *fronted, subject, inner.part, head=-1)], "?")
+    return _full("SBARQ", [what, phrase("SQ", "root", *inner.fronted, subject, inner.part, head=-1)], "?")
 
 
 def _command(clauses: Clauses) -> Part:
@@ -143,8 +125,14 @@ def _command(clauses: Clauses) -> Part:
 
 
 def _fragment(clauses: Clauses) -> Part:
-    """A noun phrase alone, which has no predicate, or one in a relative clause."""
+    """A noun phrase alone, without a predicate or with one in a relative clause."""
     kind = clauses.verbs.kind()
     named, noun = clauses.nominals.any(kind, "root", pronouns=False)
     parts = [named] if noun is None else [named, clauses.relative(named, kind, 0)]
     return phrase("NP", "root", *parts, word(".", ".", "punct"))
+
+
+_PATTERNS = {
+    _statement: 50, _two: 10, _shared: 8, _quoted: 10, _yes_no: 6, _who: 6, _command: 5, _fragment: 5
+}  # fmt: skip
+"""The kinds of sentences, with their relative frequencies."""

@@ -1,4 +1,4 @@
-"""Lexicalised derivations, and the five annotation layers that one derivation determines."""
+"""Lexicalised derivations, and the annotation layers that a derivation determines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ UPOS = {
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """A constituent or a word of a derivation; `relation` says how its head depends on its parent's head.
+    """A constituent or a word of a derivation; `relation` is that of its head to its parent's head.
 
-    Compared by identity: two equal noun phrases of one sentence are two arguments.
+    Parts are compared by identity: two equal noun phrases of a sentence are two arguments.
     """
 
     label: str
@@ -34,7 +34,7 @@ class Part:
     upos: str = ""
     entity: str | None = None
     to_next: bool = False
-    """Depends on the sibling to its right instead (a conjunction, or a comma between conjuncts)."""
+    """Whether it depends on the sibling to its right instead (conjunctions and commas between conjuncts)."""
     plural: bool = False
 
     def words(self) -> Iterator[Part]:
@@ -63,7 +63,7 @@ class Predication:
 
 
 def word(form: str, tag: str, relation: str, upos: str = "") -> Part:
-    """One word; `upos` where the tag does not decide it."""
+    """A word; `upos` is given only if the tag does not determine it."""
     return Part(tag, relation, word=form, upos=upos or UPOS[tag])
 
 
@@ -73,8 +73,9 @@ def phrase(label: str, relation: str, *parts: Part, head: int = 0, plural: bool 
 
 
 def annotate(root: Part, predications: list[Predication], name: str) -> Sentence:
-    """The sentence of a finished derivation, `root` being the only child of TOP."""
+    """The sentence of a finished derivation; `root` becomes the only child of TOP."""
     words = list(root.words())
+    forms = _spelled(words)
     index = {id(leaf): number for number, leaf in enumerate(words)}
     spans = {}
     for part in root.walk():
@@ -97,19 +98,19 @@ def annotate(root: Part, predications: list[Predication], name: str) -> Sentence
         for predication in predications
     ]
     return Sentence(
-        words=tuple(_spelled(words)),
+        words=tuple(forms),
         tags=tuple(leaf.label for leaf in words),
         upos=tuple(leaf.upos for leaf in words),
         entities=tuple(sorted(Span(*spans[id(part)], part.entity) for part in root.walk() if part.entity)),
         arcs=Arcs(tuple(head for head, _ in arcs), tuple(relation for _, relation in arcs)),
-        tree=Tree("TOP", (_tree(root, iter(_spelled(words))),)),
+        tree=Tree("TOP", (_tree(root, iter(forms)),)),
         frames=tuple(sorted(frames, key=lambda frame: frame.predicate)),
         id=name,
     )
 
 
 def _spelled(words: list[Part]) -> list[str]:
-    """Forms with 'an' before vowels and a capital at the start."""
+    """The forms, with 'an' before vowels and a capital at the beginning."""
     forms = [leaf.word for leaf in words]
     for number, following in enumerate(forms[1:]):
         if forms[number] == "a" and following[0].lower() in "aeiou":

@@ -1,4 +1,4 @@
-"""Words of the generated corpus: what they select, and which prepositional phrases they attract."""
+"""Words of the generated corpus: the arguments they take and the prepositional phrases they attract."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-Split = Literal["train", "dev", "test"]
+from mtl.corpora.splits import Split
+
 Kind = Literal["person", "org", "thing", "place"]
 
 
@@ -19,14 +20,14 @@ class Noun:
     plural: str
     kind: Kind
     group: int = 0
-    """'with NOUN' modifies a verb of the same group and a noun beside a verb of the other."""
+    """'with NOUN' modifies a verb of the same group; beside other verbs, it modifies their object."""
     fixed: bool = False
     """A following 'near PLACE' modifies this noun; otherwise it modifies the verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its forms, its pattern (which arguments it takes) and the kinds of things it takes for them."""
+    """A verb: its forms, its pattern (which arguments it takes) and the kinds of its subjects and objects."""
 
     base: str
     third: str
@@ -37,7 +38,10 @@ class Verb:
     group: int
     subjects: frozenset[Kind]
     objects: frozenset[Kind]
-    sense: str
+
+    @property
+    def sense(self) -> str:
+        return f"{self.base}.01"
 
 
 _LETTERS: dict[str, Kind] = {"p": "person", "o": "org", "t": "thing", "l": "place"}
@@ -93,35 +97,16 @@ put puts put put putting up 1 p t
 """
 
 ADJECTIVES = (
-    "old",
-    "small",
-    "red",
-    "strange",
-    "heavy",
-    "quiet",
-    "famous",
-    "present",
-    "light",
-    "open",
-    "clean",
-    "round",
-    "wooden",
-)
+    "old", "small", "red", "strange", "heavy", "quiet", "famous", "present", "light", "open", "clean",
+    "round", "wooden",
+)  # fmt: skip
 MANNERS = ("quickly", "slowly", "quietly", "carefully", "badly", "well")
 FREQUENCIES = ("often", "rarely", "never", "always")
 DAYS = ("Monday", "Tuesday", "Friday", "Sunday")
 _AMBIGUOUS = (
-    "Jordan",
-    "Lincoln",
-    "Houston",
-    "Victoria",
-    "Sydney",
-    "Florence",
-    "Chelsea",
-    "Austin",
-    "Carolina",
+    "Jordan", "Lincoln", "Houston", "Victoria", "Sydney", "Florence", "Chelsea", "Austin", "Carolina",
     "Madison",
-)
+)  # fmt: skip
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -137,25 +122,14 @@ NOUNS = tuple(
     for singular, plural, kind, group, fixed in _rows(_NOUNS)
 )
 VERBS = tuple(
-    Verb(
-        base,
-        third,
-        past,
-        participle,
-        gerund,
-        pattern,
-        int(group),
-        _kinds(subjects),
-        _kinds(objects),
-        f"{base}.01",
-    )
+    Verb(base, third, past, participle, gerund, pattern, int(group), _kinds(subjects), _kinds(objects))
     for base, third, past, participle, gerund, pattern, group, subjects, objects in _rows(_VERBS)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The proper names of one split; people's are first names, surnames are apart."""
+    """The proper names of a split; `person` has first names only."""
 
     person: tuple[str, ...]
     surname: tuple[str, ...]
@@ -164,23 +138,21 @@ class Names:
 
 
 def known_names() -> Names:
-    """The names that every split uses; some are people's and places' alike."""
+    """The names that every split uses; some are names of both people and places."""
     person, surname, org, place = (_invented(kind, 0, 40) for kind in range(4))
     return Names(person + _AMBIGUOUS, surname + _AMBIGUOUS, org, place + _AMBIGUOUS)
 
 
 def new_names(split: Split) -> Names:
-    """The names that only this split uses (`train`: none of its own, the known ones)."""
-    start = {"train": 0, "dev": 40, "test": 80}[split]
-    return (
-        known_names()
-        if split == "train"
-        else Names(*(_invented(kind, start, start + 40) for kind in range(4)))
-    )
+    """The names that only this split uses; `train` has none, and gets the known names."""
+    if split == "train":
+        return known_names()
+    start = {"dev": 40, "test": 80}[split]
+    return Names(*(_invented(kind, start, start + 40) for kind in range(4)))
 
 
 def _invented(kind: int, start: int, end: int) -> tuple[str, ...]:
-    """Names whose form does not give away their kind: one shuffled list, dealt out in turn."""
+    """Names whose form does not reveal their kind: one shuffled list, dealt out in turn."""
     forms = [
         "".join(parts)
         for parts in product(("Ba", "Do", "Ke", "Li", "Mo", "Ra", "Su", "Ve"), _SYLLABLES, _ENDS)

@@ -1,4 +1,4 @@
-"""Noun phrases of the generated corpus: names, pronouns, common nouns and what comes before them."""
+"""Noun phrases of the generated corpus: names, pronouns, and common nouns with determiners and modifiers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nominals:
     def name(self, kind: Kind, relation: str) -> Part:
         """A named person, organisation or place as a noun phrase that is one entity."""
         if kind == "org" and self._rng.random() < 0.2:
-            # The place inside of the organisation's name is no entity of its own.
+            # The place within the organisation's name is not an entity of its own.
             inner = phrase("NP", "nmod", self._nnp("place", "nmod"))
             of = phrase("PP", "nmod", word("of", "IN", "case"), inner, head=-1)
             head = word(self._rng.choice(("Bank", "University", "Club")), "NNP", relation)
@@ -60,7 +60,7 @@ class Nominals:
         return phrase("NP", relation, *parts, head=-1, plural=plural), noun
 
     def any(self, kind: Kind, relation: str, pronouns: bool = True) -> tuple[Part, Noun | None]:
-        """A name, a pronoun or a common noun, as far as the kind has them, and the common noun."""
+        """A phrase around a name, a pronoun or a common noun, and the common noun (`None` for the others)."""
         draw = self._rng.random()
         case = "nsubj" if relation.startswith("nsubj") else "obj"
         if kind in _ENTITY and draw < 0.45:
@@ -71,11 +71,11 @@ class Nominals:
         return self.common(kind, relation)
 
     def prepositional(self, preposition: str, inner: Part) -> Part:
-        """A preposition before `inner`, depending as that would."""
+        """A preposition before `inner`, with the relation of `inner`."""
         return phrase("PP", inner.relation, word(preposition, "IN", "case"), inner, head=-1)
 
     def time(self) -> Part:
-        """An adjunct of time, of three categories."""
+        """An adjunct of time, of one of three forms."""
         draw = self._rng.random()
         if draw < 0.4:
             return phrase("NP", "obl:unmarked", word("yesterday", "NN", "obl:unmarked"))

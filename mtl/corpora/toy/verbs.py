@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 
 
 class Verbs:
-    """Draws what a clause is about: kinds of subject, and verbs with their voice."""
+    """Draws kinds of subjects, and verbs with their voice."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -47,12 +47,8 @@ class Verbs:
 
     def active(self, subject: Kind) -> Choice:
         """A verb without clausal complements, in the active voice."""
-        return Choice(
-            self._rng.choice(
-                [verb for verb in VERBS if verb.pattern in _SIMPLE and subject in verb.subjects]
-            ),
-            False,
-        )
+        verbs = [verb for verb in VERBS if verb.pattern in _SIMPLE and subject in verb.subjects]
+        return Choice(self._rng.choice(verbs), False)
 
     def taking(self, kind: Kind) -> Choice:
         """A verb that takes an object of this kind, in the active voice."""
@@ -64,7 +60,7 @@ def _takes(verb: Verb, kind: Kind) -> bool:
 
 
 def verb_forms(rng: random.Random, choice: Choice, form: Form, plural: bool) -> tuple[list[Part], Part]:
-    """Auxiliaries and main verb as words, in agreement with the subject."""
+    """Auxiliaries and main verb as words that agree with the subject."""
     verb = choice.verb
     chain: list[tuple[str, str]] = []
     main = (verb.base, "VB")

@@ -7,7 +7,7 @@ import itertools
 
 from mtl.config.instances import halves_of, on_words, stands_for_task, whole_of
 from mtl.config.schema import DEFAULT_TASKS, TASK_NAMES, TrainConfig
-from mtl.corpora.load import corpus_read
+from mtl.corpora.sources import corpus_read
 from mtl.errors import InputError, did_you_mean, plain_name
 from mtl.probes.measures.kinds import PROBED_KINDS
 from mtl.registries import entry, names

@@ -11,8 +11,9 @@ from typing import Any
 
 from mtl.config.effective import counting_settings, only_used, plain
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import SPLITS, Tasks, corpus_at, kinds_of, sources
 from mtl.corpora.readers import files, reader_modules
+from mtl.corpora.sources import Tasks, corpus_at, kinds_of, sources
+from mtl.corpora.splits import SPLITS
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
@@ -176,10 +177,9 @@ class _Contents:
         """One fingerprint of all corpus files that a run reads; their paths do not count."""
         return digest(
             [
-                [list(source.tasks), split, self._of(tuple(files(Path(path), source.files.format)))]
+                [list(source.kinds), split, self._of(tuple(files(path, source.files.format)))]
                 for source in sources(config, tasks)
-                for split in splits
-                if (path := getattr(source.files, split)) is not None
+                for split, path in source.paths(splits).items()
             ]
         )
 

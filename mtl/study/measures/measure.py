@@ -20,7 +20,7 @@ from mtl.config.instances import Instance, kinds_in
 from mtl.config.keys import hints_of
 from mtl.config.schema import CorpusConfig
 from mtl.config.typed import configuration_from
-from mtl.corpora.load import corpus_at
+from mtl.corpora.sources import corpus_at
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run

@@ -53,4 +53,4 @@ def test_a_table_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert f"{run / 'heads.parquet'}" in capsys.readouterr().err
     if command == "probe":
         assert main([command, str(run), f"--out={run / 'config.yaml'}"]) == 2
-        assert "config.yaml: a part of this path is a file, no folder" in capsys.readouterr().err
+        assert "config.yaml: a part of this path is a file, not a folder" in capsys.readouterr().err

@@ -140,7 +140,7 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
         (["ablate", "RUN", "--heads=1", "--mask=x"], "use one of them"),
         (["ablate", "RUN", "--heads=1", "--out=x.parquet"], "with --json_out=FILE"),
         (["ablate", "RUN", "--draws=0"], "at least 1"),
-        (["ablate", "RUN", "--heads=0.1", "--json_out=RUN"], "it is a folder, no file"),
+        (["ablate", "RUN", "--heads=0.1", "--json_out=RUN"], "it is a folder, not a file"),
         (["ablate", "RUN", "--seed=-1"], "seed=-1: use a number from 0 to 4,294,967,295"),
         (["ablate", "RUN", "--task=srl"], "has no task 'srl'"),
         (["ablate", "RUN/nowhere"], "not a run folder"),

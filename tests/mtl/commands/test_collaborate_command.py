@@ -55,7 +55,7 @@ def test_nothing_that_is_there_is_replaced(name, tiny_encoder, tmp_path, capsys)
     for file in files:
         file.write_text("mine")
     assert main(["collaborate", str(tiny_encoder), "--dim=5", f"--out={tmp_path / name}"]) == 2
-    faults = {"folder": "exists, and is no empty folder: use another --out", "file.txt": "is a file, no"}
+    faults = {"folder": "exists, and is no empty folder: use another --out", "file.txt": "is a file, not"}
     assert faults[name] in capsys.readouterr().err
     assert [file.read_text() for file in files] == ["mine", "mine"]
 

@@ -1,4 +1,4 @@
-"""What shells are told when Tab is pressed."""
+"""The answers that shells get when Tab is pressed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def offered(monkeypatch, capsys):
-    """What is offered for the last of some words."""
+    """The completions for the last of these words."""
 
     def offered(*words: str, shell: str = "bash") -> list[str]:
         monkeypatch.setenv("COMP_WORDS", " ".join(("mtl", *words)))

@@ -279,7 +279,7 @@ def test_a_cut_model_replaces_nothing_that_is_there(run, tmp_path, capsys) -> No
     mask = tmp_path / "gates.parquet"
     faults = {
         tmp_path / "mine": "exists, and is no empty folder: use another --out",
-        weights: "is a file, no folder",
+        weights: "is a file, not a folder",
     }
     for out, fault in faults.items():
         assert command("prune", str(run), f"--out={out}", f"--mask={mask}") == 2

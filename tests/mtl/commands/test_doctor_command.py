@@ -1,4 +1,4 @@
-"""`mtl doctor`: what is here, and one line for each thing that cannot work."""
+"""`mtl doctor`: a table of what is installed, and a line for each thing that cannot work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtl.errors import InputError
 
 @pytest.fixture
 def examined(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """What the command finds, and the lines that it prints below the table."""
+    """The command's findings, and the lines that it prints below the table."""
 
     def examine(*words: str) -> tuple[dict[str, dict[str, str]], list[str]]:
         assert main(["doctor", f"--json_out={tmp_path / 'found.json'}", *words]) == 0

@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def scores(run: Path, *words: str) -> dict[str, dict[str, float]]:
-    """What the command writes for the test split."""
+    """The scores that the command writes for the test split."""
     out = run / "scores.json"
     assert main(["evaluate", str(run), f"--json_out={out}", *words]) == 0
     written: dict[str, dict[str, float]] = json.loads(out.read_text())["test"]
@@ -63,7 +63,7 @@ def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
     assert message in capsys.readouterr().err
     file = tmp_path / "bare" / "test.jsonl"
     assert main(["evaluate", str(run), f"--corpus={file}"]) == 2
-    assert f"corpus.path={file}: a file, no folder: use the folder" in capsys.readouterr().err
+    assert f"corpus.path={file}: a file, not a folder: use the folder" in capsys.readouterr().err
 
 
 def test_sentences_that_the_model_was_trained_on_are_counted(run, tmp_path, capsys) -> None:

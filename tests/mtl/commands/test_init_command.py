@@ -1,4 +1,4 @@
-"""`mtl init`: for files of every format a configuration that trains as it is, and what was odd in them."""
+"""`mtl init`: a configuration for files of every format that trains unchanged, and notes on oddities."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ NEVER_FOUND = {
     "conllu-upos", "conll2003-iob1", "conll2003-iob2", "conll2003-iobes", "brackets-verbatim", "parallel",
     "glue", *(name for name in FORMATS if name.startswith("glue-")),
 }  # fmt: skip
-"""Variants of what is found, tasks of GLUE as `glue-cola`, and translations, which are trained alone."""
+"""Formats that are not chosen: other variants, tasks of GLUE, and translations, which train alone."""
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -101,13 +101,13 @@ def trains(config: str, encoder: Path, capsys) -> None:
 
 
 def initialised(folder: Path, capsys, *words: str) -> tuple[str, str]:
-    """What `mtl init` wrote, and what it printed."""
+    """The configuration that `mtl init` wrote, and what it printed."""
     assert main(["init", *(words or [str(folder)]), f"--out={folder}.yaml"]) == 0, capsys.readouterr().err
     return Path(f"{folder}.yaml").read_text(), capsys.readouterr().out
 
 
 def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_encoder, monkeypatch, capsys):
-    """Which tasks share, so that none has files of its own."""
+    """The tasks share files, so that none has files of its own."""
     name, text, _ = CORPORA["conllu"]
     write(tmp_path / "mine", name, text)
     monkeypatch.chdir(tmp_path)
@@ -117,6 +117,16 @@ def test_heads_are_probed_on_files_of_the_written_configuration(tmp_path, tiny_e
     heads, _ = read_measures(Path("runs/once/heads.parquet"))
     assert {*heads["task"]} - {None, ""} == {"pos", "dep", "upos", "feats", "lemmas", "deps"}
     assert main(["show", "runs/once", "L0H0", "--task=dep"]) == 0, capsys.readouterr().err
+
+
+def test_a_column_of_words_may_begin_with_a_bracket(tmp_path, capsys):
+    text, _ = initialised(
+        write(tmp_path / "mine", "{}.txt", "( O\nAnn B-PER\n) O\n\nWe O\nate O\n\n"), capsys
+    )
+    assert "# conll2003" in text
+    broken = write(tmp_path / "broken", "{}.txt", "(S (X a)\n")
+    assert main(["init", str(broken), f"--out={tmp_path / 'b.yaml'}"]) == 2
+    assert "train.txt:1: 1 bracket of the tree that starts here never closed" in capsys.readouterr().err
 
 
 def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, monkeypatch, capsys):
@@ -157,14 +167,14 @@ def test_several_files_of_a_split_are_its_folder(tmp_path, capsys):
 @pytest.mark.parametrize("split", ["train", "dev", "test"])
 @pytest.mark.parametrize("milder", ["conllu:roots=attach", "conll2003-lenient"])
 def test_what_any_of_the_files_needs_decides_the_format(milder, split, tmp_path, capsys):
-    """Also where the first training file, by which the format is told, does not need it."""
+    """Also if the first training file, which decides on the format, does not need it."""
     name, odd, _ = CORPORA[milder]
     _, text, _ = CORPORA[milder.partition(":")[0].removesuffix("-lenient")]
     folder = write(tmp_path / "a", f"{{}}/1{Path(name).suffix}", text)
     (folder / split / f"2{Path(name).suffix}").write_text(odd)
     written, printed = initialised(folder, capsys)
     assert f"# {milder}: " in written
-    assert "dev stands for it" not in printed
+    assert "dev stands in for it" not in printed
     files = read_configuration(TrainConfig, Path(f"{folder}.yaml")).corpus.files
     assert files.test != files.dev
 
@@ -185,10 +195,10 @@ def test_dev_stands_for_a_test_file_that_is_missing_or_without_labels(tmp_path, 
         test = write(tmp_path / folder, name, text) / name.format("test")
         test.unlink() if rest is None else test.write_text(rest)
         written, printed = initialised(tmp_path / folder, capsys)
-        assert "test: dev stands for it: " in printed
+        assert "test: dev stands in for it: " in printed
         files = read_configuration(TrainConfig, tmp_path / f"{folder}.yaml").corpus.instances["intent"]
         assert files.test == files.dev == str(tmp_path / folder / name.format("dev"))
-        assert "# Note: test: dev stands for it" in written
+        assert "# Note: test: dev stands in for it" in written
 
 
 def test_what_cannot_be_learned_is_left_out_with_a_note(tmp_path, capsys):
@@ -219,7 +229,7 @@ def test_long_sentences_of_dev_are_let_in(tmp_path, capsys):
         (["tables"], "tables: no files whose names say train and dev among *.bio, "),
         (["a", "--out=here.yaml"], "here.yaml exists: use another --out"),
         (["odd"], "odd/train.conllu:1: "),
-        (["more"], "more: files of several splits or corpora: put those of each split into a folder"),
+        (["more"], "more: files of several splits or corpora: put those of each split into its own folder"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(names, message, tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""A command that is stopped says what is left in one line, and the same command then does its work."""
+"""A stopped command says in one line what it has left, and the same command can then be run again."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_a_terminal_that_is_closed_ends_no_command_that_nohup_started(monkeypatc
 
 
 class Killed(BaseException):
-    """Ends a command without what it does at its end, as SIGKILL does."""
+    """Ends a command without its clean-up, as SIGKILL does."""
 
 
 def killed_at(write: int, words: list[str], monkeypatch) -> bool:
-    """Whether a process with this command, to be killed at a file of that number, came so far."""
+    """Whether a process with this command, to be killed at its file of that number, reached that file."""
     writes = 0
 
     def dies(function, *arguments, counts=True, **options):

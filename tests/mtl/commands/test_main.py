@@ -1,4 +1,4 @@
-"""The program's face: commands, help, errors in one line, `mtl data`, `mtl predict`."""
+"""The program as users see it: commands, help, errors on one line, `mtl data`, `mtl predict`."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_version_is_printed(capsys):
 
 
 def _no_memory() -> RuntimeError:
-    """What torch raises on the CPU."""
+    """The error that torch raises on the CPU."""
     with pytest.raises(RuntimeError) as raised:
         torch.empty(1 << 60)
     return raised.value
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, capsys):
 
 
 def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
-    """Neither the run's model nor any corpus is there: only the place can be at fault."""
+    """Neither the run's model nor a corpus exists, so that only the place for output can be at fault."""
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     run, study, sweep = tmp_path / "run", tmp_path / "study.yaml", tmp_path / "sweep.yaml"
@@ -227,7 +227,7 @@ def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
     ):
         assert main(words) == 2
         errors = capsys.readouterr().err
-        assert "a part of this path is a file" in errors or "it is a folder, no file" in errors, words
+        assert "a part of this path is a file" in errors or "it is a folder, not a file" in errors, words
         assert errors.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -307,7 +307,7 @@ def test_a_corpus_is_not_overwritten_unasked(command, tmp_path, capsys):
     (tmp_path / "train.jsonl").write_text("mine")
     assert main(["data", *command, f"--out={tmp_path}"]) == 2
     errors = capsys.readouterr().err
-    assert "holds a corpus already (train.jsonl)" in errors
+    assert "already holds a corpus (train.jsonl)" in errors
     assert "--overwrite" in errors
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
@@ -439,7 +439,7 @@ def test_predict_and_evaluate(run, toy, tmp_path, monkeypatch, capsys):
         assert main(["predict", str(run), f"--input={given}", f"--output={output}"]) == 0
         printed[given, output] = capsys.readouterr().out
         assert "dog" in printed[given, output]
-    # As it was written, which translation models read.
+    # The text as it was written, which translation models read.
     first, empty, _ = (json.loads(line) for line in printed["text", "json"].splitlines())
     assert (empty["id"], empty["words"], empty["skipped"]) == ("2", [], "an empty line")
     assert (first["text"], first["words"]) == ("We ate a cat .", ["We", "ate", "a", "cat", "."])
@@ -494,7 +494,7 @@ def test_a_file_with_values_that_no_key_has_is_refused_in_one_line(content, mess
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "data ewt5", "data toy")])
 def test_an_empty_argument_is_not_this_folder(name, tmp_path, monkeypatch, capsys):
-    """As a shell makes of a variable that is not set."""
+    """A shell makes such arguments of a variable that is not set."""
     monkeypatch.chdir(tmp_path)
     for words in ([""], ["--out="], ["", "--out=x"]):
         assert main([*name.split(), *words]) == 2

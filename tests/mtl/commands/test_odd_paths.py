@@ -1,4 +1,4 @@
-"""A path is a path: every command gives for an oddly named run what it gives for a plainly named copy."""
+"""Odd names in paths: every command gives the same for an oddly named run as for a plainly named copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.probes.tables import table_files
 from tests.mtl.commands.runs_for_commands import made_run
 
 NAMES = ("lr[1]", "#?%*{é}[red]:x:'\"~$ !", "~")
-"""Names that a pattern, a URL, a template, markup, a shell or a home would take for something else."""
+"""Names with a meaning in patterns, URLs, templates, markup or shells, or as a home folder."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def run(tiny_encoder, tmp_path_factory) -> Path:
 
 
 def commands(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[str, list[str]]:
-    """For every command that reads a run, a model or a corpus its words."""
+    """The words of every command that reads a run, a model or a corpus."""
     here = [str(run), "--accelerator=cpu"]
     trained = ["--tasks=[pos]", "--max_epochs=1", "--trainer.accelerator=cpu", "--name=next"]
     sources = [f"--train=jsonl:{corpus}/train.jsonl", f"--dev=jsonl:{corpus}/d*v.jsonl"]
@@ -66,7 +66,7 @@ def commands_on_runs(run: Path, encoder: Path, corpus: Path, out: Path) -> dict[
 
 
 def readable(path: Path) -> object:
-    """A file's content that does not depend on where it lies."""
+    """The part of a file's content that does not depend on its place."""
     if path.suffix in (".parquet", ".csv"):
         table = (table_files.read_csv if path.suffix == ".csv" else table_files.read_parquet)(path)
         return table.drop("model", "source", strict=False).rows()
@@ -74,7 +74,7 @@ def readable(path: Path) -> object:
 
 
 def results(folder: Path, capsys, monkeypatch, encoder: Path, run: Path) -> dict[str, object]:
-    """What all commands print and write for a copy of the run, with every path in the folder of that name."""
+    """What all commands print and write for a copy of the run, with all paths in a folder of that name."""
     copy, corpus, out = folder / "runs" / folder.name, folder / "corpus", folder / "out"
     shutil.copytree(run, copy)
     shutil.copytree(run, out / "second")

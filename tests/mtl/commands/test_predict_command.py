@@ -1,4 +1,4 @@
-"""`mtl predict`: a record per line, as lines come, in formats that are read back."""
+"""`mtl predict`: a record per line, as lines arrive, in formats that can be read back."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_text(sentence: Sentence) -> Sentence:
 
 
 def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) -> None:
-    """Every line of a pipe, however slowly they come; what waits together is annotated together."""
+    """Every line of a pipe, however slowly lines arrive; waiting lines are annotated together."""
     out, inward = os.pipe()
     reading = os.fdopen(out)
     monkeypatch.setattr("sys.stdin", reading)

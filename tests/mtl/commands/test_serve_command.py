@@ -1,4 +1,4 @@
-"""`mtl serve`: what it answers, what it refuses and how, and how it bears load."""
+"""`mtl serve`: its answers, its refusals, and its behaviour under load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model(toy: Path) -> JointModel:
 def served(
     model: JointModel, use: Callable[[TestClient[Any, Any]], Awaitable[Any]], limits: Limits = LIMITS
 ) -> Any:
-    """What a client sees of the service of a model."""
+    """A client of the service of a model."""
 
     async def session() -> Any:
         async with TestClient(TestServer(application(model, "en", limits))) as client:
@@ -89,11 +89,11 @@ def test_text_words_and_probabilities(model: JointModel) -> None:
 
 
 BAD: list[tuple[Any, int, str]] = [
-    (b"", 400, "the body is no JSON"),
-    (b"{", 400, "the body is no JSON"),
-    (b"\xff\xfe", 400, "the body is no JSON"),
-    (b"[" * 20_000, 400, "the body is no JSON"),
-    (b'{"text": ' + b"9" * 5000 + b"}", 400, "the body is no JSON"),
+    (b"", 400, "the body is not JSON"),
+    (b"{", 400, "the body is not JSON"),
+    (b"\xff\xfe", 400, "the body is not JSON"),
+    (b"[" * 20_000, 400, "the body is not JSON"),
+    (b'{"text": ' + b"9" * 5000 + b"}", 400, "the body is not JSON"),
     ([], 400, "send an object"),
     ({}, 400, "send an object with either"),
     ({"text": "a", "sentences": []}, 400, "send an object with either"),
@@ -178,7 +178,7 @@ def test_slow_clients_are_sent_away_and_hinder_nobody(model: JointModel) -> None
 
 
 def test_a_large_body_hinders_nobody(model: JointModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is read, others have answers to text, and long answers."""
+    """While it is read, other clients get answers to text, and long answers."""
     begun, go_on = threading.Event(), threading.Event()
 
     def splitter_for(language: str) -> Callable[[str], list[Sentence]]:
@@ -311,7 +311,7 @@ def test_a_port_that_is_taken_is_one_line(minilm: Path, capsys) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the load needs a core beside the service's")
 def test_throughput_and_latency_under_load(minilm: Path, toy: Path) -> None:
-    """Throughput in processor time, which other programs do not change; tails by the median of three."""
+    """Throughput is in processor time, which other programs do not change; tails are the median of three."""
     sentences = [list(sentence.words) for sentence in read_jsonl(toy / "train.jsonl")] * 8
     core, *others = sorted(os.sched_getaffinity(0))
     before = os.sched_getaffinity(0)

@@ -57,7 +57,7 @@ def test_examples_of_a_run(run: Path, tmp_path: Path, capsys) -> None:
         (["L0H0"], "is not a run, and has no corpus of its own: use --sentence or --corpus"),
         (["L0H0", "--sentence= "], "--sentence has no words"),
         (["L0H0", "--sentence=We", "--id=x"], "--id is for sentences of a corpus"),
-        (["L0H0", "--sentence=We", "--output=x.gif"], "x.gif: use a file that ends in .png, .svg, .pdf"),
+        (["L0H0", "--sentence=We", "--output=x.gif"], "x.gif: use a file that ends in .pdf, .png, .svg"),
         (["L0H0", "--sentence=We", "--task=dep"], "--task=dep: an encoder has no tasks"),
         (["L0H0", "--sentence=We", "--least=2"], "--least=2.0: use a number from 0 to 1"),
         (["L0H0", "--examples=0"], "--examples=0: use at least 1"),

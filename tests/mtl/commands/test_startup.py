@@ -1,4 +1,4 @@
-"""Help, mistyped keys and dry runs answer at once: nothing heavy is imported for them."""
+"""Help, mistyped keys and dry runs answer quickly: they import nothing heavy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*words: str, code: int = 0) -> tuple[str, float]:
-    """Which heavy packages a command loads, and the seconds of processor time it takes."""
+    """The heavy packages that a command loads, and its seconds of processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_help_has_its_texts_where_docstrings_are_to_be_left_out():
 
 
 def seconds(*words: str, code: int = 0) -> float:
-    """Processor time, the least of three: other processes of a busy machine cost some, too."""
+    """The least processor time of three runs, since other processes on a busy machine add to it."""
     return min(run(*words, code=code)[1] for _ in range(3))
 
 

@@ -26,7 +26,7 @@ from tests.mtl import digits
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that has learned a little, single digits, under a name of its own."""
+    """A run that has learned a little (single digits), whose task has a name of its own."""
     folder = tmp_path_factory.mktemp("digits")
     config = digits.named(digits.config(folder, sentences=300, epochs=3, pruning="dynamic"), "names_of")
     return train(config, console=Console(quiet=True))
@@ -79,7 +79,7 @@ def test_a_run_is_scored_on_other_files_and_exported(run, tmp_path, capsys):
 
 
 def test_exported_translations_are_what_sacrebleus_paired_bootstrap_takes(run, tmp_path, monkeypatch, capsys):
-    """The test of two systems that docs/translation.md names: here of two widths of beam."""
+    """The test of two systems in docs/translation.md, here for two widths of beam."""
     scores, out = tmp_path / "scores.json", tmp_path / "out"
     assert main(["evaluate", str(run.folder), f"--export={out}", f"--json_out={scores}"]) == 0
     gold, first = ((out / f"names_of.{side}.txt").read_text().splitlines() for side in ("gold", "pred"))

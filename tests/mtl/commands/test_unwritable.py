@@ -1,4 +1,4 @@
-"""What cannot be written is known before the work starts, in every command that writes."""
+"""Every command that writes finds out before it starts to work if it cannot write."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ HEAVY = (
     "mtl.commands.figure.draw",
     "mtl.commands.figure.animate",
     "mtl.training.train.assemble",
-    "mtl.corpora.load.corpus_fingerprint",
+    "mtl.corpora.sources.corpus_fingerprint",
 )
-"""What reads, computes or downloads; none of it may be reached."""
+"""Functions that read, compute or download; none of them may be reached."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ SUFFIX = {
 
 
 def bad_places(folder: Path, kind: str, suffix: str) -> dict[str, Path]:
-    """Places where nothing can be written, by what is wrong with them."""
+    """Places where nothing can be written, by their fault."""
     blocker = folder / "blocker"
     blocker.touch()
     places = {
@@ -110,7 +110,7 @@ WRITES = [
 
 @functools.cache
 def import_all() -> None:
-    """What is imported for the first time while names are replaced would keep the replacements."""
+    """Modules that are imported for the first time while names are replaced would keep the replacements."""
     for module in pkgutil.walk_packages(mtl.__path__, "mtl."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -173,7 +173,7 @@ def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, ru
     (copy / file).mkdir()
     no_work()
     assert main([name, str(copy), "--accelerator=cpu"]) == 2
-    assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, no file\n"
+    assert capsys.readouterr().err == f"mtl: {copy / file}: it is a folder, not a file\n"
 
 
 @pytest.mark.parametrize("name", [name for name, row in FIGURES.items() if row.draw])
@@ -183,7 +183,7 @@ def test_tables_beside_a_figure_that_cannot_be_written_are_known_first(name, run
         for form in ("tex", "csv", "parquet"):
             out = tmp_path / f"{form}{number}" / "x.png"
             (out.parent / f"x{end}.{form}").mkdir(parents=True)
-            places[out] = f"mtl: {out.parent}/x{end}.{form}: it is a folder, no file\n"
+            places[out] = f"mtl: {out.parent}/x{end}.{form}: it is a folder, not a file\n"
     no_work()
     for out, error in places.items():
         assert main(["figure", name, str(run), f"--out={out}"]) == 2
@@ -200,7 +200,7 @@ def test_tables_beside_a_comparison_are_known_first(run, tmp_path, monkeypatch, 
     monkeypatch.setattr("mtl.runs.compare.comparison.compare_runs", lambda *_, **__: pytest.fail("compared"))
     (tmp_path / "x.csv").mkdir()
     assert main(["compare", str(run), f"--against={run}", f"--out={tmp_path}/x.pdf"]) == 2
-    assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, no file\n"
+    assert capsys.readouterr().err == f"mtl: {tmp_path}/x.csv: it is a folder, not a file\n"
 
 
 def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(

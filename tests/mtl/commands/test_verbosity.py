@@ -12,7 +12,7 @@ from mtl.commands.progress import sentence_progress
 
 @pytest.fixture(autouse=True)
 def restored():
-    """The level is as before after every command."""
+    """After every command, the level is the same as before."""
     before = logging.getLogger().level
     yield
     assert logging.getLogger().level == before

@@ -1,4 +1,4 @@
-"""Sentences whose words and labels look like what formats give a meaning to."""
+"""Sentences whose words and labels look like the syntax of formats."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ LABELS = (
 
 
 def hostile_sentences(seed: int, count: int = 200, words: tuple[str, ...] = WORDS) -> list[Sentence]:
-    """Sentences in all layers, or in some of them; the text of some is known."""
+    """Sentences with all layers or some of them; the text of some is known."""
     rng = random.Random(seed)
     return [_sentence(rng, words, str(number)) for number in range(count)]
 
 
 def otherwise_annotated(seed: int, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """The same sentences with other annotation, in all layers on words."""
+    """The same sentences with other annotations in all layers on words."""
     rng = random.Random(seed)
     return [_in_all_layers(rng, Sentence(sentence.words, id=sentence.id)) for sentence in sentences]
 
@@ -148,7 +148,7 @@ def _spans(rng: random.Random, size: int) -> tuple[Span, ...]:
 
 
 def _graph(rng: random.Random, size: int) -> Graph:
-    """Also without arcs, and with several between two words."""
+    """Graphs, also without arcs, and with several between two words."""
     drawn = [
         Arc(rng.randint(1, size), rng.randint(0, size), rng.choice(LABELS))
         for _ in range(rng.randint(0, 2 * size))

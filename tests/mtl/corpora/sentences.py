@@ -1,4 +1,4 @@
-"""A sentence with an annotation in every layer, for tests of what writes sentences."""
+"""A sentence with an annotation in every layer, for tests of writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every check of what was read finds its case, and nothing in a corpus without faults."""
+"""Every check finds its case, and nothing in a corpus without faults."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.conll2003 import OtherColumn
-from mtl.corpora.load import load_split, refuse_shared
+from mtl.corpora.load import load_split
 from mtl.corpora.merge import BY_ORDER, MASKED, merge
 from mtl.corpora.readers import read
 from mtl.corpora.real_words import with_words
+from mtl.corpora.sources import refuse_shared
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS
@@ -68,7 +69,7 @@ LINES = {
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
-    "_copied_translations": "train: 1 of 2 translations are their source (the first, copy)",
+    "_copied_translations": "train: 1 of 2 translations equal their source (the first, copy)",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
@@ -139,10 +140,10 @@ def test_words_that_number_themselves_are_refused(start: int, step: int, spelled
     numbered = [
         Sentence(tuple(spelled.format(n, start + step * place) for place in range(n))) for n in (1, 4, 2)
     ]
-    with pytest.raises(InputError, match="is the first column the words' number"):
+    with pytest.raises(InputError, match="does the first column number the words"):
         refuse_words(numbered)
     odd = [Sentence(("1-2", "1", "2", "3")), Sentence(("1", "1.1", "2")), Sentence(("1", "2nd"))]
-    with pytest.raises(InputError, match="is the first column the words' number"):
+    with pytest.raises(InputError, match="does the first column number the words"):
         refuse_words([*numbered, *odd])
     refuse_words([*numbered, *[Sentence(("3", "apples")), Sentence(("2", "1"))]])
     refuse_words([Sentence(("1",)), Sentence(("7",)), Sentence(("w1", "w2"))])
@@ -205,7 +206,7 @@ def test_a_layer_that_is_left_out_is_counted() -> None:
     )
     assert (joined.tags, joined.upos) == (("A", "B"), ("X", "Y"))
     assert joined.notes == (
-        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+        "sentence whose 'tags' of a later source is left out: an earlier one has another",
     )
     (joined,) = merge([[FULL], [FULL]])
     assert joined.notes == ()

@@ -62,12 +62,12 @@ def test_no_corpus(tmp_path):
     with pytest.raises(InputError, match=r"no \*.jsonl files"):
         corpus_stats(tmp_path)
     with pytest.raises(InputError, match=r"no \*.jsonl files"):
-        select(tmp_path, tmp_path / "x.ids", tmp_path / "out")
+        select(tmp_path, [tmp_path / "x.ids"], tmp_path / "out")
 
 
 def test_what_is_no_folder_is_named(corpus, tmp_path):
-    for command in (corpus_stats, lambda place: select(place, tmp_path / "x.ids", tmp_path / "out")):
-        with pytest.raises(InputError, match=r"train\.jsonl: a file, no folder"):
+    for command in (corpus_stats, lambda place: select(place, [tmp_path / "x.ids"], tmp_path / "out")):
+        with pytest.raises(InputError, match=r"train\.jsonl: a file, not a folder"):
             command(corpus / "train.jsonl")
         with pytest.raises(InputError, match="none: no such folder"):
             command(tmp_path / "none")
@@ -81,13 +81,13 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     assert select(corpus, [first, second], out) == {"first": 2, "second": 1}
     assert read_jsonl(out / "first.jsonl") == [BARE, FULL]
     assert [sentence.id for sentence in read_jsonl(out / "second.jsonl")] == ["a-2"]
-    with pytest.raises(InputError, match=r"holds a corpus already \(first.jsonl, second.jsonl\)"):
-        select(corpus, first, out)
+    with pytest.raises(InputError, match=r"already holds a corpus \(first.jsonl, second.jsonl\)"):
+        select(corpus, [first], out)
     (out / "notes.txt").write_text("mine")
-    assert select(corpus, first, out, overwrite=True) == {"first": 2}
+    assert select(corpus, [first], out, overwrite=True) == {"first": 2}
     assert sorted(path.name for path in out.iterdir()) == ["first.jsonl", "notes.txt"]
     with pytest.raises(InputError, match="is the corpus itself"):
-        select(corpus, first, corpus, overwrite=True)
+        select(corpus, [first], corpus, overwrite=True)
 
 
 def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path):
@@ -120,7 +120,7 @@ def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path)
 def test_ids_are_found_with_and_without_blanks_around_them(corpus, tmp_path):
     write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",), id=" c")])
     (tmp_path / "x.ids").write_text(" c\n b-1 \n")
-    assert select(corpus, tmp_path / "x.ids", tmp_path / "out") == {"x": 2}
+    assert select(corpus, [tmp_path / "x.ids"], tmp_path / "out") == {"x": 2}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_faulty_lists(corpus, tmp_path, text, what):
     path = tmp_path / "x.ids"
     path.write_text(text)
     with pytest.raises(InputError, match=what):
-        select(corpus, path, tmp_path / "out")
+        select(corpus, [path], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -144,11 +144,11 @@ def test_ids_that_collide(corpus, tmp_path):
     with pytest.raises(InputError, match="have the same name"):
         select(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [BARE])
-    with pytest.raises(InputError, match=r"test\.jsonl:1: the id 'b-1' is that of .*dev\.jsonl:1, too"):
-        select(corpus, tmp_path / "x.ids", tmp_path / "out")
+    with pytest.raises(InputError, match=r"test\.jsonl:1: the id 'b-1' is also that of .*dev\.jsonl:1"):
+        select(corpus, [tmp_path / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",))])
     with pytest.raises(InputError, match=r"dev\.jsonl:1: a sentence without an id"):
-        select(corpus, tmp_path / "x.ids", tmp_path / "out")
+        select(corpus, [tmp_path / "x.ids"], tmp_path / "out")
 
 
 def test_an_empty_split_is_an_error(corpus):
@@ -158,7 +158,7 @@ def test_an_empty_split_is_an_error(corpus):
 
 
 def test_a_set_of_splits_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    """Where the second file cannot be written, the old corpus is as it was."""
+    """If the second file cannot be written, the old corpus stays unchanged."""
     write_splits(tmp_path, {"train": [FULL], "extra": [BARE]})
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
 

@@ -1,4 +1,4 @@
-"""Patterns in paths: where a name is one, and what it finds."""
+"""Patterns in paths: which names are patterns, and what they find."""
 
 from __future__ import annotations
 

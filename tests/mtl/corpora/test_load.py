@@ -11,18 +11,12 @@ import pytest
 from mtl.config.instances import Instance
 from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import (
-    corpus_fingerprint,
-    corpus_read,
-    load_split,
-    only,
-    require_layers,
-    sources,
-    with_files,
-)
+from mtl.corpora.load import load_split, only, require_layers
 from mtl.corpora.merge import merge
+from mtl.corpora.sources import corpus_fingerprint, corpus_read, sources, with_files
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS
+from mtl.tasks.con import Con
 from mtl.tasks.dep import Dep
 from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
@@ -61,7 +55,7 @@ def test_a_layer_that_is_left_out_is_noted_however_the_words_are_written():
 
     [sentence] = merge([[sentence_of("(", ("X", "X"))], [sentence_of("-LRB-", TAGGED.tags)]])
     assert sentence.notes == (
-        "sentence whose 'tags' of a later source is left out, since an earlier one has another",
+        "sentence whose 'tags' of a later source is left out: an earlier one has another",
     )
 
 
@@ -92,8 +86,8 @@ def test_a_task_with_files_of_its_own_does_not_see_the_folders_layer(toy: Path, 
 
 def test_layers_of_other_tasks_are_hidden():
     whole = Sentence(WORDS, tags=("PRP", "VBD"), entities=(), arcs=PARSED.arcs)
-    assert only(whole, ("dep",)) == PARSED
-    assert only(whole, ("con",)).tags == whole.tags
+    assert only(whole, {"dep": Dep}) == PARSED
+    assert only(whole, {"con": Con}).tags == whole.tags
 
 
 def test_a_task_without_any_annotation_is_an_error():
@@ -110,14 +104,17 @@ def test_missing_files_are_named(toy: Path):
 
 
 def test_a_file_with_several_layers_is_named_once(tmp_path: Path):
-    """`corpus.files` serves the tasks whose layer its format has; own files come before it."""
+    """Tasks whose layer the format has read `corpus.files`, unless they have files of their own."""
     (tmp_path / "a.conllu").write_text("1\tWe\t_\t_\tPRP\t_\t0\troot\t_\t_\n\n")
     (tmp_path / "a.bio").write_text("We B-X\n")
     both = Files(train=str(tmp_path / "a.conllu"), format="conllu")
     names = Files(train=str(tmp_path / "a.bio"), format="conll2003")
     config = CorpusConfig(None, files=both, ner=names)
     listed = sources(config, ("pos", "ner", "dep"))
-    assert [(source.files, source.tasks) for source in listed] == [(both, ("pos", "dep")), (names, ("ner",))]
+    assert [(source.files, tuple(source.kinds)) for source in listed] == [
+        (both, ("pos", "dep")),
+        (names, ("ner",)),
+    ]
     (sentence,) = load_split(config, ("pos", "ner", "dep"), "train")
     assert (sentence.tags, sentence.arcs, sentence.entities) == (
         ("PRP",), Arcs((0,), ("root",)), (Span(0, 1, "X"),)
@@ -164,7 +161,7 @@ def test_the_tasks_that_a_corpus_has_files_for():
 
 
 def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkeypatch):
-    """A run's configuration may have a path that holds from the folder in which it was trained."""
+    """A run's configuration may have a path that is relative to the folder in which it was trained."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=f"no such folder in {re.escape(str(tmp_path))}; go to"):
         load_split(CorpusConfig(path="data/toy"), ("pos",), "dev")

@@ -1,4 +1,4 @@
-"""Running text in other languages, by spaCy's rules; nothing is lost, and what is missing is named."""
+"""Running text in other languages, by spaCy's rules: nothing is lost, and missing packages are named."""
 
 from __future__ import annotations
 

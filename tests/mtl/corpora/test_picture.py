@@ -31,12 +31,18 @@ constituents
 frames
   eat.01 (2)  A0 = We  A1 = cold [b]pizza[/b]
   [b]pizza[/b] (4)
+upos: PRON VERB ADJ NOUN ADP PROPN PROPN PUNCT
 """
 
 
 def test_picture_of_five_layers() -> None:
     """Words that look like rich's markup are left as they are."""
     assert picture(LUNCH) == PICTURE
+
+
+def test_universal_tags_take_the_place_of_tags() -> None:
+    """A model that learns only universal tags (`pos.inventory=upos`) predicts no others."""
+    assert picture(Sentence(("We", "ate"), upos=("PRON", "VERB"))) == "We/PRON ate/VERB\n"
 
 
 def test_layers_not_annotated_are_left_out() -> None:

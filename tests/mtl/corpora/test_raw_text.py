@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtl.corpora.formats.lines import CARRIAGE_RETURN
-from mtl.corpora.input_lines import pairs, records_of, text_splitter, tokens
+from mtl.corpora.input_lines import pairs, records_of, tokens
 from mtl.corpora.raw_text import sentences_of
+from mtl.corpora.running_text import splitter_for
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
     assert time.process_time() - start < 30
 
 
-@pytest.mark.parametrize("split", [text_splitter(sentences_of), tokens, pairs], ids=range(3))
+@pytest.mark.parametrize("split", [splitter_for("en"), tokens, pairs], ids=range(3))
 def test_lines_that_end_in_carriage_returns_are_not_one_line(split) -> None:
     (record,) = records_of(7, b"Ann left .\rBob\tsat .\r", split, 99, "x")
     assert (record.sentence.id, record.sentence.words) == ("7", ())

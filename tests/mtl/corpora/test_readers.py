@@ -98,7 +98,7 @@ def test_files_of_a_folder_are_read_once_and_hidden_ones_not(tmp_path):
 
 
 def test_folders_behind_links_are_read_and_those_without_end_once(tmp_path):
-    """Python's own `rglob` leaves them out without a word."""
+    """Python's own `rglob` leaves them out silently."""
     for name in ("corpus/a/1.jsonl", "elsewhere/b/2.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text('{"words": ["Go"]}\n')

@@ -1,4 +1,4 @@
-"""Records on disk: what was written comes back, and a damaged folder is never read as a whole one."""
+"""Records on disk: what was written comes back, and a damaged folder is never read as a complete one."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_a_changed_byte_in_a_folder_that_can_only_be_read_is_told_how_to_be_rid_
 
 def test_a_changed_byte_is_noticed_when_its_record_is_read_and_all_are_made_anew(folder):
     records = with_a_changed_byte(folder)
-    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
+    with pytest.raises(
+        RunError, match=r"record \d+ was damaged: start again, and all records are made again"
+    ):
         list(records)
     with pytest.raises(Damaged):
         Records(folder)

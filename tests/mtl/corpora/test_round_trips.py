@@ -27,7 +27,7 @@ def test_json(folder: Path) -> None:
 
 
 def test_conllu(folder: Path) -> None:
-    """All layers; the text where it is not the words with blanks between them."""
+    """All layers, and the text if it differs from the words separated by blanks."""
     for sentence in hostile_sentences(2):
         path = folder / "a.conllu"
         path.write_bytes(to_conllu(sentence).encode() * 2)
@@ -60,6 +60,22 @@ def test_layers_with_odd_names(folder: Path, name: str) -> None:
         assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
 
 
+@pytest.mark.parametrize(
+    "label", ["", "2", "-1e3", "a b", " a ", '"', '"a"', "a\tb", "a\nb\r", "_", "\u2028", "nan"]
+)
+def test_labels_of_sentences_with_odd_texts(folder: Path, label: str) -> None:
+    """A translation may be any text, and a class may look like a number."""
+    sentence = Sentence(("a", "b"), {"translate": label, "intent": label}, id="1")
+    (folder / "n.conllu").write_text(to_conllu(sentence))
+    (folder / "n.jsonl").write_text(to_line(sentence))
+    assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
+
+
+def test_a_label_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
+    (folder / "n.conllu").write_text(to_conllu(Sentence(("a",), intent="x", id="1")).replace("= x", '= "x'))
+    assert read_conllu(folder / "n.conllu")[0].layers == {"intent": '"x'}
+
+
 def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
     sentence = Sentence(("a", "b"), {'a"b': "order"}, id="1")
     (folder / "n.conllu").write_text(to_conllu(sentence).replace(r'"a\"b"', 'a"b'))
@@ -68,7 +84,7 @@ def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> Non
 
 
 def test_a_tree_with_a_level_per_word(folder: Path) -> None:
-    """As an undertrained decoder makes them."""
+    """An undertrained decoder predicts such trees."""
     words = tuple("w" for _ in range(300))
     tree = Tree("NN", "w")
     for _ in words[1:]:
@@ -81,7 +97,7 @@ def test_a_tree_with_a_level_per_word(folder: Path) -> None:
 
 
 def test_props(folder: Path) -> None:
-    """Frames in CoNLL-2005's notation, the words beside them."""
+    """Frames in CoNLL-2005's notation, with the words in a file beside them."""
     for sentence in hostile_sentences(6):
         frames = tuple(
             replace(frame, sense=None)
@@ -94,7 +110,7 @@ def test_props(folder: Path) -> None:
 
 
 def test_the_validator_of_universal_dependencies_accepts_what_is_written(folder: Path) -> None:
-    """Levels 1 and 2: ids, text, SpaceAfter, columns and trees."""
+    """Levels 1 and 2 of the validator: ids, text, SpaceAfter, columns and trees."""
     validator = pytest.importorskip("udtools").Validator
     path = folder / "v.conllu"
     words = (

@@ -1,4 +1,4 @@
-"""Words of running text have exact places in it, in every language, whatever the text holds."""
+"""Words of running text have exact offsets, in every language, whatever the text holds."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_long_text_takes_no_quadratic_time() -> None:
 
 
 def test_no_thread_waits_for_the_long_text_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No splitter is used by two threads at once, and none is made where one is free."""
+    """No splitter is used by two threads at once, and none is made if one is free."""
     made: list[set[int]] = []
     begun, go_on = threading.Event(), threading.Event()
 

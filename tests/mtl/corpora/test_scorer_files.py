@@ -82,9 +82,9 @@ def test_formats(tmp_path):
         ),
         "con.gold.mrg": "(TOP (S (NP (NNP Mary_-LRB-)) (VP (VBD gave) (NP (NNP Bob_Lee))) (: -)))\n",
         "con.pred.mrg": "(TOP (NP (NNP Mary_-LRB-) (VBD gave) (NNP Bob_Lee) (: -)))\n",
-        # The predicate that only the prediction has stands in gold without arguments.
+        # The predicate that only the prediction has is in the gold without arguments.
         "srl.gold.props": "- (ARG0*) *\ngave (V*) *\n- (ARG2*) *\n_ * (V*)\n\n",
-        # No V inside of an argument.
+        # No V within an argument.
         "srl.pred.props": "- * (ARG1*\ngave (ARG0* *)\n- *) (C-ARG1*)\n_ * (V*)\n\n",
     }
 
@@ -129,7 +129,7 @@ def test_no_word_breaks_a_file(tmp_path):
             continue
         rows = [line for line in text.split("\n") if line and not line.startswith("# text")]
         assert len(rows) == size
-        # As many columns as promised, under any notion of a blank.
+        # The number of columns is right for any notion of white space.
         columns = {".tsv": 3, ".conll": 3, ".conllu": 10, ".props": 1 + size}[path.suffix]
         assert {len(row.split()) for row in rows} == {columns}
         assert not any(row.startswith("-X- ") for row in rows)
@@ -170,7 +170,7 @@ def test_unequal_numbers_of_sentences(tmp_path):
 
 
 def test_what_a_format_cannot_hold_is_left_out_and_counted(tmp_path):
-    """What training leaves out is left out of the files too, and the files of later tasks are written."""
+    """What training leaves out is also left out of the files, and the files of later tasks are written."""
     crossing = replace(
         GOLD,
         entities=(Span(1, 2, "ORG"), Span(0, 3, "PER"), Span(0, 3, "PER"), Span(3, 4, "LOC")),

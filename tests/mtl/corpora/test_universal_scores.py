@@ -1,4 +1,4 @@
-"""Our scores are those of the evaluator of Universal Dependencies on the exported files."""
+"""Our scores equal those of the evaluator of Universal Dependencies on the exported files."""
 
 from __future__ import annotations
 
@@ -139,3 +139,7 @@ def test_a_task_of_the_same_name_has_files_of_its_own(tmp_path: Path) -> None:
     own, universal = (read_conllu(tmp_path / f"{stem}.pred.conllu") for stem in ("ud", "ud_"))
     assert [sentence.arcs for sentence in own] == [sentence.arcs for sentence in predicted]
     assert {layer for sentence in universal for layer in sentence.layers} == {"upos", "arcs"}
+    bare = [gold[0].with_layers({"upos": None}), *gold[1:]]
+    assert export(bare, predicted, tmp_path, named).left_out == {
+        "sentences of ud_.*, not annotated for all of upos, arcs": 1
+    }

@@ -23,7 +23,8 @@ from mtl.config.schema import (
 )
 from mtl.config.yaml_file import dump
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.load import corpus_fingerprint, load_split, sources
+from mtl.corpora.load import load_split
+from mtl.corpora.sources import corpus_fingerprint, sources
 from mtl.errors import InputError
 from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
@@ -88,7 +89,7 @@ def test_a_twin_reads_what_its_task_reads(tmp_path):
     config = CorpusConfig(path=None, dep=files)
     twins = TrainConfig(tasks=("dep~a", "dep~b"), corpus=config)
     [source] = sources(twins.corpus, twins.chosen())
-    assert (source.files, source.tasks) == (files, ("dep~a", "dep~b"))
+    assert (source.files, tuple(source.kinds)) == (files, ("dep~a", "dep~b"))
     for split in ("train", "dev", "test"):
         (tmp_path / f"{split}.conllu").write_text(split)
     here = CorpusConfig(

@@ -27,7 +27,7 @@ from mtl.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from mtl.corpora import load
+from mtl.corpora import sources
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError, RunError
 from mtl.models.batches import aligned_batches, corpus_of, examples, loss_units_of
@@ -118,7 +118,7 @@ def folders(cache: Path) -> dict[str, float]:
 
 def splits_of(config: TrainConfig, said: list[str] | None = None) -> Splits:
     tasks, stream = config.chosen(), io.StringIO()
-    corpus = load.corpus_fingerprint(config.corpus, tasks)
+    corpus = sources.corpus_fingerprint(config.corpus, tasks)
     splits = read_splits(config, tasks, corpus, InputCache(), Console(file=stream, width=300, markup=False))
     if said is not None:
         said += [line for line in stream.getvalue().splitlines() if " on disk: " not in line]
@@ -298,11 +298,11 @@ def test_the_place_of_sentences_is_no_part_of_a_run(config, tmp_path):
 
 def test_auto_goes_by_the_size_of_the_training_files(config, small, monkeypatch):
     size = (small / "train.jsonl").stat().st_size
-    monkeypatch.setattr(load, "LARGE", size)
-    assert not load.is_on_disk(config.corpus, config.chosen())
-    monkeypatch.setattr(load, "LARGE", size - 1)
-    assert load.is_on_disk(config.corpus, config.chosen())
-    assert not load.is_on_disk(dataclasses.replace(config.corpus, store="memory"), config.chosen())
+    monkeypatch.setattr(sources, "LARGE", size)
+    assert not sources.is_on_disk(config.corpus, config.chosen())
+    monkeypatch.setattr(sources, "LARGE", size - 1)
+    assert sources.is_on_disk(config.corpus, config.chosen())
+    assert not sources.is_on_disk(dataclasses.replace(config.corpus, store="memory"), config.chosen())
 
 
 BAD = {
@@ -364,10 +364,10 @@ def test_a_file_that_goes_from_train_to_dev_makes_another_store(config, small, t
     files = Files(*places, str(small / "test.jsonl"))
     config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos",)))
     config = dataclasses.replace(config, batch=BatchConfig(max_words=99))
-    before = load.corpus_fingerprint(config.corpus, config.chosen())
+    before = sources.corpus_fingerprint(config.corpus, config.chosen())
     assert len(splits_of(config).train) == 9
     (tmp_path / "parts" / "train" / "2.jsonl").rename(tmp_path / "parts" / "dev" / "2.jsonl")
-    assert load.corpus_fingerprint(config.corpus, config.chosen()) != before
+    assert sources.corpus_fingerprint(config.corpus, config.chosen()) != before
     splits = splits_of(config)
     assert (len(splits.train), len(splits.dev)) == (6, 6)
 
@@ -392,7 +392,7 @@ def test_a_run_whose_store_is_damaged_ends_with_a_line_and_goes_on(config, cache
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all are made anew"):
+    with pytest.raises(RunError, match=r"record \d+ was damaged: start again, and all records are made"):
         trained(config)
     assert same(whole, trained(config)[0])
 

@@ -22,7 +22,7 @@ QUIET = Console(quiet=True)
 
 
 class Server:
-    """GitHub's raw files on localhost; can break connections off and serve other content."""
+    """GitHub's raw files on localhost; the server can break connections and serve other content."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()

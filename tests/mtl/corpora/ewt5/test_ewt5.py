@@ -17,7 +17,7 @@ from mtl.files import fingerprint
 from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
 
-# Per document its sentences: words with tags (UD), entity tags (UNER), and the skeleton's tags and columns.
+# The sentences of each document: words with tags (UD), entity tags (UNER), the skeleton's tags and columns.
 UNIVERSAL = {
     "answers-d1_ans": ["He/PRP gave/VBD up/RP in/IN :)/NFP", "Paris/NNP !/."],
     "answers-d2_ans": [
@@ -198,7 +198,7 @@ def test_the_small_subset_needs_its_sentences(tmp_path):
 
 
 def counted_in(path: Path) -> Counter[str]:
-    """What a file of UD holds, counted by its columns."""
+    """The numbers of a UD file, counted from its columns."""
     counts: Counter[str] = Counter()
     for block in path.read_text(encoding="utf8").strip().split("\n\n"):
         rows = [line.split("\t") for line in block.split("\n") if re.match(r"\d+\t", line)]
@@ -218,7 +218,7 @@ def counted_in(path: Path) -> Counter[str]:
 
 
 def counted(sentences: list[Sentence]) -> Counter[str]:
-    """The same of sentences that were read."""
+    """The same numbers, counted from sentences that were read."""
     counts = Counter({"sentences": len(sentences), "words": sum(map(len, sentences))})
     for sentence in sentences:
         counts["characters"] += len(sentence.text)
@@ -238,7 +238,7 @@ def counted(sentences: list[Sentence]) -> Counter[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_real_corpus(upstream, tmp_path):
-    """In ten layers, which are the five and others."""
+    """The ten layers are the five and others."""
     provenance = build_ewt(upstream, tmp_path, "ewt10")
     assert provenance["inputs_not_as_pinned"] == provenance["pinned_inputs_missing"] == []
     counts = provenance["counts"]

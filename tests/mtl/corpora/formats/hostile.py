@@ -1,4 +1,4 @@
-"""Random sentences of words that formats take for something else; writers that share no code with readers.
+"""Random sentences of words that look like syntax, and writers that share no code with readers.
 
 `python -m tests.mtl.corpora.formats.hostile SENTENCES SEED` reads that many sentences of every format.
 """
@@ -40,12 +40,12 @@ MULTIPLE = re.compile(
 
 
 class Case(NamedTuple):
-    """A file's text, and what its sentences are: words and layers, by the fields of `Sentence`."""
+    """A file's text, and its sentences as words and layers, by the fields of `Sentence`."""
 
     text: str
     expected: list[dict[str, Any]]
     beside: str = ""
-    """Of CoNLL-2005, the file of words beside it."""
+    """For CoNLL-2005, the file of words beside it."""
 
 
 def words_of(rng: random.Random, allowed: Callable[[str], bool]) -> list[str]:
@@ -81,7 +81,7 @@ def tags_of(spans: tuple[Span, ...], length: int, scheme: str) -> list[str]:
 
 
 def arcs_of(rng: random.Random, length: int) -> Arcs:
-    """Every word after the first hangs on an earlier one, in a random order of words."""
+    """A tree in which, in a random order, every word but the first depends on an earlier one."""
     order = rng.sample(range(length), length)
     heads = [0] * length
     for place, word in enumerate(order[1:], start=1):
@@ -317,7 +317,7 @@ def conll2005(rng: random.Random) -> Case:
 
 
 def text_words(text: str) -> list[str]:
-    """The words of running text: what white space separates, without control characters."""
+    """The words of running text, separated by white space, without control characters."""
     return MULTIPLE.sub("", text).split()
 
 
@@ -343,7 +343,7 @@ def glue(task: str) -> Callable[[random.Random], Case]:
 
 
 def parallel(rng: random.Random) -> Case:
-    """Source and target, of which the caller makes two files."""
+    """Source and target, which the caller writes into two files."""
     pairs = [[" ".join(words_of(rng, lambda word: True)) for _ in range(2)] for _ in range(rng.randint(1, 4))]
     expected = []
     for source, target in pairs:
@@ -376,7 +376,7 @@ UNREADABLE = ["glue"]
 
 
 def outcome(name: str, rng: random.Random, folder: Path) -> tuple[int, bool]:
-    """Write one file of a format and read it: how many sentences it has, and whether they came back.
+    """Write one file of a format and read it; returns how many sentences it has, and whether they came back.
 
     Raises `AssertionError` where sentences come back otherwise, or an error does not name file and line.
     """

@@ -105,7 +105,7 @@ def test_cleaning_laws(tree):
 
 
 def test_a_root_as_in_negra_is_no_constituent(tmp_path):
-    """VROOT holds the sentence and its punctuation; a parser must not learn it."""
+    """VROOT is above the sentence and its punctuation; a parser must not learn it."""
     path = tmp_path / "negra.mrg"
     path.write_text("(VROOT (S (NP (PPER Sie)) (VVFIN singt)) ($. .))\n")
     (sentence,) = read_brackets(path)

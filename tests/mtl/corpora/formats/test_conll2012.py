@@ -55,7 +55,7 @@ def test_ontonotes(tmp_path):
         Frame(3, "go.02", (Span(0, 1, "ARG0"), Span(4, 7, "ARG4"))),
     )
     assert (second.frames, second.entities, second.id) == ((), (), "nw/x/00/x_0001-0-0002")
-    # a frameset without a column of its own is no frame
+    # a frameset without a column of its own is not a frame
     assert (third.frames, third.id) == ((), "nw/x/00/x_0001-1-0001")
     assert all(sentence.arcs is None and sentence.upos is None for sentence in (first, second, third))
 

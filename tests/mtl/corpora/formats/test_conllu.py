@@ -56,9 +56,9 @@ def test_words_tags_and_arcs(tmp_path):
         ("3-4\t", "3-9\t", 11, "a multiword range ends with word 9, and the sentence has 5 words"),
         ("3-4\t", "4-3\t", 8, "the multiword range '4-3' where one from 3 on"),
         ("3-4\t", "2-4\t", 8, "the multiword range '2-4' where one from 3 on"),
-        ("3-4\t", "2.1\te" + "\t_" * 8 + "\n3-4\t", 8, "the empty node '2.1' behind '2.1'"),
+        ("3-4\t", "2.1\te" + "\t_" * 8 + "\n3-4\t", 8, "the empty node '2.1' comes after '2.1'"),
         ("5\tcase\t_\t_", "5\tcase\t_\tNER=O|NER=B-X", 9, "MISC has 'NER' 2 times"),
-        ("2.1\t", "5.1\t", 7, "the empty node '5.1' stands behind word 2"),
+        ("2.1\t", "5.1\t", 7, "the empty node '5.1' comes after word 2"),
         ("\t5\tcase", "\tfive\tcase", 9, "head 'five'"),
         ("\t5\tcase", "\t-1\tcase", 9, "head '-1'"),
         ("\t5\tcase", "\t" + "9" * 5000 + "\tcase", 9, "head '999"),
@@ -82,7 +82,7 @@ def test_faults_are_named_with_their_line(tmp_path, old, new, line, what):
 
 
 def test_lemmas_and_features(tmp_path: Path) -> None:
-    """`_` is a lemma of `_`, and no features; features are in UD's order, whatever the file has."""
+    """`_` is the lemma of `_`, and means no features; features are in UD's order, whatever the file has."""
     path = tmp_path / "a.conllu"
     rest = "\t_\t_\t_\t_\n"
     path.write_text(
@@ -100,7 +100,7 @@ def test_lemmas_and_features(tmp_path: Path) -> None:
 
 
 def test_layers_that_are_left_out_are_not_read(tmp_path: Path) -> None:
-    """Their columns may hold anything, and the other layers are the same."""
+    """Their columns may hold anything, and the other layers stay the same."""
     path = tmp_path / "a.conllu"
     path.write_text("1\tWe\twe\tX\tPRP\tCase=Nom\t0\troot\t0:root\t_\n")
     (whole,) = read_conllu(path)
@@ -120,7 +120,7 @@ def test_layers_that_are_left_out_are_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_lemmas_and_features_read_back(tmp_path: Path, layers: dict[str, object]) -> None:
-    """Also layers of these names that are something else."""
+    """Also for layers of these names that hold something else."""
     sentence = Sentence(("_", "a b"), id="1").with_layers(layers)
     file = tmp_path / "a.conllu"
     file.write_text(to_conllu(sentence), encoding="utf8")
@@ -210,7 +210,7 @@ def test_frames_of_earlier_versions_counted_from_0(tmp_path) -> None:
 
 
 def test_conllu_of_bare_words(tmp_path: Path) -> None:
-    """Tabs and line ends in a word would be columns and rows of their own."""
+    """Tabs and line ends in a word would make further columns and rows."""
     bare = Sentence(("a\tb", "c\nd", ""))
     text = to_conllu(bare)
     assert text.splitlines() == [

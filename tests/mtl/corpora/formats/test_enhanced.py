@@ -1,4 +1,4 @@
-"""Graphs in the column DEPS: what is read of them, what is written, and how UD's evaluator sees it."""
+"""Graphs in the column DEPS: reading, writing, and the scores of UD's evaluator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_empty_nodes_are_steps_of_labels(tmp_path: Path) -> None:
         ("2:obj", "2:obj|2:obj", 1, "the arc [3, 2, 'obj'] occurs twice"),
         ("2:obj", "3:obj", 3, "'deps' has the arc [3, 3, 'obj']; give word 3 another head"),
         ("2:obj", "2:", 3, "'deps' at word 3: an empty label"),
-        ("6\tbooks", "5.1\t_" + "\t_" * 8 + "\n6\tbooks", 7, "the empty node '5.1' behind '5.1'"),
+        ("6\tbooks", "5.1\t_" + "\t_" * 8 + "\n6\tbooks", 7, "the empty node '5.1' comes after '5.1'"),
     ],
 )
 def test_faults_are_named_with_their_line(tmp_path: Path, old: str, new: str, line: int, what: str) -> None:
@@ -90,7 +90,7 @@ def test_more_paths_than_can_be_meant_are_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_collapsing_is_all_simple_paths(seed: int) -> None:
-    """Against the definition: every sequence of distinct empty nodes between two words."""
+    """Compared with the definition: every sequence of distinct empty nodes between two words."""
     rng = random.Random(seed)
     nodes = ["1", "2", "1.1", "1.2", "2.1"]
     arcs = {NodeArc(rng.choice(nodes), rng.choice(["0", *nodes]), rng.choice("ab")) for _ in range(12)}
@@ -124,7 +124,7 @@ def test_what_the_column_cannot_hold_is_in_a_comment(tmp_path: Path, value: obje
 
 def test_a_layer_twice_is_an_error(tmp_path: Path) -> None:
     comment = '# layer deps = {"arcs": []}\n'
-    with pytest.raises(InputError, match=r"a\.conllu:1: .*a layer 'deps' before it"):
+    with pytest.raises(InputError, match=r"a\.conllu:1: .*already has a layer 'deps'"):
         _read(tmp_path, comment + ROWS)
 
 
@@ -176,7 +176,7 @@ def _elas(gold: Path, predicted: Path) -> tuple[float, float, float]:
 
 
 def test_scores_are_those_of_the_evaluator(tmp_path: Path) -> None:
-    """Also where two words have two arcs, sentences have none, and labels are long."""
+    """Also with two arcs between two words, sentences without arcs, and long labels."""
     rng = random.Random(0)
 
     def graph(words: int) -> Graph:
@@ -211,7 +211,7 @@ def test_ewt_is_read_written_and_scored(upstream: Path, tmp_path: Path) -> None:
     dev = read_conllu(upstream / "UD_English-EWT" / "en_ewt-ud-dev.conllu")
     sentences = [sentence for sentence in dev if sentence.layer("deps") is not None]
     assert len(sentences) == 2001
-    # As many as the file has, 26,390, less the four that lead to empty nodes: each of these has one head.
+    # The file has 26,390 arcs; four of them lead to empty nodes, each of which has one head.
     assert sum(len(sentence.layer("deps").arcs) for sentence in sentences) == 26_386
     again = _read(tmp_path, "".join(map(to_conllu, sentences)))
     assert [sentence.layer("deps") for sentence in again] == [each.layer("deps") for each in sentences]
@@ -221,7 +221,7 @@ def test_ewt_is_read_written_and_scored(upstream: Path, tmp_path: Path) -> None:
 
 
 def _hostile(seed: int) -> Sentence:
-    """Words of which each is reached from the root, with labels of up to four steps from any other word."""
+    """A graph that reaches each word from the root, with labels of up to four steps from other words."""
     chance = random.Random(seed)
     size = chance.randint(1, 9)
     steps = ("nsubj", "conj:and", "obj", "obl:of", "nmod", "orphan")
@@ -238,7 +238,7 @@ def _hostile(seed: int) -> Sentence:
 
 
 def test_written_empty_nodes_are_read_as_the_same_graph_and_valid(tmp_path: Path) -> None:
-    """UD's validator looks at ids, heads, the order of DEPS, and at what is reached from the root."""
+    """UD's validator checks ids, heads, the order of DEPS, and which words are reached from the root."""
     sentences = []
     for number in range(60):
         sentence = _hostile(number)

@@ -1,4 +1,4 @@
-"""GLUE's files: every layout, every fault, and the real files where they are."""
+"""GLUE's files: every layout, every fault, and the real files if they are there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.glue import NO_LABEL, read_glue
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import load_split, merge, only
+from mtl.corpora.load import load_split, only
+from mtl.corpora.merge import merge
 from mtl.corpora.readers import read
+from mtl.corpora.sources import kinds_of
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
@@ -127,8 +129,8 @@ def test_control_characters_are_taken_out(tmp_path) -> None:
                 f"dev.tsv:2: the label of stsb: {what}",
             )
             for number, what in (
-                ("-1", "-1 is outside of 0 to 5"),
-                ("5.01", "5.01 is outside of 0 to 5"),
+                ("-1", "-1 is outside 0 to 5"),
+                ("5.01", "5.01 is outside 0 to 5"),
                 ("nan", "'nan' is no number"),
                 ("1_0", "'1_0' is no number"),
                 ("\uff13", "'\uff13' is no number"),
@@ -165,8 +167,8 @@ def test_glue_under_a_task_has_its_labels(tmp_path) -> None:
     assert first.layers == {"cola": "1", "sst2": "0"}
     assert second.layers == {"cola": "0"}
     assert (pair.words, pair.second, pair.layers) == (first.words, 1, {"mrpc": "1"})
-    assert only(first, ("sst2", "pos")).layers == {"sst2": "0"}
-    assert only(first, ("pos",)).layers == {}
+    assert only(first, kinds_of(("sst2", "pos"))).layers == {"sst2": "0"}
+    assert only(first, kinds_of(("pos",))).layers == {}
     with pytest.raises(InputError, match="unknown format 'glu'"):
         load_split(CorpusConfig(path=None, cola=Files(dev=str(cola), format="glu")), ("cola",), "dev")
     with pytest.raises(InputError, match="glue does not say which task the labels are of"):

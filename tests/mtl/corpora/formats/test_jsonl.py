@@ -28,7 +28,7 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
     span = st.tuples(st.integers(0, n - 1), st.integers(1, n), LABEL).filter(lambda span: span[0] < span[1])
     spans = st.lists(span, max_size=3)
     tags, upos, relations, leaf_tags = (draw(column) for _ in range(4))
-    # To the left: never a cycle, and one root.
+    # Heads are to the left, so that there is no cycle and one root.
     heads = (0, *(draw(st.integers(1, word)) for word in range(1, n)))
     entities, frames = draw(spans), draw(st.lists(st.tuples(st.integers(0, n - 1), spans), max_size=2))
     cut, label, sense = draw(st.integers(1, n)), draw(LABEL), draw(st.sampled_from([None, "go.02"]))
@@ -124,7 +124,7 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a"], "layers": {"own": {}}}', "'own' must be an object with 'heads'"),
         ('{"words": ["a"], "layers": {"own": [{"predicate": 0}]}}', "each of 'own' must be an object"),
         ('{"words": ["a"], "layers": {"own": "(X b)"}}', "'own' has the word 'b'"),
-        ('{"words": ["a"], "labels": {"own": "x"}, "layers": {"own": []}}', "which 'labels' has, too"),
+        ('{"words": ["a"], "labels": {"own": "x"}, "layers": {"own": []}}', "which 'labels' also has"),
         ('{"words": ["a"], "labels": {"own": null}}', "the label of own: null is no number"),
         ('{"words": ["a"], "layers": [1]}', "'layers' must be an object"),
         ('{"words": ["a"], "labels": {"cola": "3"}}', "the label of cola: '3' is none of 0, 1"),
@@ -137,7 +137,7 @@ def test_the_line_is_as_specified(tmp_path):
         ('{"words": ["a", "b"], "second": true}', "'second' is true"),
         (
             '{"words": ["a", "b"], "tags": ["X", "Y"], "second": 1}',
-            "a pair of sentences has labels only: take",
+            "a pair of sentences has only labels: take",
         ),
         ('{"words": ["a"], "entities": 3}', "'entities' must be a list"),
         ('{"words": ["a"], "frames": "x"}', "'frames' must be a list"),

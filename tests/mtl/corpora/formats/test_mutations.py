@@ -1,4 +1,4 @@
-"""Every line of a good file, mutated: a clean read or one line that names file and line, never a crash."""
+"""Mutations of every line of a valid file: it is read, or an error names file and line; there is no crash."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ WRITERS = {
 
 
 def mutated(rng: random.Random, line: str) -> str:
-    """One change: a piece put in, a stretch or a cell taken out, doubled or exchanged, the line cut."""
+    """One change: a piece is inserted, a stretch or cell removed, doubled or exchanged, or the line cut."""
     start, end = sorted((rng.randrange(len(line) + 1), rng.randrange(len(line) + 1)))
     cells = re.split(r"([\t ,()]+)", line)
     cell = rng.randrange(len(cells))
@@ -123,7 +123,7 @@ def mutated(rng: random.Random, line: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
-    """What is read can be written, read again and exported."""
+    """Sentences that were read can be written, read again and exported."""
     good = "".join(map(WRITERS[name], CORPUS))
     path = tmp_path / NAMES[name]
     path.write_text(good, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Layouts that people have: of named entities in columns, and of CoNLL-U."""
+"""Layouts of published files: of named entities in columns, and of CoNLL-U."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ def test_descriptions_are_read_back() -> None:
 @pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if "word" in form.roles])
 @pytest.mark.parametrize("width", [2, 3])
 def test_no_column_has_two_roles(tmp_path: Path, name: str, width: int) -> None:
-    """Also where one of the two is the one that counts if nothing is named: the first, or the last."""
+    """Also if one of the two is the default, the first or the last column."""
     path = tmp_path / "a.txt"
     path.write_text("O\t" * (width - 1) + "O\n")
     roles = FORMATS[name].roles

@@ -9,8 +9,9 @@ import pytest
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.convert import convert
 from mtl.corpora.formats.parallel import describe_empty, is_empty, read_parallel, two_paths
-from mtl.corpora.load import corpus_at, corpus_fingerprint, kinds_of, load_split
+from mtl.corpora.load import load_split
 from mtl.corpora.readers import read
+from mtl.corpora.sources import corpus_at, corpus_fingerprint, kinds_of
 from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 
@@ -34,7 +35,7 @@ def test_lines_belong_together_and_empty_ones_are_kept_and_counted(files):
 
 
 def test_what_is_converted_is_read_back(files, tmp_path):
-    """Empty sides and blanks within a translation included, and trained on as the two files are."""
+    """This includes empty sides and blanks within a translation; training reads both in the same way."""
     both = f"{files[0]}:{files[1]}"
     convert({"train": [f"parallel:{both}"]}, tmp_path / "out")
     assert read(tmp_path / "out", "jsonl") == read(both, "parallel")
@@ -48,7 +49,7 @@ def test_translations_that_are_no_text_are_refused(value, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"words": ["a"], "labels": {{"translate": {value}}}}}')
     with pytest.raises(
-        InputError, match=r"a\.jsonl:1: the label of translate: .*(no text|control character)"
+        InputError, match=r"a\.jsonl:1: the label of translate: .*(not a text|control character)"
     ):
         read(path, "jsonl")
 
@@ -84,6 +85,7 @@ def test_both_files_make_the_corpus_what_it_is(files):
     before = corpus_fingerprint(config, ("translate",))
     assert len(load_split(config, ("translate",), "dev")) == 3
     assert corpus_at(both, kinds_of(("translate",))) == config
-    assert corpus_at(files[0].parent, kinds_of(("pos",))) == CorpusConfig(str(files[0].parent))
+    for tasks in (("pos",), ("translate",)):
+        assert corpus_at(files[0].parent, kinds_of(tasks)) == CorpusConfig(str(files[0].parent))
     files[1].write_text("Ein Mann .\nNichts\nZwei Hunde\n")
     assert corpus_fingerprint(config, ("translate",)) != before

@@ -28,6 +28,7 @@ from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
         (Sentence(("a", "b"), tags=("X", "")), 1, "'tags' at word 2: an empty label"),
         (Sentence(("a",), upos=("X Y",)), 0, "'upos' at word 1: the label 'X Y' holds white space"),
         (Sentence(("a",), arcs=Arcs((0,), ("",))), 0, "'relations' at word 1"),
+        (Sentence((), {"translate": "x", "arcs": Arcs((), ())}), None, "a dependency tree without words"),
         (Sentence(("a", "b"), arcs=Arcs((0, 0), ("x", "x"))), 1, "2 roots, the first at words 1 and 2"),
         (Sentence(("a", "b"), arcs=Arcs((2, 1), ("x", "x"))), 0, "cycle through word 1"),
         (Sentence(("a", "b"), entities=(Span(1, 2, ""),)), 1, "'entities' at word 2"),

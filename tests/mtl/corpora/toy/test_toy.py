@@ -63,7 +63,7 @@ def test_arcs_are_projective_trees_with_one_root():
 
 
 def test_every_constituent_has_one_head():
-    """Dependencies and brackets agree: exactly one word of a constituent depends on a word outside of it."""
+    """Dependencies and brackets agree: exactly one word of a constituent depends on a word outside it."""
     for sentence in drawn():
         for start, end, _ in spans(sentence.tree):
             outside = [head for head in sentence.arcs.heads[start:end] if not start < head <= end]
@@ -96,7 +96,7 @@ def test_continuations_and_relatives_have_what_they_refer_to():
 
 
 def test_arguments_agree_with_relations():
-    """A subject of a passive is the ARG1; an agent's by-phrase the ARG0; an auxiliary has no arguments."""
+    """The subject of a passive is its ARG1, the by-phrase its ARG0; an auxiliary has no arguments."""
     counts = Counter()
     for sentence in drawn():
         roles = {
@@ -184,7 +184,7 @@ def test_tags_are_ambiguous(form):
 
 
 def attachments():
-    """Per 'with' phrase beside an object: verb, noun, the tags before it, and whether it is the verb's."""
+    """Each 'with' phrase beside an object: verb, noun, the tags before it, and whether it is the verb's."""
     verbs = {form: v for v in VERBS for form in (v.base, v.third, v.past, v.participle, v.gerund)}
     nouns = {form: noun for noun in NOUNS for form in (noun.singular, noun.plural)}
     for sentence in drawn():
@@ -199,7 +199,7 @@ def attachments():
 
 
 def majority(pairs):
-    """Accuracy, on the same data, of the best guess from the first of each pair."""
+    """The accuracy, on the same data, of the best guess from the first element of each pair."""
     table = defaultdict(Counter)
     for key, answer in pairs:
         table[key][answer] += 1
