@@ -1,24 +1,24 @@
-"""Small JSON files by which processes tell each other what is to do and how far it is."""
+"""Small JSON files by which processes tell each other what is to be done and what has been done."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 SETTLED = 2.0
-"""Seconds without a change after which a file counts as one that is told from its successor by its time."""
+"""Seconds without a change after which a file's time distinguishes it from its successor."""
 
 
 def record_of(file: Path, read: Callable[[Any], T]) -> T | None:
-    """The record that `read` makes of a file's values, once for every change; `None` if there is no file.
+    """What `read` makes of a file's values, once for every change; `None` if there is no file.
 
-    Raises what `read` raises, and `ValueError` for a file that is no JSON.
+    Raises what `read` raises, and `ValueError` for a file that is not JSON.
     """
     try:
         there = file.stat()
@@ -36,35 +36,23 @@ def _read(file: Path, read: Callable[[Any], Any], *state: int) -> Any:
 
 
 def restored(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass of which `dataclasses.asdict` and JSON made these values.
+    """The dataclass of which `dataclasses.asdict` and JSON made these values; their types are not checked.
 
     Fields that this version does not know are left out. Raises `TypeError` where a field is missing.
     """
-    types = _types(cast(Any, kind))
-    return kind(**{name: _restored(types[name], value) for name, value in values.items() if name in types})
+    hints = _hints(kind)
+    return kind(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
 
 
-def _restored(type_: Any, value: Any) -> Any:
-    if isinstance(value, dict):
-        group = _group(type_)
-        if group is not None and get_origin(type_) is dict:
+def _restored(hint: Any, value: Any) -> Any:
+    kinds = (hint, *get_args(hint))  # of a value that may be null, the type is an argument
+    group: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
+    if isinstance(value, dict) and group is not None:
+        if get_origin(hint) is dict:
             return {name: restored(group, inner) for name, inner in value.items()}
-        return value if group is None else restored(group, value)
-    return tuple(value) if isinstance(value, list) and _is_tuple(type_) else value
+        return restored(group, value)
+    is_tuple = any(get_origin(kind) is tuple for kind in kinds)
+    return tuple(value) if isinstance(value, list) and is_tuple else value
 
 
-@lru_cache
-def _group(type_: Any) -> Any:
-    """The dataclass of a type; of a value that may be null the type is an argument. `None`: it is none."""
-    return next((kind for kind in (type_, *get_args(type_)) if is_dataclass(kind)), None)
-
-
-@lru_cache
-def _is_tuple(type_: Any) -> bool:
-    return any(get_origin(kind) is tuple for kind in (type_, *get_args(type_)))
-
-
-@lru_cache
-def _types(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {each.name: hints[each.name] for each in fields(kind)}
+_hints = lru_cache(get_type_hints)

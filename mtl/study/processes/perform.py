@@ -23,7 +23,7 @@ from mtl.study.measures.measure import measure
 from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
 from mtl.workers import queue
-from mtl.workers.imports import importing
+from mtl.workers.collector import importing
 from mtl.workers.lease import lease, now
 from mtl.workers.queue import Taken
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mtl.errors import InputError
 from mtl.study.jobs.folder import StudyFolder
-from mtl.workers.imports import importing
+from mtl.workers.collector import importing
 from mtl.workers.worker import run_worker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mtl.study.sweep.folder import SweepFolder
-from mtl.workers.imports import importing
+from mtl.workers.collector import importing
 from mtl.workers.worker import run_worker
 
 
