@@ -40,7 +40,7 @@ def restored(kind: type[T], values: Mapping[str, Any]) -> T:
 
     Fields that this version does not know are left out. Raises `TypeError` where a field is missing.
     """
-    hints = _hints(kind)
+    hints = _hints(cast(Any, kind))
     return kind(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
 
 
@@ -55,4 +55,6 @@ def _restored(hint: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) and is_tuple else value
 
 
-_hints = lru_cache(get_type_hints)
+@lru_cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

@@ -129,7 +129,7 @@ class Engine:
             self._require_finite(value)
             if evaluation not in reported:
                 trial.report(value, evaluation)
-            compared = stopping is not None and stopping.compares_after(evaluation)
+            compared = stopping is not None and evaluation <= stopping.last
             if compared and not progress.stopped and trial.should_prune():
                 progress = replace(progress, stopped=evaluation)
                 record(progress)

@@ -1,4 +1,4 @@
-"""A sweep file in W&B's format, as typed values; `check.py` checks it against the configuration of a run."""
+"""A sweep file in W&B's format, as typed values; `check.py` checks them against a run's configuration."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mtl.config.typed import configuration_from
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
-from mtl.study.sweep.early_stopping import Stopping
 from mtl.study.sweep.parameter import Parameter, parameters_from, with_distributions
+from mtl.tasks.ranges import Range, Some
 
 Method = Literal["grid", "random", "bayes"]
 Impute = Literal["latest", "best", "worst"]
@@ -40,10 +40,6 @@ class Metric:
     impute_while_running: Impute | None = None
     """This key and `impute` have an effect with W&B's server only."""
 
-    def __post_init__(self) -> None:
-        if self.target is not None and not math.isfinite(self.target):
-            raise ValueError(f"target: '{self.target}' is no number")
-
     def better(self, first: float, second: float) -> bool:
         """Whether the first value is better than the second."""
         return first > second if self.goal == "maximize" else first < second
@@ -54,6 +50,55 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Stopping:
+    """The keys of `early_terminate`: trials are compared after `first` evaluations, `first * eta`, and so on.
+
+    One trial in `eta` continues. As in W&B, this is a single bracket of hyperband (Li et al. 2018), run as
+    asynchronous successive halving (Li et al. 2020).
+    """
+
+    type: Literal["hyperband"] | None = None
+    min_iter: Some | None = None
+    """The number of evaluations before the first comparison."""
+    max_iter: Some | None = None
+    """With `s`, instead of `min_iter`: comparisons come `s` times before this number of evaluations."""
+    s: Some | None = None
+    eta: Annotated[int, Range(2, math.inf)] = 3
+    strict: bool | None = None
+    """Has an effect with W&B's server only."""
+
+    def __post_init__(self) -> None:
+        if self.type is None:
+            raise ValueError("type is missing: use {type: hyperband, min_iter: 3}")
+        given = [count is not None for count in (self.min_iter, self.max_iter, self.s)]
+        if given not in ([True, False, False], [False, True, True]):
+            raise ValueError("use either min_iter, or max_iter and s; other combinations have no effect")
+        if self.max_iter is not None and self.max_iter < self.eta:
+            raise ValueError(f"max_iter={self.max_iter} leaves no comparison; raise it, or lower eta")
+
+    @property
+    def first(self) -> int:
+        """The number of evaluations before the first comparison."""
+        if self.max_iter is None or self.s is None:
+            return self.min_iter or 1
+        first, times = self.max_iter // self.eta, 1
+        while times < self.s and first >= self.eta:  # W&B leaves out comparisons before the first evaluation
+            first, times = first // self.eta, times + 1
+        return first
+
+    @property
+    def last(self) -> int | float:
+        """The number of evaluations after which there is no comparison; infinite with `min_iter`."""
+        return math.inf if self.max_iter is None else self.max_iter // self.eta
+
+    def __str__(self) -> str:
+        listed = [str(count) for count in (self.first, self.first * self.eta) if count <= self.last]
+        if self.first * self.eta**2 <= self.last:
+            listed.append("…" if math.isinf(self.last) else f"… up to {self.last}")
+        return f"after {', '.join(listed)} evaluations one in {self.eta} continues"
+
+
+@dataclass(frozen=True)
 class SweepFile:
     """The keys of a sweep file."""
 
@@ -61,7 +106,7 @@ class SweepFile:
     parameters: dict[str, Any] = field(default_factory=dict)
     metric: Metric | None = None
     early_terminate: Stopping | None = None
-    run_cap: int | None = None
+    run_cap: Some | None = None
     command: list[str] | None = None
     program: str | None = None
     project: str | None = None
@@ -77,8 +122,6 @@ class SweepFile:
             raise ValueError(
                 "controller: trials are chosen by W&B's server (type: cloud), or with --local: leave it out"
             )
-        if self.run_cap is not None and self.run_cap < 1:
-            raise ValueError(f"run_cap: '{self.run_cap}' is no whole number above 0")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.main import main
-from mtl.study.sweep.early_stopping import Stopping
 from mtl.study.sweep.engine import drawn_at
+from mtl.study.sweep.file import Stopping
 from mtl.workers.lease import lease
 from mtl.workers.watch import watching
 from tests.mtl.study.sweep.conftest import PRODUCT, Bench, sweep_of
