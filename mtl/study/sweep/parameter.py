@@ -123,7 +123,9 @@ def _parameter(key: str, given: Mapping[str, Any]) -> Parameter:
     where = f"parameters: {key}"
     for name in given:
         if name not in ("distribution", *_FIELDS):
-            raise InputError(f"{where}: unknown '{name}'{did_you_mean(str(name), ('distribution', *_FIELDS))}")
+            raise InputError(
+                f"{where}: unknown '{name}'{did_you_mean(str(name), ('distribution', *_FIELDS))}"
+            )
     kind = str(given.get("distribution") or _default_kind(where, given))
     known = LOCAL | SERVER_ONLY
     if kind not in known:

@@ -66,7 +66,7 @@ def test_a_folder_is_made_once_and_again_when_it_is_damaged(root):
     assert (maker.made, maker.said) == (1, [])
     (root / "one" / "file").write_text("x")
     assert maker.get("one") == "xxx"
-    assert (maker.made, maker.said) == (2, [f"{root / 'one'} is damaged: it is made anew"])
+    assert (maker.made, maker.said) == (2, [f"{root / 'one'} is damaged: making it again"])
     assert [path.name for path in root.iterdir()] == ["one"]
 
 

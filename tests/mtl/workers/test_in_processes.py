@@ -34,7 +34,7 @@ def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
     with pytest.raises(InputError) as raised:
         next(results)
     assert str(raised.value) == "sentence 2"
-    with pytest.raises(RunError, match="killed, perhaps for want of memory"):
+    with pytest.raises(RunError, match="killed, perhaps for lack of memory"):
         list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), 2, 2))
 
 

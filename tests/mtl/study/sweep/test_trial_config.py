@@ -130,7 +130,10 @@ def test_figures_of_runs_are_known():
             "use either min_iter, or max_iter and s",
         ),
         ({"early_terminate": {"type": "hyperband", "max_iter": 2, "s": 1}}, "leaves no comparison"),
-        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}}, "early_terminate.eta=1: use at least 2"),
+        (
+            {"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}},
+            "early_terminate.eta=1: use at least 2",
+        ),
         ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "early_terminate.min_iter=0"),
         ({"command": ["python", "train.py", "${args}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "${args_no_hyphens}"]}, "command must be [mtl, train"),
@@ -204,7 +207,10 @@ def test_figures_of_runs_are_known():
             "and a trial has 30",
         ),
         ({"metric": {"name": "dev/mean", "goal": "maximize", "impute": "mean"}}, "metric.impute"),
-        ({"metric": {"name": "dev/mean", "goal": "maximize", "target": math.nan}}, "metric.target=nan: use a finite number"),
+        (
+            {"metric": {"name": "dev/mean", "goal": "maximize", "target": math.nan}},
+            "metric.target=nan: use a finite number",
+        ),
         ({"metric": {"name": ["dev/mean"], "goal": "maximize"}}, "metric.name: expected a text"),
         ({"parameters": [1]}, "parameters: expected KEY: VALUE pairs"),
         (
