@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
 from rich.live import Live
@@ -21,7 +22,7 @@ from mtl.probes.appearance import Appearance
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import CountOrNone
+from mtl.tasks.ranges import CountOrNone, Range, Share
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Options:
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
     """HOST:PORT of the cluster; `null`: that of RAY_ADDRESS, or of this machine, or a new one."""
-    cpus: float = 1.0
-    """With Ray: cores that a run takes."""
-    gpus: float | None = None
-    """With Ray: GPUs that a run takes (0.25: four runs to each); `null`: one, if the cluster has any."""
+    cpus: Annotated[float, Range(0, math.inf, open_low=True)] = 1.0
+    """With Ray: cores and threads of a run."""
+    gpus: Share | None = None
+    """With Ray: a run's share of a GPU (0.25: four runs on each); `null`: 1 if the cluster has any."""
     status: bool = False
     """Show the state of every run; on a terminal, as a live table while any process works on the study."""
     dry_run: bool = False
@@ -83,11 +84,10 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         view = StudyView(folder, plan.jobs, options.jobs or None)
         console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
-            from mtl.study.processes.ray_cluster import RunResources
             from mtl.study.processes.run_ray import run_on_ray
 
-            resources = RunResources(options.cpus, options.gpus)
-            run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
+            where = options.ray_address, options.cpus, options.gpus
+            run_on_ray(folder, plan.jobs, options.jobs, console, *where)
         else:
             run_locally(view, "mtl.study.processes.worker", options.jobs, console)
         ended = view.snapshot()

@@ -154,8 +154,8 @@ def test_named_sets_and_sums_of_tasks_are_setups():
 @pytest.mark.parametrize(
     ("sets", "reason"),
     [
-        ({"single": ["pos", "dep"]}, "^sets: 'single' is the name of a setup already"),
-        ({"pos": ["pos", "dep"]}, "^sets: 'pos' is the name of a task already"),
+        ({"single": ["pos", "dep"]}, "^sets: 'single' is already the name of a setup"),
+        ({"pos": ["pos", "dep"]}, "^sets: 'pos' is already the name of a task"),
         ({"mine": []}, "^sets: mine is empty: list its tasks"),
         ({"mine": ["pos", "dpe"]}, "^unknown task in setup 'mine': 'dpe': did you mean 'dep'"),
     ],
@@ -211,7 +211,7 @@ def test_a_block_has_measures_of_its_own():
     }  # fmt: skip
     with pytest.raises(InputError, match=r"a block's probes.*'mesures': did you mean 'measures'"):
         names(Block(("all",), probes={"mesures": []}))
-    with pytest.raises(InputError, match=r"make the run all-seed1 in different ways \(probes\)"):
+    with pytest.raises(InputError, match=r"make the run all-seed1 with different settings \(probes\)"):
         names(Block(("all",), label="x"), Block(("all",)), Block(("all",), probes=own))
 
 
@@ -272,7 +272,7 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 def test_two_ways_to_make_one_run_need_a_label():
     blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
-    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): label one of them"):
+    with pytest.raises(InputError, match=r"all-seed1 with different settings \(max_epochs\): give one"):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
 

@@ -22,6 +22,7 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
+from mtl.commands.main import main
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
@@ -32,7 +33,7 @@ from mtl.study.jobs.job import Progress
 from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.study.processes import run_ray as on_ray
 from mtl.study.processes.perform import StudyJobs
-from mtl.study.processes.ray_cluster import RunResources, connected, fitting_in
+from mtl.study.processes.ray_cluster import connected, fitting_in
 from mtl.study.processes.run_ray import StudyLocation, ray_worker, run_on_ray
 from mtl.study.processes.worker import check_node
 from mtl.workers import pool
@@ -393,9 +394,9 @@ def test_a_cluster_whose_nodes_are_too_small_is_not_waited_for_for_ever(planned,
     monkeypatch.setitem(sys.modules, "ray", cluster)
     monkeypatch.setattr(on_ray, "ROOMLESS", 0.1)
     console = Console(record=True, width=200, file=io.StringIO())
-    too_small = r"no node has room for a run \(no node has more than 1 core and 0 GPUs\): start one that has"
+    too_small = r"no node has room for a run \(no node has more than 1 core and 0 GPUs\): start a larger one"
     with pytest.raises(InputError, match=too_small):
-        run_on_ray(planned, planned.jobs(), 0, console, None, RunResources(cpus=8.0))
+        run_on_ray(planned, planned.jobs(), 0, console, cpus=8.0)
     assert console.export_text().count("waiting") == 1
     assert cluster.cancelled == cluster.begun == len(planned.jobs())
 
@@ -478,18 +479,17 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
 
 
 @pytest.mark.parametrize(
-    ("count", "resources", "message"),
+    ("word", "message"),
     [
-        (-1, RunResources(), "--jobs=-1: use a number of runs"),
-        (0, RunResources(cpus=0.0), "--cpus=0: use the number of cores of one run"),
-        (0, RunResources(gpus=-0.5), "--gpus=-0.5: use a run's share of a GPU"),
-        (0, RunResources(gpus=2.0), "--gpus=2: use a run's share of a GPU"),
+        ("--jobs=-1", "use a number from 0 to 1,000,000"),
+        ("--cpus=0.0", "use a number above 0"),
+        ("--gpus=-0.5", "use a number from 0 to 1"),
+        ("--gpus=2.0", "use a number from 0 to 1"),
     ],
 )
-def test_impossible_resources_are_refused(count, resources, message, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    with pytest.raises(InputError, match=f"^{message}"):
-        run_on_ray(StudyFolder(tmp_path), [], count, Console(quiet=True), None, resources)
+def test_impossible_resources_are_refused(word, message, capsys):
+    assert main(["study", "configs/study/demo.yaml", "--engine=ray", word]) == 2
+    assert capsys.readouterr().err == f"mtl: {word}: {message}\n"
 
 
 def test_what_fits_is_counted_by_node():
