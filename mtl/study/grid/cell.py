@@ -59,7 +59,7 @@ class Cell:
         return dataclasses.replace(run, makes=makes)
 
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
-        """The run with these masks; `needs`: the name of the run that it starts from or whose masks it has."""
+        """The run with these masks; it starts from the run `needs`, or has its masks."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in NAMED else base]

@@ -24,7 +24,7 @@ from mtl.training.train import train
 
 @dataclass(frozen=True)
 class Training:
-    """Trains the trials of a sweep, one after the other, from the same inputs."""
+    """Trains the trials of a sweep, one after another, with the same inputs in memory."""
 
     folder: SweepFolder
     sweep: Sweep
@@ -33,12 +33,12 @@ class Training:
     inputs: InputCache
 
     def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
-        """Train, or resume training, and read the outcome from the run's folder."""
+        """Train, or resume training; returns the outcome, read from the run's folder."""
         config = config_of_trial(self.base, values, self.sweep, number, self.folder.runs, self.mode)
         metric = self.sweep.metric.name
 
         def watch(row: Mapping[str, Any]) -> bool:
-            # After the last epoch stopping would save nothing.
+            # Stopping after the last epoch would save nothing.
             value = logged(row, metric)
             return row["epoch"] < config.max_epochs and look(
                 math.ceil(row["epoch"] / config.evaluate_every), value
@@ -51,7 +51,7 @@ class Training:
 
 
 def outcome(run: Run, metric: str) -> Outcome:
-    """The metric and the open heads at the epoch whose model the run has kept."""
+    """The metric and the open heads at the epoch whose model the run keeps."""
     epoch = int(run.status()["kept_epoch"])
     with (run.folder / "history.csv").open(encoding="utf-8", newline="") as file:
         row = next(row for row in csv.DictReader(file) if int(row["epoch"]) == epoch)

@@ -139,7 +139,7 @@ def test_figures_of_runs_are_known():
         ({"command": ["mtl", "train", "${args_no_hyphens}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "${envvar:X}", "${args}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "--name=a", "${args}"]}, "name=a cannot be set"),
-        ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "raise --jobs"),
+        ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "use --jobs=N"),
         ({"command": ["mtl", "train", "--max_epoch=2", "${args}"]}, "did you mean 'max_epochs'?"),
         ({"program": "train.py"}, "no configuration file"),
         # Types are those of what is drawn: a range of floats draws none that is whole, whatever its ends.
