@@ -89,7 +89,7 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
             where = options.ray_address, options.cpus, options.gpus
             run_on_ray(folder, plan.jobs, options.jobs, console, *where)
         else:
-            run_locally(view, "mtl.study.processes.worker", options.jobs, console)
+            run_locally(view, "mtl.study.processes.perform:work_on", options.jobs, console)
         ended = view.snapshot()
         failed = list(ended.states().values()).count("failed")
         view.show(ended, console)

@@ -152,7 +152,7 @@ def _local(
     again = folder.try_again(study)
     view = SweepView(folder, definition, study, limit)
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
-    run_locally(view, "mtl.study.sweep.worker", options.jobs, console, (str(limit), options.wandb))
+    run_locally(view, "mtl.study.sweep.trial:work_on", options.jobs, console, (str(limit), options.wandb))
     ended = view.snapshot()
     view.show(ended, console)
     page = collect(folder, console)

@@ -16,6 +16,8 @@ from mtl.errors import InputError
 from mtl.workers.launch import is_launcher_variable
 from mtl.workers.worker import DISK_FULL, INTERRUPTED, LOOK, REFUSED, TRIES, last_line, no_room
 
+STARTER = "mtl.workers.start"
+"""The module that calls a function in a worker."""
 MOST_ON_A_GPU = 8
 """Maximum number of runs on one GPU; more would not be faster."""
 CONTEXT = 0.6
@@ -26,8 +28,8 @@ CONTEXT = 0.6
 class WorkerPool:
     """Worker processes of one machine, and how they are started."""
 
-    module: str
-    """Run as `python -m MODULE FOLDER PARENT THREADS …`."""
+    program: Sequence[str]
+    """Module and first arguments: workers run `python -m PROGRAM FOLDER PARENT THREADS ARGUMENTS`."""
     folder: Path
     """The folder of the study or sweep; workers write their output to its `logs/worker-…`."""
     threads: int
@@ -35,7 +37,6 @@ class WorkerPool:
     gpus: Sequence[str] = ()
     """Each worker gets one of these, in turn, as `CUDA_VISIBLE_DEVICES`; empty: the variable is unchanged."""
     arguments: Sequence[str] = ()
-    """The arguments after the number of threads."""
     directory: Path | None = None
     """The workers' working directory; `None`: that of this process."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class WorkerPool:
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
         log = self.folder / "logs" / f"worker-{socket.gethostname()}-{os.getpid()}-{number}.log"
-        words = [self.module, str(self.folder), str(os.getpid()), str(self.threads), *self.arguments]
+        words = [*self.program, str(self.folder), str(os.getpid()), str(self.threads), *self.arguments]
         return _Worker(start_worker(words, environment, log, self.directory), number, log)
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtl.tasks.in_words import counted
-from mtl.workers.pool import WorkerPool, devices, threads_for
+from mtl.workers.pool import STARTER, WorkerPool, devices, threads_for
 from mtl.workers.queue import JobFolder, Snapshot, State
 from mtl.workers.worker import interruptible
 
@@ -165,17 +165,19 @@ def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
 
 
 def run_locally(
-    view: View[S], module: str, count: int, console: Console, arguments: Sequence[str] = ()
+    view: View[S], function: str, count: int, console: Console, arguments: Sequence[str] = ()
 ) -> None:
     """Do the jobs with at most `count` processes of this machine (0: as many as are useful).
 
-    The processes run `module` with these arguments. Raises `KeyboardInterrupt` when asked to stop.
+    The processes call the function `MODULE:FUNCTION` with the folder and these arguments. Raises
+    `KeyboardInterrupt` when asked to stop.
     """
     interruptible()
     if view.all_ended(view.snapshot()):
         return
     gpus = devices()
-    pool = WorkerPool(module, view.folder.path, threads_for(count or max(1, len(gpus))), gpus, arguments)
+    threads = threads_for(count or max(1, len(gpus)))
+    pool = WorkerPool((STARTER, function), view.folder.path, threads, gpus, arguments)
     with watching(view, console) as look:
         pool.work(lambda: view.capacity(count, gpus), look)
 

@@ -55,16 +55,16 @@ class Failed(Exception):
         return isinstance(self.__cause__, torch.cuda.OutOfMemoryError)
 
 
-def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
+def run_worker(parent: int, threads: int, work: Callable[[], None]) -> int:
     """Do the work with this number of threads; interrupt it when the process `parent` is gone.
 
     Returns the exit code: 0, `INTERRUPTED`, `DISK_FULL` or `REFUSED`. Other errors are raised.
     """
     import torch
 
-    torch.set_num_threads(int(threads))
+    torch.set_num_threads(threads)
     interruptible()
-    _die_with(int(parent))
+    _die_with(parent)
     try:
         work()
     except KeyboardInterrupt:

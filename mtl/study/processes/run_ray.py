@@ -22,9 +22,8 @@ from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
 from mtl.study.jobs.status import StudyView
 from mtl.study.processes.ray_cluster import connected, fitting_in, imported, largest_of
-from mtl.study.processes.worker import CHECK
 from mtl.tasks.in_words import first_line
-from mtl.workers.pool import WorkerPool
+from mtl.workers.pool import STARTER, WorkerPool
 from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
 
@@ -150,11 +149,10 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = WorkerPool(
-        "mtl.study.processes.worker",
+        (STARTER, "mtl.study.processes.perform:work_after_check"),
         study.path,
         threads,
         gpus=() if on_gpu else ("",),
-        arguments=(CHECK,),
         directory=Path(location.directory),
         environment=_account(study.path / location.marker),
         restart_interrupted=True,  # when the study is stopped, this process is stopped, too

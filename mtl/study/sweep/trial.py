@@ -1,4 +1,4 @@
-"""A trial: a training run and its outcome."""
+"""Trials as training runs, and their outcomes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from mtl.analysis.observers import default_observers
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.study.sweep.engine import Look, Outcome
+from mtl.study.sweep.engine import Engine, Look, Outcome
 from mtl.study.sweep.file import Sweep
 from mtl.study.sweep.folder import SweepFolder
 from mtl.study.sweep.trial_config import Mode, config_of_trial
@@ -48,6 +49,13 @@ class Training:
         observers = [*default_observers(config, console, self.inputs), AfterEvaluation(watch)]
         run = train(config, console=console, inputs=self.inputs, observers=observers)
         return outcome(run, metric)
+
+
+def work_on(folder: Path, limit: str, mode: Mode) -> None:
+    """Do trials of the sweep in a folder until none is left; `limit` is the most trials of all processes."""
+    place = SweepFolder(folder)
+    sweep, base, _ = place.read_sweep()
+    Engine(place, sweep, Training(place, sweep, base, mode, InputCache(keep=True)), int(limit)).work()
 
 
 def outcome(run: Run, metric: str) -> Outcome:

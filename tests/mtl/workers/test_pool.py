@@ -24,7 +24,7 @@ def pool(tmp_path, monkeypatch):
         head = "import os, sys, time\nfrom pathlib import Path\nplace = Path(sys.argv[1])\n"
         count = "(place / f'begun-{os.getpid()}').touch()\n"
         (tmp_path / "member.py").write_text(head + count + textwrap.dedent(lines))
-        return WorkerPool("member", tmp_path, 1, **more)
+        return WorkerPool(("member",), tmp_path, 1, **more)
 
     return make
 
@@ -123,7 +123,7 @@ def test_a_worker_turns_bad_input_into_one_line_and_is_not_started_again(pool):
         from mtl.workers.worker import run_worker
         def work():
             raise InputError("no such thing")
-        sys.exit(run_worker(sys.argv[2], sys.argv[3], work))
+        sys.exit(run_worker(int(sys.argv[2]), int(sys.argv[3]), work))
         """
     )
     with pytest.raises(InputError, match=r"^no such thing$"):

@@ -179,7 +179,7 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
         (ProbesConfig(sentences=0), r"^probes\.sentences=0: use a number from 1"),
         (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: name what"),
         (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: set probes"),
-        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: use an order"),
+        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: name at least one order"),
         (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: use a number from 1"),
         (
             ProbesConfig(measures=("curve",), orders=("radnom",)),

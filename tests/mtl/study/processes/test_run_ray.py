@@ -32,10 +32,9 @@ from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Progress
 from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.study.processes import run_ray as on_ray
-from mtl.study.processes.perform import StudyJobs
+from mtl.study.processes.perform import StudyJobs, check_node
 from mtl.study.processes.ray_cluster import connected, fitting_in
 from mtl.study.processes.run_ray import StudyLocation, ray_worker, run_on_ray
-from mtl.study.processes.worker import check_node
 from mtl.workers import pool
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
