@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from mtl.files import check_folder_place
 from mtl.probes.appearance import Appearance
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
-from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import CountOrNone, Range, Share
 
 
@@ -30,11 +28,11 @@ class Options:
     """Options of the command; the study itself is in its file."""
 
     jobs: CountOrNone = 0
-    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: maximum number; 0: as many as fit."""
+    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: the maximum; 0: as many as fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
-    """HOST:PORT of the cluster; `null`: that of RAY_ADDRESS, or of this machine, or a new one."""
+    """HOST:PORT of the cluster; `null`: the one at RAY_ADDRESS, or of this machine, or a new one."""
     cpus: Annotated[float, Range(0, math.inf, open_low=True)] = 1.0
     """With Ray: cores and threads of a run."""
     gpus: Share | None = None
@@ -42,9 +40,9 @@ class Options:
     status: bool = False
     """Show the state of every run; on a terminal, as a live table while any process works on the study."""
     dry_run: bool = False
-    """Print the runs and the changes, and end."""
+    """Print the runs and what would be repeated, and end."""
     keep_code: bool = False
-    """Keep finished runs although the code has changed since."""
+    """Keep finished results although the code has changed since."""
 
 
 def study(words: Sequence[str]) -> int:
@@ -72,7 +70,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     for note in plan.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
-        _print_changes(plan.changes, console)
+        for change in plan.changes:
+            console.print(str(change), soft_wrap=True)
         view = StudyView(folder, plan.jobs, options.jobs or None)
         view.show(view.snapshot(), console)
         return 0
@@ -80,7 +79,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     from mtl.workers.watch import run_locally
 
     with carrying_out(plan) as plan:
-        _print_changes(plan.changes, console)
+        for change in plan.changes:
+            console.print(str(change), soft_wrap=True)
         view = StudyView(folder, plan.jobs, options.jobs or None)
         console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
@@ -91,29 +91,18 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         else:
             run_locally(view, "mtl.study.processes.perform:work_on", options.jobs, console)
         ended = view.snapshot()
-        failed = list(ended.states().values()).count("failed")
         view.show(ended, console)
         page = collect(folder, config, console)
-    if failed:
-        print(f"mtl: {counted(failed, 'job')} failed; run the command again to retry", file=sys.stderr)
-    if page is not None:
-        console.print(f"report: {page}", soft_wrap=True)
-    return 1 if failed else 0
+    return view.conclude(ended, page, console)
 
 
 def _check_appearance(chosen: Appearance) -> None:
-    """Raise `InputError` for an appearance that cannot be; matplotlib is loaded only where one is chosen."""
+    """Raise `InputError` for an impossible appearance; matplotlib is loaded only if one is chosen."""
     if chosen != Appearance():
         from mtl.probes.figures.palette import check_appearance
 
         with as_input_error("appearance"):
             check_appearance(chosen)
-
-
-def _print_changes(changes: Sequence[object], console: Console) -> None:
-    """A line for each change of the plan; its type is not imported for this, since torch would come along."""
-    for change in changes:
-        console.print(str(change), soft_wrap=True)
 
 
 def _status(folder: StudyFolder, console: Console) -> int:
@@ -134,7 +123,7 @@ def _status(folder: StudyFolder, console: Console) -> int:
 
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
-    """The folder of a study given by its file or by the folder itself."""
+    """The folder of a study that is given by its file or by the folder itself."""
     from mtl.config.parse import configured
     from mtl.study.config import StudyConfig
 
@@ -152,7 +141,7 @@ def folder_of(words: Sequence[str]) -> StudyFolder:
 
 
 def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder:
-    """The study's folder, named after its file if it has no name."""
+    """The study's folder; a study without a name has that of its file."""
     files = _files(words)
     if name is None and not files:
         raise InputError("mtl study needs a file, or --name=NAME: mtl study demo")
@@ -160,7 +149,7 @@ def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder
 
 
 def _files(words: Sequence[str]) -> list[str]:
-    """The files that are given, with `--config` or without; not the value of another option."""
+    """The files among the words, with or without `--config`."""
     return [
         word.removeprefix("--config=")
         for word in joined(words)

@@ -1,4 +1,4 @@
-"""A study's report: the page, and the figures for which it has enough finished runs."""
+"""A study's report: the page, and the figures for which there are enough finished runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
-import polars as pl
 from rich.console import Console
 
 from mtl.config.instances import kind_of, on_words
@@ -24,11 +23,11 @@ from mtl.study.wandb_study import log_study
 from mtl.workers.collector import without_collector
 
 CHANNELS = 3
-"""Runs in an RGB figure: one for each channel."""
+"""Runs in an RGB figure, one for each channel."""
 
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
-    """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
+    """Write tables, figures and the report; returns the report's page, or `None` if no job is finished."""
     page = study.path / "report.html"
     with only_reporter(study.path) as mine, without_collector(), appearing(config.appearance) as shown:
         if not mine:
@@ -52,7 +51,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             drawn = {} if piece.of_study is None else resolve_name(piece.of_study)(data, claiming)
             figures |= {name: partial(draw, name, runs, split=config.split) for name, runs in drawn.items()}
         if data.pruning is not None:
-            with_curves = _runs_in(data.pruning.points)
+            with_curves = [Path(run) for run in data.pruning.points["run"].unique(maintain_order=True)]
             figures["curve"] = partial(draw, "curve", with_curves, split=config.split)
             if data.pruning.kinds is not None:
                 figures["curve-kinds"] = partial(draw, "curve-kinds", with_curves, split=config.split)
@@ -63,14 +62,10 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         return page
 
 
-def _runs_in(table: pl.DataFrame) -> list[Path]:
-    return [Path(run) for run in table["run"].unique(maintain_order=True)]
-
-
 def _figures(
     study: StudyFolder, finished: Sequence[Job]
 ) -> Iterator[tuple[str, FigureName, list[Path], tuple[str, ...]]]:
-    """Every figure's file name, kind, runs and tasks."""
+    """The file name, kind, runs and tasks of every figure."""
     masked: dict[tuple[str, tuple[str, ...]], list[Path]] = {}
     probed: dict[str, list[Path]] = {}
     per_task: set[str] = set()

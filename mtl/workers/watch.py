@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console, Group
@@ -117,6 +119,17 @@ class View(ABC, Generic[S]):
                 for name in names
             ],
         }
+
+    def conclude(self, snapshot: S, page: Path | None, console: Console) -> int:
+        """Print where the report's page is, and how many jobs have failed; returns the exit code."""
+        if page is not None:
+            console.print(f"report: {page}", soft_wrap=True)
+        failed = list(snapshot.states().values()).count("failed")
+        if failed:
+            print(
+                f"mtl: {counted(failed, self.kind)} failed; run the command again to retry", file=sys.stderr
+            )
+        return 1 if failed else 0
 
     def line(self, snapshot: S, name: str) -> str:
         """The line that is printed when a job's state has changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mtl.config.effective import different_keys
@@ -64,14 +64,18 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     in_order = list(runs.values())
     for preparation in preparations():
         in_order = preparation.with_sources(in_order, folder)
-    planned = {run.name: run for run in in_order}
+    by_name = {run.name: run for run in in_order}
+
+    def chain(run: Job) -> list[Job]:
+        """The run and those that have to finish, one after another, before it starts."""
+        return [run] if run.needs is None else [run, *chain(by_name[run.needs])]
 
     def place(run: Job) -> tuple[object, ...]:
+        waits = any(each.prepared_from for each in chain(run)), len(chain(run))
         sizes = len(run.config.tasks), run.config.seed
-        waits = _is_prepared(run, planned), _sources_before(run, planned)
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
-    return sorted(planned.values(), key=place)
+    return sorted(by_name.values(), key=place)
 
 
 def _drawn(sets: Sequence[tuple[str, ...]], block: Block) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
@@ -80,16 +84,6 @@ def _drawn(sets: Sequence[tuple[str, ...]], block: Block) -> Iterator[tuple[tupl
         given = {task: draws for task, draws in block.draws.items() if task in tasks}
         for draws in itertools.product(*given.values()):
             yield tasks, dict(zip(given, draws, strict=True))
-
-
-def _is_prepared(run: Job, runs: Mapping[str, Job]) -> bool:
-    """Whether a run, or one that it needs, is prepared from other runs."""
-    return bool(run.prepared_from) or (run.needs is not None and _is_prepared(runs[run.needs], runs))
-
-
-def _sources_before(run: Job, runs: Mapping[str, Job]) -> int:
-    """The number of runs that have to finish, one after another, before this one starts."""
-    return 0 if run.needs is None else 1 + _sources_before(runs[run.needs], runs)
 
 
 def _with_sources(cell: Cell, block: Block, masks: Masks, train: TrainConfig) -> list[Job]:
