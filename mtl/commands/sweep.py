@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.arguments import split_options
+from mtl.config.parse import joined, switches_of
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.tasks.ranges import Count, CountOrNone
 
@@ -56,7 +58,8 @@ _FITTING: dict[str, tuple[str, ...]] = {
 
 def sweep(words: Sequence[str]) -> int:
     """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one."""
-    options, rest = split_options("mtl sweep", Options, words)
+    options, others = split_options("mtl sweep", Options, words)
+    rest = list(joined(others, switches_of(TrainConfig)))
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from mtl.config.effective import only_used, plain
@@ -20,12 +21,14 @@ from mtl.study.measures.check_measures import check_measures
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
     """The settings that the runs of a block share; raises `InputError` for keys that a block cannot set."""
-    for key in block.set:
-        if key in OF_THE_GRID:
-            raise InputError(f"{key} cannot be in a block's set: {OF_THE_GRID[key]}")
     if not block.set:
         return train
-    return changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
+    made = changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
+    for key, instead in OF_THE_GRID.items():
+        value_of = attrgetter(key)  # a group such as `gates` may contain the key
+        if key in block.set or value_of(made) != value_of(train):
+            raise InputError(f"{key} cannot be in a block's set: {instead}")
+    return made
 
 
 def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:

@@ -185,7 +185,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
         try:
             problem = ray.get(worker)
         except ray.exceptions.RayTaskError as error:
-            last = str(error.cause).strip().splitlines()[-1]
+            last = (str(error.cause).strip().splitlines() or [type(error.cause).__name__])[-1]
             problem = f"node {error.ip}: {last} (every node needs the same version of mtl-heads[ray])"
         except ray.exceptions.RayError as error:
             first = first_line(error)

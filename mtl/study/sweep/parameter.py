@@ -158,7 +158,7 @@ def with_distributions(tree: Mapping[str, Any]) -> dict[str, Any]:
         if "parameters" in given:
             written[name] = {"parameters": with_distributions(given["parameters"])}
         elif "min" in given and not given.get("distribution"):
-            written[name] = {"distribution": _default_kind(name, given), **given}
+            written[name] = {**given, "distribution": _default_kind(name, given)}
         else:
             written[name] = dict(given)
     return written

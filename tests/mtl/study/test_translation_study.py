@@ -56,7 +56,7 @@ def test_fixed_masks_of_a_block_are_those_of_its_run_with_the_same_seed(tmp_path
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks of this label"),
+        (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks with this label"),
         (dataclasses.replace(SCRATCH, masks=("fixed_per_task",)), "with a mask per task"),
         (dataclasses.replace(SCRATCH, masks=("dynamic",)), r"set masks: \[fixed\]"),
         (

@@ -265,6 +265,20 @@ def test_what_the_grid_decides_cannot_be_set_for_all_runs(train, message):
         names(Block(), train=train)
 
 
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"gates.scope": "shared"}, "gates.scope"),
+        ({"gates": {"scope": "per_task"}}, "gates.scope"),
+        ({"wandb": {"group": "mine", "project": "heads"}}, "wandb.group"),
+    ],
+)
+def test_what_the_grid_decides_cannot_be_set_for_a_block(values, key):
+    with pytest.raises(InputError, match=f"^{key} cannot be in a block's set: "):
+        names(Block(set=values))
+
+
 def test_a_task_that_the_study_leaves_out_is_no_setup():
     with pytest.raises(InputError, match=r"train.tasks leaves it out \(pos, ner\)"):
         names(Block(("dep",)), train=TrainConfig(tasks=("pos", "ner")))

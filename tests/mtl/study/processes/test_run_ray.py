@@ -446,6 +446,19 @@ def test_a_worker_that_ray_gives_up_is_said_in_one_line(planned, monkeypatch, ha
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"), [(ImportError("no\nmodule"), "module"), (AssertionError(), "AssertionError")]
+)
+def test_an_error_in_a_worker_is_named_with_its_node(planned, monkeypatch, handlers, cause, said):
+    cluster = Cluster()
+    error = cluster.exceptions.RayTaskError()
+    error.cause, error.ip = cause, "10.0.0.2"
+    cluster.outcome = error
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with pytest.raises(InputError, match=rf"^node 10\.0\.0\.2: {said} \(every node needs the same version"):
+        run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
+
+
 def test_a_cluster_of_other_versions_is_said_with_both():
     cluster = Cluster()
 

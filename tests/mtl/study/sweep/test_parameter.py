@@ -204,6 +204,9 @@ def test_the_distribution_of_a_range_is_written_out_for_the_server(ends, kind):
     sent = sweep_of(method="random", parameters=nested).given["parameters"]
     assert sent["gates"]["parameters"]["lr"] == {"distribution": kind, "min": low, "max": high}
     assert sent["seed"] == {"values": [1]}
+    unnamed = {"seed": {"min": low, "max": high, "distribution": None}}
+    sent_alone = sweep_of(method="random", parameters=unnamed).given["parameters"]
+    assert sent_alone["seed"] == {"distribution": kind, "min": low, "max": high}
     again = sweep_of(method="random", parameters=sent)  # as a sweep's folder keeps it
     assert again.given["parameters"] == sent
 

@@ -120,6 +120,16 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     assert "other parameters.seed" in errors
 
 
+def test_the_value_of_an_option_is_not_taken_for_the_file(shown, tmp_path, capsys):
+    shown(GRID)
+    words = ["--max_epochs", "3", str(tmp_path / "search.yaml"), "--overwrite", "--dry-run"]
+    assert main(["sweep", *words]) == 0
+    assert (
+        "all trials share: mtl train configs/joint.yaml --pruning=dynamic --max_epochs=3 --overwrite=true"
+        in (capsys.readouterr().out)
+    )
+
+
 def test_bad_files_are_said_by_a_dry_run_too(shown):
     code, lines, errors = shown(GRID.replace("penalty", "penalti"))
     assert (code, lines) == (2, [])
