@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
@@ -21,6 +20,7 @@ from mtl.probes.appearance import Appearance
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
 from mtl.tasks.ranges import CountOrNone, Range, Share
+from mtl.workers.watch import run_locally, watching
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         view.show(view.snapshot(), console)
         return 0
     from mtl.study.report import collect
-    from mtl.workers.watch import run_locally
 
     with carrying_out(plan) as plan:
         for change in plan.changes:
@@ -107,18 +106,14 @@ def _check_appearance(chosen: Appearance) -> None:
 
 def _status(folder: StudyFolder, console: Console) -> int:
     view = StudyView(folder)
-    snapshot = view.snapshot()
-    if not snapshot.jobs:
+    if not view.snapshot().jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
-    if not console.is_terminal or not folder.commands():
-        view.show(snapshot, console)
-        return 0
-    with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
-        at_work = True  # Ctrl-C ends the table only, not the study
-        while at_work:
-            at_work = bool(folder.commands())
-            live.update(view.overview(view.snapshot(), rows=max(5, console.size.height - 6)))
-            time.sleep(1 if at_work else 0)
+    if console.is_terminal:
+        with suppress(KeyboardInterrupt), watching(view, console) as look:  # Ctrl-C does not end the study
+            while folder.commands():
+                look()
+                time.sleep(1)
+    view.show(view.snapshot(), console)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -40,21 +40,31 @@ def restored(kind: type[T], values: Mapping[str, Any]) -> T:
 
     Fields that this version does not know are left out. Raises `TypeError` where a field is missing.
     """
-    hints = _hints(cast(Any, kind))
-    return kind(**{name: _restored(hints[name], value) for name, value in values.items() if name in hints})
+    types = _types(cast(Any, kind))
+    return kind(**{name: _restored(types[name], value) for name, value in values.items() if name in types})
 
 
-def _restored(hint: Any, value: Any) -> Any:
-    kinds = (hint, *get_args(hint))  # of a value that may be null, the type is an argument
-    group: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
-    if isinstance(value, dict) and group is not None:
-        if get_origin(hint) is dict:
+def _restored(type_: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        group = _group(type_)
+        if group is not None and get_origin(type_) is dict:
             return {name: restored(group, inner) for name, inner in value.items()}
-        return restored(group, value)
-    is_tuple = any(get_origin(kind) is tuple for kind in kinds)
-    return tuple(value) if isinstance(value, list) and is_tuple else value
+        return value if group is None else restored(group, value)
+    return tuple(value) if isinstance(value, list) and _is_tuple(type_) else value
 
 
 @lru_cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _group(type_: Any) -> Any:
+    """The dataclass of a type; the type of a value that may be null is a union. `None`: there is none."""
+    return next((kind for kind in (type_, *get_args(type_)) if is_dataclass(kind)), None)
+
+
+@lru_cache
+def _is_tuple(type_: Any) -> bool:
+    return any(get_origin(kind) is tuple for kind in (type_, *get_args(type_)))
+
+
+@lru_cache
+def _types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}

@@ -83,10 +83,8 @@ def run_worker(parent: int, threads: int, work: Callable[[], None]) -> int:
 
 def last_line(log: Path) -> str:
     """Why a worker refused its work: the last line of its log."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
-    message = next(
-        (line for line in reversed(lines) if line.strip()), f"a worker refused its work; see {log}"
-    )
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    message = text.strip().rpartition("\n")[2] or f"a worker refused its work; see {log}"
     return message.removeprefix("mtl: ")
 
 

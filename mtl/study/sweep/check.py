@@ -100,11 +100,10 @@ _OF_GATES = ("open", "expected_l0", "penalty")
 
 
 def known_metrics(config: TrainConfig) -> list[str]:
-    """The metrics in every row of such a run's history."""
+    """The metrics in every row of such a run's history; a slash at the end stands for any label."""
     tasks = config.chosen()
     names = ["dev/mean"]
-    for name, task in tasks.items():
-        names += [f"dev/{name}/{metric}" for metric in task.scores if not metric.endswith("/")]
+    names += [f"dev/{name}/{metric}" for name, task in tasks.items() for metric in task.scores]
     names += [f"loss/{name}" for name in tasks]
     if config.pruning != "none":
         masks = list(tasks) if config.gates.scope == "per_task" else ["shared"]
@@ -115,11 +114,8 @@ def known_metrics(config: TrainConfig) -> list[str]:
 
 def check_metric(name: str, config: TrainConfig) -> None:
     """Raise `InputError` if such a run does not log this metric."""
-    known, tasks = known_metrics(config), config.chosen()
-    by_label = [
-        f"dev/{task}/{metric}" for task in tasks for metric in tasks[task].scores if metric[-1] == "/"
-    ]
-    if name in known or name.startswith(tuple(by_label)):
+    known = known_metrics(config)
+    if name in known or name.startswith(tuple(metric for metric in known if metric.endswith("/"))):
         return
     if name.startswith("test/"):
         raise InputError(
@@ -128,5 +124,5 @@ def check_metric(name: str, config: TrainConfig) -> None:
     if name.startswith("gates/") and config.pruning == "none":
         raise InputError(f"metric {name}: runs with pruning=none have no masks; set pruning=dynamic")
     scope = "" if config.pruning == "none" else f", gates.scope={config.gates.scope}"
-    runs = f"runs with tasks={','.join(tasks)}, pruning={config.pruning}{scope}"
+    runs = f"runs with tasks={','.join(config.chosen())}, pruning={config.pruning}{scope}"
     raise InputError(f"metric: {runs} do not log '{name}'{did_you_mean(name, known)}")

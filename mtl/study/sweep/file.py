@@ -40,13 +40,11 @@ class Metric:
     impute_while_running: Impute | None = None
     """This key and `impute` have an effect with W&B's server only."""
 
-    def better(self, first: float, second: float) -> bool:
-        """Whether the first value is better than the second."""
-        return first > second if self.goal == "maximize" else first < second
-
     def reached(self, value: float) -> bool:
         """Whether a value is good enough."""
-        return self.target is not None and not self.better(self.target, value)
+        if self.target is None:
+            return False
+        return value >= self.target if self.goal == "maximize" else value <= self.target
 
 
 @dataclass(frozen=True)
