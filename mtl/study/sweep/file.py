@@ -21,9 +21,9 @@ _ON_THE_SERVER = (
     "description", "apiVersion", "kind", "controller", "metric.impute", "metric.impute_while_running",
     "early_terminate.strict",
 )  # fmt: skip
-"""Dotted keys that have an effect with W&B's server only."""
+"""Dotted keys that have an effect only with W&B's server."""
 _OF_LAUNCH = ("job", "image_uri", "imageuri", "scheduler", "launch", "queue")
-"""Keys of W&B's sweeps on Launch, which does not start `mtl train`."""
+"""Keys of W&B Launch, which does not start `mtl train`."""
 ARGUMENTS = "${args}"
 """The word of `command` that W&B's agent replaces with a trial's own arguments."""
 
@@ -35,10 +35,10 @@ class Metric:
     name: str = "dev/mean"
     goal: Literal["minimize", "maximize"] = "maximize"
     target: float | None = None
-    """A value that is good enough: once a finished trial reaches it, no other is started."""
+    """A value that is good enough: once a finished trial reaches it, no more are started."""
     impute: Impute | None = None
     impute_while_running: Impute | None = None
-    """This key and `impute` have an effect with W&B's server only."""
+    """This key and `impute` have an effect only with W&B's server."""
 
     def reached(self, value: float) -> bool:
         """Whether a value is good enough."""
@@ -63,7 +63,7 @@ class Stopping:
     s: Some | None = None
     eta: Annotated[int, Range(2, math.inf)] = 3
     strict: bool | None = None
-    """Has an effect with W&B's server only."""
+    """Has an effect only with W&B's server."""
 
     def __post_init__(self) -> None:
         if self.type is None:
@@ -118,7 +118,7 @@ class SweepFile:
     def __post_init__(self) -> None:
         if self.controller not in (None, {"type": "cloud"}):
             raise ValueError(
-                "controller: trials are chosen by W&B's server (type: cloud), or with --local: leave it out"
+                "controller: W&B's server chooses the trials (type: cloud), with --local Optuna: leave it out"
             )
 
 
@@ -136,12 +136,12 @@ class Sweep:
     """The file's keys and values, as they are sent to W&B."""
 
     def points(self) -> int | None:
-        """The number of a grid's trials; `None` if trials are drawn, or if only W&B's server knows it."""
+        """The number of a grid's points; `None` if trials are drawn, or if only W&B's server knows it."""
         sizes = [parameter.size for parameter in self.parameters]
         return None if self.file.method != "grid" or None in sizes else math.prod(filter(None, sizes))
 
     def limit(self, trials: int | None) -> int:
-        """The most trials of a sweep without a server, at most `trials` if given, else `run_cap`.
+        """The maximum number of trials without a server: `trials`, else `run_cap`, and a grid's points.
 
         Raises `InputError` if there is no limit.
         """
@@ -155,8 +155,8 @@ class Sweep:
         for parameter in self.parameters:
             if parameter.server_only:
                 raise InputError(
-                    f"parameters: {parameter.key}: distribution {parameter.kind} runs with W&B's server "
-                    "only; with --local use value, values, or min and max with uniform, int_uniform or "
+                    f"parameters: {parameter.key}: distribution {parameter.kind} runs only with W&B's "
+                    "server; with --local use value, values, or min and max with uniform, int_uniform or "
                     "log_uniform_values"
                 )
 
@@ -205,7 +205,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
             )
     name = re.sub(r"[^\w.+-]+", "-", file.name or "").strip("-.")
     if not name:
-        raise InputError(f"name '{file.name}' has no letter: use another")
+        raise InputError(f"name '{file.name}' has no letters or digits: use another")
     base = (*_base_words(file), *words)
     _check_keys([parameter.key for parameter in parameters], base)
     command = ["mtl", "train", *base, ARGUMENTS]
@@ -219,7 +219,7 @@ def _base_words(file: SweepFile) -> list[str]:
     if file.command is None:
         if file.program is not None and Path(file.program).suffix not in (".yaml", ".yml"):
             raise InputError(
-                f"program: {file.program} is no configuration file; use "
+                f"program: {file.program} is not a configuration file; use "
                 f"command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
             )
         return [] if file.program is None else [file.program]
@@ -241,7 +241,7 @@ def _check_keys(keys: Sequence[str], base: Sequence[str]) -> None:
             raise InputError(f"parameter {key} is given twice, nested and dotted")
         inside = next((other for other in keys if other.startswith(f"{key}.")), None)
         if inside is not None:
-            raise InputError(f"parameters: {inside} is a part of {key}, which is given, too: leave one out")
+            raise InputError(f"parameters: {inside} is a part of {key}, which is also given: leave one out")
     for word in base:
         if word.startswith("--") and word[2:].split("=", 1)[0] in keys:
             raise InputError(

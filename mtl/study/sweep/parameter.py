@@ -1,4 +1,4 @@
-"""The parameters of a sweep file: the keys in which trials differ, and what Optuna draws for them."""
+"""The parameters of a sweep file: the keys that trials vary, and what Optuna draws for them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Parameter:
 
     @property
     def scale(self) -> Scale:
-        """The scale of a figure's axis for its values."""
+        """The scale of an axis for its values."""
         if self.kind in ("constant", "categorical"):
             return "categories"
         return "log" if "log" in self.kind else "linear"
@@ -84,13 +84,13 @@ class Parameter:
         return len(self.examples) if self.scale == "categories" else None
 
     def at(self, position: int) -> Any:
-        """The value at a position among those that it can take."""
+        """The value at a position, counted from 0, among all values."""
         return self.examples[0] + position if self.kind == "int_uniform" else self.examples[position]
 
     def draw(self, trial: Trial) -> Any:
-        """The value for a trial, of which Optuna keeps the draw: a resumed trial has the same again."""
+        """The value for a trial; Optuna keeps the draw, so that a resumed trial gets the same value."""
         if self.scale == "categories":
-            # Values may be lists, which Optuna does not take: it draws their positions.
+            # Optuna draws positions, since values may be lists, which it does not accept.
             return self.examples[trial.suggest_categorical(self.key, tuple(range(len(self.examples))))]
         low, high = self.examples
         if self.kind == "int_uniform":
@@ -102,7 +102,7 @@ def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Param
     """All parameters, nested or with dotted names; raises `InputError` for bad descriptions."""
     if not tree or not isinstance(tree, Mapping):
         raise InputError(
-            f"parameters{f': {prefix[:-1]}' if prefix else ''} is empty or no mapping: use at least one "
+            f"parameters{f': {prefix[:-1]}' if prefix else ''} is empty or not a mapping: use at least one "
             "dotted key with value, values, or min and max"
         )
     for name, given in tree.items():
@@ -114,7 +114,7 @@ def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Param
         if "parameters" not in given:
             yield _parameter(key, given)
         elif len(given) > 1:
-            raise InputError(f"parameters: {key}: parameters nests others; nothing else can be beside it")
+            raise InputError(f"parameters: {key}: beside nested parameters there can be nothing else")
         else:
             yield from parameters_from(given["parameters"], f"{key}.")
 
@@ -194,7 +194,7 @@ def _check_numbers(where: str, kind: str, numbers: Mapping[str, Any]) -> None:
 
 def _check_number(where: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{where}: '{as_text(value)}' is no number")
+        raise InputError(f"{where}: '{as_text(value)}' is not a number")
 
 
 def _check_values(where: str, values: Any) -> None:

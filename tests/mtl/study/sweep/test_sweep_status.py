@@ -88,7 +88,7 @@ def test_drawn_parameters_are_told_with_their_distributions(shown, tmp_path):
     assert shown(f"{DRAWN}run_cap: 5")[1][3] == "trials: 5"
     code, lines, errors = shown(DRAWN, "--local")
     assert (code, lines) == (2, [])
-    assert "parameters: gates.penalty: distribution normal runs with W&B's server only" in errors
+    assert "parameters: gates.penalty: distribution normal runs only with W&B's server" in errors
 
 
 def test_a_long_grid_is_cut(shown):

@@ -141,7 +141,7 @@ def test_figures_of_runs_are_known():
         ({"command": ["mtl", "train", "--name=a", "${args}"]}, "name=a cannot be set"),
         ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "use --jobs=N"),
         ({"command": ["mtl", "train", "--max_epoch=2", "${args}"]}, "did you mean 'max_epochs'?"),
-        ({"program": "train.py"}, "no configuration file"),
+        ({"program": "train.py"}, "not a configuration file"),
         # Types are those of what is drawn: a range of floats draws none that is whole, whatever its ends.
         (
             {
@@ -215,7 +215,7 @@ def test_figures_of_runs_are_known():
         ({"parameters": [1]}, "parameters: expected KEY: VALUE pairs"),
         (
             {"parameters": {"gates": {"parameters": {"lr": {"value": 1.0}}, "value": 1}}},
-            "nothing else can be beside it",
+            "beside nested parameters there can be nothing else",
         ),
         ({"command": "mtl train"}, "command: expected a list"),
         ({"command": ["mtl", "train", {"--seed": 3}, "${args}"]}, "command: expected a list, each a text"),
