@@ -49,6 +49,9 @@ def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", Options, words)
     console = Console(markup=False, emoji=False, highlight=False)
+    for name in ("ray_address", "cpus", "gpus"):
+        if options.engine != "ray" and getattr(options, name) != getattr(Options(), name):
+            raise InputError(f"--{name} has no effect without --engine=ray: leave it out")
     if options.status:
         return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)
@@ -85,8 +88,8 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
         if options.engine == "ray":
             from mtl.study.processes.run_ray import run_on_ray
 
-            where = options.ray_address, options.cpus, options.gpus
-            run_on_ray(folder, plan.jobs, options.jobs, console, *where)
+            cluster = options.ray_address, options.cpus, options.gpus
+            run_on_ray(folder, plan.jobs, options.jobs, console, *cluster)
         else:
             run_locally(view, "mtl.study.processes.perform:work_on", options.jobs, console)
         ended = view.snapshot()

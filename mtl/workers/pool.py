@@ -32,8 +32,8 @@ class WorkerPool:
     """Module and first arguments: workers run `python -m PROGRAM FOLDER PARENT THREADS ARGUMENTS`."""
     folder: Path
     """The folder of the study or sweep; workers write their output to its `logs/worker-…`."""
-    threads: int
-    """Threads of each worker."""
+    threads: Callable[[int], int]
+    """The threads of a worker, by the number of workers that are wanted when it starts."""
     gpus: Sequence[str] = ()
     """Each worker gets one of these, in turn, as `CUDA_VISIBLE_DEVICES`; empty: the variable is unchanged."""
     arguments: Sequence[str] = ()
@@ -57,7 +57,7 @@ class WorkerPool:
             while True:
                 wanted = capacity()
                 while started < wanted:
-                    workers.append(self._start(started))
+                    workers.append(self._start(started, self.threads(wanted)))
                     started += 1
                 if not workers:
                     break
@@ -75,19 +75,19 @@ class WorkerPool:
                         deaths += 1
                         if deaths > TRIES * started:
                             raise InputError(f"worker processes keep crashing; see {worker.log}")
-                        workers.append(self._start(worker.number))
+                        workers.append(self._start(worker.number, self.threads(max(1, wanted))))
                 now_ended = count_ended()
                 if now_ended > ended:
                     deaths, ended = 0, now_ended
         finally:
             _stop(workers)
 
-    def _start(self, number: int) -> _Worker:
-        environment = {**self.environment, **environment_for(self.threads)}
+    def _start(self, number: int, threads: int) -> _Worker:
+        environment = {**self.environment, **environment_for(threads)}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
         log = self.folder / "logs" / f"worker-{socket.gethostname()}-{os.getpid()}-{number}.log"
-        words = [*self.program, str(self.folder), str(os.getpid()), str(self.threads), *self.arguments]
+        words = [*self.program, str(self.folder), str(os.getpid()), str(threads), *self.arguments]
         return _Worker(start_worker(words, environment, log, self.directory), number, log)
 
 

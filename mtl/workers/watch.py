@@ -189,8 +189,7 @@ def run_locally(
     if view.all_ended(view.snapshot()):
         return
     gpus = devices()
-    threads = threads_for(count or max(1, len(gpus)))
-    pool = WorkerPool((STARTER, function), view.folder.path, threads, gpus, arguments)
+    pool = WorkerPool((STARTER, function), view.folder.path, threads_for, gpus, arguments)
     with watching(view, console) as look:
         pool.work(lambda: view.capacity(count, gpus), look)
 

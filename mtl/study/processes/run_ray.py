@@ -151,7 +151,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
     pool = WorkerPool(
         (STARTER, "mtl.study.processes.perform:work_after_check"),
         study.path,
-        threads,
+        lambda workers: threads,
         gpus=() if on_gpu else ("",),
         directory=Path(location.directory),
         environment=_account(study.path / location.marker),

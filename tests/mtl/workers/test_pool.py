@@ -24,7 +24,7 @@ def pool(tmp_path, monkeypatch):
         head = "import os, sys, time\nfrom pathlib import Path\nplace = Path(sys.argv[1])\n"
         count = "(place / f'begun-{os.getpid()}').touch()\n"
         (tmp_path / "member.py").write_text(head + count + textwrap.dedent(lines))
-        return WorkerPool(("member",), tmp_path, 1, **more)
+        return WorkerPool(("member",), tmp_path, **{"threads": lambda workers: 1} | more)
 
     return make
 
@@ -92,6 +92,17 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
     for most, threads in (("3", [3, 2, 1, 1]), ("0", [8, 2, 1, 1]), ("many", [8, 2, 1, 1])):
         monkeypatch.setenv("OMP_NUM_THREADS", most)
         assert [threads_for(count) for count in (1, 3, 8, 20)] == threads
+
+
+def test_processes_that_are_started_later_share_the_cores_with_those_at_work(pool):
+    lines = """
+    (place / f"threads-{os.environ['OMP_NUM_THREADS']}-{sys.argv[3]}").touch()
+    while len(list(place.glob("threads-*"))) < 2:
+        time.sleep(0.05)
+    """
+    made = pool(lines, threads=lambda workers: 8 // workers)
+    made.work(lambda: 1 + bool(begun(made)), lambda: 0)
+    assert {path.name for path in made.folder.glob("threads-*")} == {"threads-8-8", "threads-4-4"}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")

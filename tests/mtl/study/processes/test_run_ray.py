@@ -504,6 +504,14 @@ def test_impossible_resources_are_refused(word, message, capsys):
     assert capsys.readouterr().err == f"mtl: {word}: {message}\n"
 
 
+@pytest.mark.parametrize("word", ["--ray_address=head:6379", "--cpus=2", "--gpus=0.25"])
+def test_options_of_ray_are_refused_without_it(word, capsys):
+    assert main(["study", "configs/study/demo.yaml", word]) == 2
+    option = word.partition("=")[0]
+    said = f"mtl: {option} has no effect without --engine=ray: leave it out\n"
+    assert capsys.readouterr().err == said
+
+
 def test_what_fits_is_counted_by_node():
     gpu = {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}}
     cpu = {"Alive": True, "Resources": {"CPU": 3.0}}
