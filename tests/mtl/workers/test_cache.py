@@ -1,4 +1,4 @@
-"""Folders that are made once, made again if damaged, and given up when unused."""
+"""Folders that are made once, made again if damaged, and removed when unused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Maker:
 
 
 def hashed(word: str, number: int = 0) -> str:
-    """A name as stores have it."""
+    """A name like those of stores."""
     return f"{word}-{number:032x}"
 
 

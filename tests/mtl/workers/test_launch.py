@@ -1,4 +1,4 @@
-"""What of a launcher's variables counts: only what describes exactly the processes that a run asks for."""
+"""Launchers' variables count only if they describe exactly the processes of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that share work: replaced when they die, given up when they die at once, fitted on GPUs."""
+"""Worker processes: replaced when they die, given up when they keep dying, fitted on GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue of made-up jobs: tries that count and those that do not, and what is kept of each."""
+"""A queue of made-up jobs: which tries count, and what is kept of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grid of a study: which runs, made how, in which order, and the message on a bad one."""
+"""The grid of a study: its runs, their order and configurations, and the messages about bad grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to do: made of what, changed in what, and refused before the first run."""
+"""The plan of a study: fingerprints, changes, and what is refused before the first run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def carry_out(plan: Plan) -> Plan:
 
 
 class World:
-    """A study whose runs are only made up as finished."""
+    """A study whose runs only pretend to be finished."""
 
     def __init__(self, root: Path, encoder: Path) -> None:
         self.root, self.encoder, self.corpus = root, encoder, root / "corpus"

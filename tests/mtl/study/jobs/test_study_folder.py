@@ -178,7 +178,7 @@ def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
 
 
 def test_a_file_that_was_written_just_now_is_read_again(tmp_path, reads):
-    """Its successor could have the same time, size and number."""
+    """Its successor could have the same time, size and inode number."""
     study = StudyFolder(tmp_path)
     study.write_progress("a", Progress("running"))
     file = tmp_path / "jobs" / "a.progress.json"

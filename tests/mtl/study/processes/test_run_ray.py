@@ -1,4 +1,4 @@
-"""Studies on a Ray cluster: two nodes of one core each on this machine, stopped, and one of them lost."""
+"""Studies on a Ray cluster of two nodes on this machine: stopped, resumed, and continued without a lost node."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Node:
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[str, Callable[[], Node]]]:
-    """The address of a cluster of one node, and what adds nodes to it."""
+    """The address of a cluster of one node, and a function that adds nodes to it."""
     pytest.importorskip("ray")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,7 +111,7 @@ def cluster() -> Iterator[tuple[str, Callable[[], Node]]]:
 
 @pytest.fixture
 def begin() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """What begins `mtl study`."""
+    """A function that starts `mtl study`."""
     begun: list[subprocess.Popen[str]] = []
 
     def one(file: Path, *more: str) -> subprocess.Popen[str]:
@@ -250,7 +250,7 @@ def planned(toy, tiny_encoder, tmp_path) -> StudyFolder:
 
 
 def plan_otherwise(study: StudyFolder, part: str) -> str:
-    """As a machine would have planned the study that has something else; returns the job's name."""
+    """Plan a job as a machine with a different PART would; returns the job's name."""
     job = study.jobs()[0]
     study.write_job(replace(job, made_of=job.made_of | {part: "something else"}))
     return job.name
@@ -335,7 +335,7 @@ def test_processes_have_the_account_of_the_command_unless_the_node_has_one(plann
 
 
 class Cluster(ModuleType):
-    """As much of Ray as a study sees of a cluster whose nodes are too small, or in which a worker ends so."""
+    """A fake of the module `ray`: a cluster of small nodes whose workers all have the same outcome."""
 
     def __init__(self, cpus: float = 1.0, outcome: Exception | str | None = None) -> None:
         super().__init__("ray")
@@ -380,7 +380,7 @@ class RayError(Exception): ...
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of signals as they were."""
+    """Restores the handlers of signals."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     yield

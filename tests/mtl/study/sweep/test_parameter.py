@@ -1,4 +1,4 @@
-"""Parameters draw what their distributions say; bad descriptions, and what only W&B draws, are one line."""
+"""Parameters draw from their distributions; bad ones, and those of W&B alone, are refused in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def only(description):
 
 
 def drawn(description, draws=DRAWS):
-    """Values as a random sweep draws them, each with a sampler of its own."""
+    """Values as a random sweep draws them, each with its own sampler."""
     parameter = only(description)
     sweep = sweep_of(method="random", parameters={"seed": description})
     study = optuna.create_study()
@@ -71,7 +71,7 @@ def test_listed_values_may_be_anything():
     ("ends", "kind"), [((0, 1.5), float), ((1.0, 10.0), float), ((1.0, 9), float), ((1, 9), int)]
 )
 def test_ends_decide_between_whole_numbers_and_others(ends, kind):
-    """W&B: integers if both ends are, floats else."""
+    """As in W&B: integers if both ends are integers, otherwise floats."""
     description = dict(zip(("min", "max"), ends, strict=True))
     assert {type(value) for value in drawn(description, 20).tolist()} == {kind}
     # What is tried on the configuration has the type of what is drawn.

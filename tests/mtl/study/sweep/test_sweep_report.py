@@ -1,4 +1,4 @@
-"""The report of a sweep's folder, and that reports without a sweep are as they were."""
+"""The report of a sweep's folder; reports without a sweep do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mtl sweep --dry-run`: what is printed, and that nothing is done; options that would have no effect."""
+"""`mtl sweep --dry-run` prints and does nothing; options without an effect are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that train, on a tiny corpus and encoder: what they leave, and how the command carries them out."""
+"""Trials that train on a tiny corpus and encoder: their files, and the command that runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a sweep file to the configurations of its trials, and the message on a bad file before the first."""
+"""From a sweep file to the configurations of its trials, and the messages about bad files."""
 
 from __future__ import annotations
 
