@@ -101,11 +101,6 @@ def changing(path: Path) -> AbstractContextManager[None]:
     return exclusive(path.with_name(f".{short_name(path.name)}.lock"))
 
 
-def now() -> float:
-    """Seconds since 1970."""
-    return time.time()
-
-
 def _start_of(pid: int) -> str:
     """When a process of this machine was started; raises `psutil.Error` if there is no such process.
 
@@ -242,7 +237,7 @@ def _silence(path: Path) -> float:
         with temporary_file(path) as probe:
             time_there = probe.stat().st_mtime
     except OSError:  # a read-only folder
-        time_there = now()
+        time_there = time.time()
     return time_there - last
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from mtl.workers.lease import Holder, holder_of, now
+from mtl.workers.lease import Holder, holder_of
 from mtl.workers.worker import TRIES, Failed, logged
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
@@ -37,7 +37,7 @@ class Progress:
 
     def spent(self) -> float:
         """Seconds of work so far."""
-        return self.seconds + (now() - self.started if self.state == "running" else 0.0)
+        return self.seconds + (time.time() - self.started if self.state == "running" else 0.0)
 
 
 J = TypeVar("J")
@@ -132,11 +132,12 @@ def _try(folder: JobFolder, taken: Taken[P]) -> None:
     before = taken.before
     if before.tries >= TRIES:
         error = f"its process died {TRIES} times; the end of its log may say why"
-        taken.write(replace(before, state="failed", ended=now(), error=error))
+        taken.write(replace(before, state="failed", ended=time.time(), error=error))
         return
+    beginning = time.monotonic()
     started = replace(
-        before, state="running", tries=before.tries + 1, started=now(), ended=0.0, worker=str(Holder.me()),
-        error="",
+        before, state="running", tries=before.tries + 1, started=time.time(), ended=0.0,
+        worker=str(Holder.me()), error="",
     )  # fmt: skip
     last = started
 
@@ -153,6 +154,7 @@ def _try(folder: JobFolder, taken: Taken[P]) -> None:
     except Failed as failure:
         again = failure.for_lack_of_memory and started.tries < TRIES
         last = replace(last, state="waiting" if again else "failed", error="" if again else str(failure))
-    taken.write(replace(last, ended=now(), seconds=started.seconds + now() - started.started))
+    seconds = started.seconds + time.monotonic() - beginning
+    taken.write(replace(last, ended=time.time(), seconds=seconds))
     if last.state == "interrupted":
         raise KeyboardInterrupt

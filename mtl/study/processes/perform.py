@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from mtl.study.wandb_study import log_probes
 from mtl.training.initial_model import with_settings_of_source
 from mtl.workers import queue
 from mtl.workers.collector import importing
-from mtl.workers.lease import lease, now
+from mtl.workers.lease import lease
 from mtl.workers.queue import Taken
 
 
@@ -99,11 +100,12 @@ class StudyJobs:
         for name in job.measures():
             if name in progress.measured:
                 continue
-            start = now()
+            start = time.monotonic()
             heads = measure(name, job.measuring(self.folder.run(job.name)), self.inputs)
             if run is not None and heads is not None:
                 log_probes(job.config, run, heads)
-            progress = replace(progress, measured={**progress.measured, name: round(now() - start, 1)})
+            seconds = round(time.monotonic() - start, 1)
+            progress = replace(progress, measured={**progress.measured, name: seconds})
             record(progress)
         gigabytes = torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else 0.0
         return replace(progress, state="finished", gpu_gigabytes=round(gigabytes, 2))

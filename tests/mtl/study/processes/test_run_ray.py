@@ -1,4 +1,4 @@
-"""Studies on a Ray cluster of two nodes on this machine: stopped, resumed, and continued without a lost node."""
+"""Studies on a Ray cluster of two nodes on this machine: stopped, resumed, and continued without one node."""
 
 from __future__ import annotations
 
