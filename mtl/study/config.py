@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.config.marks import Forbidden
 from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
@@ -16,7 +16,6 @@ from mtl.study.extensions import MaskSource, mask_sources
 from mtl.tasks.ranges import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
-MASKS: tuple[Masks, ...] = get_args(Masks)
 
 
 @dataclass(frozen=True)
