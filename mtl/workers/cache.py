@@ -79,7 +79,7 @@ def made_once(
                         f"{folder} was damaged or removed as soon as it was made: run the command again, or "
                         f"set {VARIABLE} to a folder on another disk"
                     )
-                _keep_within(MOST_BYTES, folder)
+                _make_room(folder)
                 return found
         if found is None and not mine:
             if not waits:
@@ -120,28 +120,19 @@ def _remove_left(mine: Path) -> None:
             remove(left)
 
 
-def _keep_within(most: int, made: Path) -> None:
-    """Remove the least recently used folders until the rest is small enough; those in use stay."""
-    folders = [each for each in made.parent.iterdir() if re.fullmatch(_NAME, each.name)]
-    used = {folder: _used(folder) for folder in folders}
-    sizes = {folder: _size(folder) for folder in folders}
-    for folder in sorted(folders, key=used.__getitem__):
-        if sum(sizes.values()) <= most:
-            return
-        if folder != made and remove_unused(folder):
-            del sizes[folder]
+def _make_room(made: Path) -> None:
+    """Remove the least recently used folders until the rest is small enough; those in use and `made` stay."""
+    found = {each: _use_and_size(each) for each in made.parent.iterdir() if re.fullmatch(_NAME, each.name)}
+    total = sum(size for _, size in found.values())
+    for folder in sorted(found, key=found.__getitem__):
+        if total > MOST_BYTES and folder != made and remove_unused(folder):
+            total -= found[folder][1]
 
 
-def _size(folder: Path) -> int:
-    """The bytes in a folder; 0 if another process has just removed it."""
+def _use_and_size(folder: Path) -> tuple[float, int]:
+    """When a folder was used last, and its bytes; zeros if another process has just removed it."""
     try:
-        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        files = [file.stat() for file in folder.iterdir() if file.is_file()]
+        return folder.stat().st_mtime, sum(file.st_size for file in files)
     except OSError:
-        return 0
-
-
-def _used(folder: Path) -> float:
-    try:
-        return folder.stat().st_mtime
-    except OSError:
-        return 0.0
+        return 0.0, 0

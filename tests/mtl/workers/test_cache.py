@@ -162,14 +162,14 @@ def test_a_folder_that_another_process_removes_meanwhile_is_no_error(root, monke
     monkeypatch.setattr(cache, "MOST_BYTES", 150)
     maker = Maker(100)
     maker.get(hashed("old"))
-    used = cache._used
+    use_and_size = cache._use_and_size
 
-    def removed_first(folder: Path) -> float:
+    def removed_first(folder: Path) -> tuple[float, int]:
         if folder == root / hashed("old"):
             shutil.rmtree(folder, ignore_errors=True)
-        return used(folder)
+        return use_and_size(folder)
 
-    monkeypatch.setattr(cache, "_used", removed_first)
+    monkeypatch.setattr(cache, "_use_and_size", removed_first)
     assert maker.get(hashed("new")) == "x" * 100
     assert names(root) == [hashed("new")]
 
