@@ -82,7 +82,7 @@ class Block:
         ),
         Forbidden(
             lambda block: block.masks_of is not None and {KINDS[m].regime for m in block.masks} - {"fixed"},
-            "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
+            "masks_of={run.masks_of}: also set masks: [fixed] or [fixed_per_task]",
         ),
         Forbidden(
             lambda block: block.masks_of is not None and ("gates.masks" in block.set or sources_of(block)),

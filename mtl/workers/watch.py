@@ -27,7 +27,7 @@ STYLES: dict[State, str] = {
 }  # fmt: skip
 """Colours of the states in tables, in the order in which states are counted."""
 _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
-"""The states in the order in which jobs are shown where there is no room for all."""
+"""The order of states in which jobs are chosen if there is no room for all."""
 
 
 class View(ABC, Generic[S]):

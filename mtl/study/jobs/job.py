@@ -73,7 +73,7 @@ class Job:
             values["grid_cell"] = values.pop("setup")
         if "claims_from" in values:  # up to 0750196
             values["prepared_from"] = values.pop("claims_from")
-        if "probe" in values:  # up to 0750196, beside arguments that now follow from the configuration
+        if "probe" in values:  # up to 0750196, with arguments that now follow from the configuration
             values["probes"] = probe = values.pop("probe")
             if not values["config"]:
                 encoder = {"name": probe["target"]}

@@ -88,7 +88,7 @@ def _product(examples: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def example_configs(sweep: Sweep, base: Mapping[str, Any]) -> list[TrainConfig]:
-    """Configurations of trials in which each example occurs at least once, beside the first of the others."""
+    """Configurations of trials that contain each example of a key with the first ones of the other keys."""
     examples = _examples(sweep)
     first = {key: values[0] for key, values in examples.items()}
     others = ({**first, key: value} for key, values in examples.items() for value in values[1:])

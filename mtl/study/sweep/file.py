@@ -224,7 +224,7 @@ def _base_words(file: SweepFile) -> list[str]:
             )
         return [] if file.program is None else [file.program]
     if file.program is not None:
-        raise InputError(f"program: {file.program} has no effect beside command: leave it out")
+        raise InputError(f"program: {file.program} has no effect together with command: leave it out")
     base = file.command[2:-1]
     if [*file.command[:2], *file.command[-1:]] != ["mtl", "train", ARGUMENTS] or "${" in "".join(base):
         raise InputError(

@@ -114,7 +114,7 @@ def parameters_from(tree: Mapping[str, Any], prefix: str = "") -> Iterator[Param
         if "parameters" not in given:
             yield _parameter(key, given)
         elif len(given) > 1:
-            raise InputError(f"parameters: {key}: beside nested parameters there can be nothing else")
+            raise InputError(f"parameters: {key}: nothing else can be given next to nested parameters")
         else:
             yield from parameters_from(given["parameters"], f"{key}.")
 

@@ -215,7 +215,7 @@ def test_figures_of_runs_are_known():
         ({"parameters": [1]}, "parameters: expected KEY: VALUE pairs"),
         (
             {"parameters": {"gates": {"parameters": {"lr": {"value": 1.0}}, "value": 1}}},
-            "beside nested parameters there can be nothing else",
+            "nothing else can be given next to nested parameters",
         ),
         ({"command": "mtl train"}, "command: expected a list"),
         ({"command": ["mtl", "train", {"--seed": 3}, "${args}"]}, "command: expected a list, each a text"),
