@@ -36,7 +36,7 @@ from mtl.corpora.readers import read
 from mtl.corpora.toy.corpus import write_toy
 from mtl.heads.family_table import FAMILIES
 from mtl.registries import packages
-from mtl.study.config import MASKS, Block, ClaimsConfig, ProbesConfig, StudyConfig
+from mtl.study.config import KINDS, Block, ClaimsConfig, ProbesConfig, StudyConfig
 from mtl.study.extensions import mask_sources
 from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.sentence import Sentence
@@ -236,7 +236,7 @@ def test_the_page_on_studies_names_every_key() -> None:
     kinds = [without_null(source.slot.type)[0] for source in mask_sources()]
     keys |= {each.name for kind in kinds for each in dataclasses.fields(kind)}
     assert [
-        key for key in sorted(keys | set(MASKS)) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
+        key for key in sorted(keys | KINDS.keys()) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
     ] == ["claims"]  # a section, which the page has by its keys
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
+import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
-from rich.live import Live
 
 from mtl.commands.arguments import split_options
 from mtl.config.parse import joined
@@ -20,8 +19,8 @@ from mtl.files import check_folder_place
 from mtl.probes.appearance import Appearance
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.status import StudyView
-from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import CountOrNone
+from mtl.tasks.ranges import CountOrNone, Range, Share
+from mtl.workers.watch import run_locally, watching
 
 
 @dataclass(frozen=True)
@@ -29,27 +28,30 @@ class Options:
     """Options of the command; the study itself is in its file."""
 
     jobs: CountOrNone = 0
-    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: maximum number; 0: as many as fit."""
+    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: the maximum; 0: as many as fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
-    """HOST:PORT of the cluster; `null`: that of RAY_ADDRESS, or of this machine, or a new one."""
-    cpus: float = 1.0
-    """With Ray: cores that a run takes."""
-    gpus: float | None = None
-    """With Ray: GPUs that a run takes (0.25: four runs to each); `null`: one, if the cluster has any."""
+    """HOST:PORT of the cluster; `null`: the one at RAY_ADDRESS, or of this machine, or a new one."""
+    cpus: Annotated[float, Range(0, math.inf, open_low=True)] = 1.0
+    """With Ray: cores and threads of a run."""
+    gpus: Share | None = None
+    """With Ray: a run's share of a GPU (0.25: four runs on each); `null`: 1 if the cluster has any."""
     status: bool = False
     """Show the state of every run; on a terminal, as a live table while any process works on the study."""
     dry_run: bool = False
-    """Print the runs and the changes, and end."""
+    """Print the runs and what would be repeated, and end."""
     keep_code: bool = False
-    """Keep finished runs although the code has changed since."""
+    """Keep finished results although the code has changed since."""
 
 
 def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", Options, words)
     console = Console(markup=False, emoji=False, highlight=False)
+    for name in ("ray_address", "cpus", "gpus"):
+        if options.engine != "ray" and getattr(options, name) != getattr(Options(), name):
+            raise InputError(f"--{name} has no effect without --engine=ray: leave it out")
     if options.status:
         return _status(folder_of(rest), console)
     return _carry_out(rest, options, console)
@@ -71,38 +73,33 @@ def _carry_out(words: Sequence[str], options: Options, console: Console) -> int:
     for note in plan.notes:
         console.print(f"note: {note}", soft_wrap=True)
     if options.dry_run:
-        _print_changes(plan.changes, console)
+        for change in plan.changes:
+            console.print(str(change), soft_wrap=True)
         view = StudyView(folder, plan.jobs, options.jobs or None)
         view.show(view.snapshot(), console)
         return 0
     from mtl.study.report import collect
-    from mtl.workers.watch import run_locally
 
     with carrying_out(plan) as plan:
-        _print_changes(plan.changes, console)
+        for change in plan.changes:
+            console.print(str(change), soft_wrap=True)
         view = StudyView(folder, plan.jobs, options.jobs or None)
         console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
-            from mtl.study.processes.ray_cluster import RunResources
             from mtl.study.processes.run_ray import run_on_ray
 
-            resources = RunResources(options.cpus, options.gpus)
-            run_on_ray(folder, plan.jobs, options.jobs, console, options.ray_address, resources)
+            cluster = options.ray_address, options.cpus, options.gpus
+            run_on_ray(folder, plan.jobs, options.jobs, console, *cluster)
         else:
-            run_locally(view, "mtl.study.processes.worker", options.jobs, console)
+            run_locally(view, "mtl.study.processes.perform:work_on", options.jobs, console)
         ended = view.snapshot()
-        failed = list(ended.states().values()).count("failed")
         view.show(ended, console)
         page = collect(folder, config, console)
-    if failed:
-        print(f"mtl: {counted(failed, 'job')} failed; run the command again to retry", file=sys.stderr)
-    if page is not None:
-        console.print(f"report: {page}", soft_wrap=True)
-    return 1 if failed else 0
+    return view.conclude(ended, page, console)
 
 
 def _check_appearance(chosen: Appearance) -> None:
-    """Raise `InputError` for an appearance that cannot be; matplotlib is loaded only where one is chosen."""
+    """Raise `InputError` for an impossible appearance; matplotlib is loaded only if one is chosen."""
     if chosen != Appearance():
         from mtl.probes.figures.palette import check_appearance
 
@@ -110,31 +107,21 @@ def _check_appearance(chosen: Appearance) -> None:
             check_appearance(chosen)
 
 
-def _print_changes(changes: Sequence[object], console: Console) -> None:
-    """A line for each change of the plan; its type is not imported for this, since torch would come along."""
-    for change in changes:
-        console.print(str(change), soft_wrap=True)
-
-
 def _status(folder: StudyFolder, console: Console) -> int:
     view = StudyView(folder)
-    snapshot = view.snapshot()
-    if not snapshot.jobs:
+    if not view.snapshot().jobs:
         raise InputError(f"{folder.path} holds no study; start one with 'mtl study STUDY.yaml'")
-    if not console.is_terminal or not folder.commands():
-        view.show(snapshot, console)
-        return 0
-    with contextlib.suppress(KeyboardInterrupt), Live(console=console, refresh_per_second=2) as live:
-        at_work = True  # Ctrl-C ends the table only, not the study
-        while at_work:
-            at_work = bool(folder.commands())
-            live.update(view.overview(view.snapshot(), rows=max(5, console.size.height - 6)))
-            time.sleep(1 if at_work else 0)
+    if console.is_terminal:
+        with suppress(KeyboardInterrupt), watching(view, console) as look:  # Ctrl-C does not end the study
+            while folder.commands():
+                look()
+                time.sleep(1)
+    view.show(view.snapshot(), console)
     return 0
 
 
 def folder_of(words: Sequence[str]) -> StudyFolder:
-    """The folder of a study given by its file or by the folder itself."""
+    """The folder of a study that is given by its file or by the folder itself."""
     from mtl.config.parse import configured
     from mtl.study.config import StudyConfig
 
@@ -152,7 +139,7 @@ def folder_of(words: Sequence[str]) -> StudyFolder:
 
 
 def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder:
-    """The study's folder, named after its file if it has no name."""
+    """The study's folder; a study without a name has that of its file."""
     files = _files(words)
     if name is None and not files:
         raise InputError("mtl study needs a file, or --name=NAME: mtl study demo")
@@ -160,7 +147,7 @@ def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder
 
 
 def _files(words: Sequence[str]) -> list[str]:
-    """The files that are given, with `--config` or without; not the value of another option."""
+    """The files among the words, with or without `--config`."""
     return [
         word.removeprefix("--config=")
         for word in joined(words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from mtl.commands.arguments import split_options
+from mtl.config.parse import joined, switches_of
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.tasks.in_words import counted
 from mtl.tasks.ranges import Count, CountOrNone
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ class Options:
     jobs: CountOrNone = 0
     """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
     trials: Count | None = None
-    """Maximum number of trials, over all processes; `null`: the file's `run_cap`. With W&B's server: of
-    this agent."""
+    """Maximum number of trials of all processes; `null`: the file's `run_cap`. With W&B's server: of this
+    agent."""
     status: bool = False
-    """With `local`: show the trials, and end."""
+    """Show the trials of a local sweep, and end."""
     dry_run: bool = False
     """Print the trials that would be run, and end."""
     join: str | None = None
     """Join a sweep on W&B's server: ENTITY/PROJECT/ID."""
     wandb: Literal["offline", "disabled"] = "offline"
-    """With `local`: write a W&B log of every trial, to be sent later, or none."""
+    """With `local`: write a W&B log of every trial, which can be sent later, or none."""
     name: str | None = None
     """Name of the sweep; `null`: `name` in the file, else the file's name."""
     sweeps: str = "sweeps"
@@ -53,12 +53,13 @@ _FITTING: dict[str, tuple[str, ...]] = {
     "dry_run": ("local", "name", "sweeps", "trials"),
     "local": ("jobs", "trials", "wandb", "name", "sweeps"),
 }
-"""Ways to use the command, of which the first that is given counts, and the options with an effect there."""
+"""Ways to use the command, of which the first one given counts, with the options that it uses."""
 
 
 def sweep(words: Sequence[str]) -> int:
     """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one."""
-    options, rest = split_options("mtl sweep", Options, words)
+    options, others = split_options("mtl sweep", Options, words)
+    rest = list(joined(others, switches_of(TrainConfig)))
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -83,7 +84,7 @@ def sweep(words: Sequence[str]) -> int:
     definition = read_sweep(Path(file), options.name, words)
     if options.local:
         definition.check_local()
-    base = base_of(definition, Options)  # a mistyped key is reported before torch is loaded
+    base = base_of(definition, Options)  # reports a mistyped key before torch is loaded
     if not options.local and not options.dry_run:
         from mtl.study.sweep.check import check_sweep
         from mtl.study.sweep.wandb_server import create, join, require_key
@@ -101,7 +102,7 @@ def sweep(words: Sequence[str]) -> int:
 
 
 def _check_options(options: Options) -> None:
-    """Raise `InputError` for options that would have no effect."""
+    """Raise `InputError` for options without an effect."""
     given = {field.name for field in fields(Options) if getattr(options, field.name) != field.default}
     mode = next((mode for mode in _FITTING if mode in given), None)
     fitting = ("trials", "name") if mode is None else (mode, *_FITTING[mode])
@@ -124,7 +125,7 @@ def _dry_run(
 
     check_sweep(definition, base)
     if options.local:
-        definition.limit(options.trials)  # refused as the command itself would
+        definition.limit(options.trials)  # refuses what the command itself would
     for line in preview(definition, folder, options.trials or definition.file.run_cap):
         console.print(line, soft_wrap=True)
     if folder.sweep_file.exists():
@@ -152,7 +153,7 @@ def _local(
     again = folder.try_again(study)
     view = SweepView(folder, definition, study, limit)
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
-    run_locally(view, "mtl.study.sweep.worker", options.jobs, console, (str(limit), options.wandb))
+    run_locally(view, "mtl.study.sweep.trial:work_on", options.jobs, console, (str(limit), options.wandb))
     ended = view.snapshot()
     view.show(ended, console)
     page = collect(folder, console)
@@ -162,12 +163,7 @@ def _local(
         console.print(f"best: {view.line(ended, name)} ({folder.run(name)})", soft_wrap=True)
     if options.wandb == "offline":
         console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
-    if page is not None:
-        console.print(f"report: {page}", soft_wrap=True)
-    failed = list(ended.states().values()).count("failed")
-    if failed:
-        print(f"mtl: {counted(failed, 'trial')} failed; run the command again to retry", file=sys.stderr)
-    return 1 if failed else 0
+    return view.conclude(ended, page, console)
 
 
 def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
@@ -187,7 +183,7 @@ def fingerprints(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _status(place: str, options: Options, console: Console) -> int:
-    """Print the trials of a sweep given by its file or by its folder."""
+    """Print the trials of a sweep that is given by its file or by its folder."""
     from mtl.study.sweep.file import read_sweep
     from mtl.study.sweep.folder import SweepFolder, usable
     from mtl.study.sweep.status import SweepView

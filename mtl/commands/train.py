@@ -10,7 +10,7 @@ from mtl.commands.score_table import print_scores
 from mtl.config.schema import TrainConfig
 from mtl.runs.folder.run import Run
 from mtl.study.sweep.wandb_server import under_agent
-from mtl.workers.imports import importing
+from mtl.workers.collector import importing
 from mtl.workers.launch import Place, placed
 from mtl.workers.worker import interrupted_by_signals
 

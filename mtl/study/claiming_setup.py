@@ -1,4 +1,4 @@
-"""The setup whose masks are the claims of a study: that of the first block of its file that gives claims."""
+"""The setup whose masks are a study's claims: that of the first block of its file that learns such masks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ RULE = "fixed beforehand as those of the first block with masks in the study's f
 
 
 def stored_study(folder: Path) -> StudyConfig | None:
-    """The study that a folder holds, as it was last planned; `None` if there is none."""
+    """The study in a folder, as last planned; `None` if there is none."""
     path = folder / "study.yaml"
     return read_configuration(StudyConfig, path) if path.is_file() else None
 
 
 def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> ClaimingSetup | None:
-    """The setup that gives claims; `None` if no block of the study's file gives claims.
+    """The setup whose masks are claims; `None` if no block of the study's file learns such masks.
 
-    A setup without runs keeps the name that the file gives it; no other setup replaces it.
+    If the setup has no runs yet, it has its name in the file; no other setup replaces it.
     """
     runs = _first(study, folder)
     if not runs:
@@ -44,14 +44,13 @@ def fixed_claims(study: StudyConfig, folder: Path, evidence: ReportData) -> Clai
 def only_claiming_seeds(
     study: StudyConfig, evidence: ReportData, claiming: ClaimingSetup | None
 ) -> ReportData:
-    """The evidence without the masks of the setup that gives claims of seeds outside `claims.seeds`."""
+    """The evidence without masks of the claiming setup whose seeds are not in `claims.seeds`."""
     seeds = study.claims.seeds
     if seeds is None or claiming is None or evidence.gates is None:
         return evidence
-    gates = evidence.gates.filter((pl.col("setup") != claiming.setup) | pl.col("seed").is_in(seeds))
-    left_out = evidence.gates.filter(pl.col("setup") == claiming.setup)["seed"].n_unique() - (
-        gates.filter(pl.col("setup") == claiming.setup)["seed"].n_unique()
-    )
+    is_claim, is_other = pl.col("setup") == claiming.setup, ~pl.col("seed").is_in(seeds)
+    gates = evidence.gates.filter(~(is_claim & is_other))
+    left_out = evidence.gates.filter(is_claim & is_other)["seed"].n_unique()
     note = f"claims of {claiming.setup} are those of seeds {', '.join(map(str, seeds))}"
     if left_out:
         note += f": masks of {counted(left_out, 'other seed')} are left out"
@@ -63,9 +62,9 @@ def only_claiming_seeds(
 def chosen_claims(
     name: str, evidence: ReportData, several: Mapping[str, object], fixed: ClaimingSetup | None
 ) -> ClaimingSetup:
-    """The setup that `--claims` names; raises `InputError` if it gives no claims.
+    """The setup that `--claims` names; raises `InputError` if its masks cannot be claims.
 
-    The keys of `several` are the setups with masks of several tasks; `fixed` is the study's own choice.
+    The keys of `several` are the setups with masks of several tasks; `fixed` is the study's own setup.
     """
     if name not in several:
         if not several:
@@ -88,14 +87,14 @@ def chosen_claims(
 
 def _first(study: StudyConfig, folder: Path) -> list[Job]:
     """The runs of the first block whose masks are claims: of several tasks alone, or of one set of tasks with
-    a mask per task; empty if no block has any."""
+    a mask per task; empty if there is no such block."""
     for block in study.grid:
         alone = tuple(
             setup for setup in block.setups if all(len(tasks) == 1 for tasks in task_sets(setup, study))
         )
         for setup, masks in itertools.product(block.setups, block.masks):
             if not KINDS[masks].learned:
-                continue  # masks from a file or a draw do not show what a task wants
+                continue  # masks from a file or a draw do not show which heads a task wants
             if setup in alone:
                 runs = _masked(study, folder, block, alone, masks)
                 if len({run.config.tasks for run in runs}) > 1:

@@ -1,11 +1,11 @@
-"""A study's file as typed values: which runs, trained how, probed how."""
+"""A study's file as typed values: its runs, their training, and what is measured on their heads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mtl.config.marks import Forbidden
 from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
@@ -16,16 +16,15 @@ from mtl.study.extensions import MaskSource, mask_sources
 from mtl.tasks.ranges import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
-MASKS: tuple[Masks, ...] = get_args(Masks)
 
 
 @dataclass(frozen=True)
 class MaskKind:
-    """What a kind of masks in a study's file means for a run."""
+    """What a kind of masks in a study's file means for a run's configuration."""
 
     regime: PruningRegime
     per_task: bool
-    """Whether each task has a mask of its own."""
+    """Whether each task has its own mask."""
 
     @property
     def scope(self) -> Literal["shared", "per_task"]:
@@ -34,7 +33,7 @@ class MaskKind:
 
     @property
     def learned(self) -> bool:
-        """Whether the run learns its masks, so that they show what tasks want."""
+        """Whether the run learns its masks, so that they show which heads tasks want."""
         return self.regime in ("dynamic", "static")
 
 
@@ -53,37 +52,37 @@ KINDS: dict[Masks, MaskKind] = {
 @dataclass(frozen=True)
 @with_slots({source.key: source.slot for source in mask_sources()})
 class Block:
-    """Runs of every setup with every kind of masks and every seed."""
+    """A run of every setup with every kind of masks and every seed."""
 
     setups: tuple[str, ...] = ("single", "all")
     """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
     from `sets`, tasks joined by a plus (`pos+dep`), or a setup that a package adds."""
     masks: tuple[Masks, ...] = ("none",)
-    """When head masks are learned, and whether each task has one of its own. `static` starts from the run
-    without masks, which is added where it is not asked for. `fixed` masks are read from `gates.masks`, or are
-    those of other runs (`masks_of`)."""
+    """When head masks are learned, and whether each task has its own. `static` starts from the run without
+    masks, which is added if the grid lacks it. `fixed` masks are read from `gates.masks`, or come from other
+    runs (`masks_of`)."""
     set: dict[str, Any] = field(default_factory=dict)
     """Dotted keys of a run's configuration, with their values in these runs."""
     label: str | None = None
-    """The last part of these runs' names; needed where two blocks have runs of one setup, masks and seed."""
+    """The last part of these runs' names; needed if two blocks have runs of one setup, masks and seed."""
     seeds: tuple[int, ...] | None = None
     """Seeds of these runs; `null`: those of the study."""
     draws: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Draws of random labels by task: runs with a task of kind drawn are made once with each (its setting
-    `draw`). They are one setup in the report, which compares tasks with draws."""
+    """Draws of random labels by task: runs with a task of kind drawn are trained once with each draw (its
+    setting `draw`). They form one setup in the report."""
     masks_of: str | None = None
     """For `fixed` masks: the label of the block that learns them. Each run has the masks of that block's run
-    of the same tasks and seed, and waits for it."""
+    with the same tasks and seed, and waits for it."""
     probes: dict[str, Any] = field(default_factory=dict)
     """Keys of the study's `probes`, with their values for these runs."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
             lambda block: sources_of(block) if len(sources_of(block)) > 1 else None,
-            "{found[0].key} and {found[1].key} each make a block's masks: set only one",
+            "{found[0].key} and {found[1].key} both make a block's masks: set only one",
         ),
         Forbidden(
             lambda block: block.masks_of is not None and {KINDS[m].regime for m in block.masks} - {"fixed"},
-            "masks_of={run.masks_of}: set masks: [fixed] or [fixed_per_task] beside it",
+            "masks_of={run.masks_of}: also set masks: [fixed] or [fixed_per_task]",
         ),
         Forbidden(
             lambda block: block.masks_of is not None and ("gates.masks" in block.set or sources_of(block)),
@@ -98,7 +97,7 @@ class Block:
 
 
 def sources_of(block: Block) -> list[MaskSource]:
-    """What makes the masks of a block's runs; without one they are learned, or read from files."""
+    """What makes the masks of a block's runs; empty if they are learned or read from files."""
     return [source for source in mask_sources() if getattr(block, source.key) is not None]
 
 
@@ -113,38 +112,38 @@ class ProbesConfig:
     """Measurements on the heads of finished runs."""
 
     masks: tuple[Masks, ...] = ("none",)
-    """Kinds of masks whose runs are measured; an empty list: no run is. Setup `static` is always probed."""
+    """Kinds of masks whose runs are measured; empty: no run. The setup `static` is always probed."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
-    """What is measured: what heads attend to and encode (`mtl probe`), and what they are worth
-    (`mtl importance`, `mtl ablate`, `mtl relevance`), how scores fall with the number of heads (`mtl curve`),
-    and whether importance is the same on another text (`carry_over`). Runs whose tasks label no words are
-    probed only on a `corpus` that is given."""
+    """What is measured: what heads attend to and encode (`mtl probe`), what they are worth (`mtl importance`,
+    `mtl ablate`, `mtl relevance`), how scores fall with the number of heads (`mtl curve`), and whether
+    importance is the same on another text (`carry_over`). Runs whose tasks label no words are probed only if
+    a `corpus` is given."""
     corpus: str | None = None
-    """Folder with .jsonl files that heads are probed on; `null`: each run's own corpus. For translation runs:
-    annotated sources."""
+    """Folder with the .jsonl files on which heads are probed; `null`: each run's own corpus. For translation
+    runs: annotated sources."""
     split: Literal["train", "dev", "test"] = "test"
-    """Split for probes, ablation, scores of curves and carry-over; what chooses heads is measured on dev."""
+    """Split for probes, ablation, scores of curves and carry-over; measures that choose heads use dev."""
     sentences: Count | None = None
-    """Sentences for all measures but probes, spread over the split; `null`: all."""
+    """Number of sentences for all measures but probes, spread over the split; `null`: all."""
     close: tuple[Literal["head", "all_but_one", "layer"], ...] = ("head",)
-    """What ablation closes: each head by itself, `all_but_one` head of a layer, or a whole `layer`."""
+    """What ablation closes: each single head, `all_but_one` head of a layer, or a whole `layer`."""
     orders: tuple[str, ...] = ("importance", "recomputed", "random")
-    """Orders in which heads go along curves; those of `mtl curve --by`."""
+    """Orders in which curves close heads, as in `mtl curve --by`."""
     draws: Count = 5
-    """Random orders of a curve."""
+    """Number of random orders of a curve."""
     other: str | None = None
-    """The corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of the
-    run's corpus and on this one, for importance-own.parquet and importance-other.parquet."""
+    """The other corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of
+    the run's corpus and of this one, and written to importance-own.parquet and importance-other.parquet."""
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further settings of a measure by its name, as its command has them: `{importance: {steps: 20}}`."""
+    """Further settings of measures by name, as in their commands: `{importance: {steps: 20}}`."""
     centroids: Literal["self", "train"] = "self"
-    """Where centroids of clusters come from; see `mtl probe`."""
+    """Where the centroids of clusters come from; see `mtl probe`."""
     final_special: bool = False
     """Whether the final special token can be the most attended word."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
             lambda probes: "ablation" in probes.measures and not probes.close,
-            "probes.close is empty: say what ablation closes, or leave it out of probes.measures",
+            "probes.close is empty: name what ablation closes, or leave ablation out of probes.measures",
         ),
         Forbidden(
             lambda probes: "carry_over" in probes.measures and probes.other is None,
@@ -152,18 +151,18 @@ class ProbesConfig:
         ),
         Forbidden(
             lambda probes: "curve" in probes.measures and not probes.orders,
-            "probes.orders is empty: use an order of heads, or leave curve out of probes.measures",
+            "probes.orders is empty: name at least one order, or leave curve out of probes.measures",
         ),
     )
 
 
 @dataclass(frozen=True)
 class ClaimsConfig:
-    """Which masks determine the heads that a task claims."""
+    """The masks that determine which heads a task claims."""
 
     seeds: tuple[int, ...] | None = None
-    """Seeds whose masks are claims, so that claims and measurements can come from different seeds; `null`:
-    all."""
+    """Seeds of the runs whose masks are claims, so that claims and measurements can come from other seeds;
+    `null`: all."""
 
 
 OF_THE_GRID = {

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MadeMasks:
-    """The masks of a run, not yet written."""
+    """The masks of a run, before they are written."""
 
     path: Path
     """The value of `gates.masks`."""
     table: pl.DataFrame
     """The rows of a gates.parquet."""
     record: dict[str, Any]
-    """How they were made, for `draws.json`."""
+    """How they were made, for draws.json."""
 
 
 def made_masks(runs: Sequence[Job]) -> dict[str, MadeMasks]:
@@ -39,7 +39,7 @@ def made_masks(runs: Sequence[Job]) -> dict[str, MadeMasks]:
 
 
 def write_masks(masks: Mapping[str, MadeMasks]) -> None:
-    """Write the mask files, and in their folder `draws.json`, which records how each was made."""
+    """Write the mask files and, in their folder, draws.json, which records how each was made."""
     from mtl.probes.tables.table_files import write_parquet
 
     by_folder: dict[Path, dict[str, Any]] = {}

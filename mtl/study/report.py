@@ -1,4 +1,4 @@
-"""A study's report: the page, and the figures for which it has enough finished runs."""
+"""A study's report: the page, and the figures for which there are enough finished runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
-import polars as pl
 from rich.console import Console
 
 from mtl.config.instances import kind_of, on_words
@@ -24,11 +23,11 @@ from mtl.study.wandb_study import log_study
 from mtl.workers.collector import without_collector
 
 CHANNELS = 3
-"""Runs in an RGB figure: one for each channel."""
+"""Runs in an RGB figure, one for each channel."""
 
 
 def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path | None:
-    """Write tables, figures and the report; returns the report's page, or `None` if nothing is finished."""
+    """Write tables, figures and the report; returns the report's page, or `None` if no job is finished."""
     page = study.path / "report.html"
     with only_reporter(study.path) as mine, without_collector(), appearing(config.appearance) as shown:
         if not mine:
@@ -52,7 +51,7 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
             drawn = {} if piece.of_study is None else resolve_name(piece.of_study)(data, claiming)
             figures |= {name: partial(draw, name, runs, split=config.split) for name, runs in drawn.items()}
         if data.pruning is not None:
-            with_curves = _runs_in(data.pruning.points)
+            with_curves = [Path(run) for run in data.pruning.points["run"].unique(maintain_order=True)]
             figures["curve"] = partial(draw, "curve", with_curves, split=config.split)
             if data.pruning.kinds is not None:
                 figures["curve-kinds"] = partial(draw, "curve-kinds", with_curves, split=config.split)
@@ -63,46 +62,35 @@ def collect(study: StudyFolder, config: StudyConfig, console: Console) -> Path |
         return page
 
 
-def _runs_in(table: pl.DataFrame) -> list[Path]:
-    return [Path(run) for run in table["run"].unique(maintain_order=True)]
-
-
 def _figures(
     study: StudyFolder, finished: Sequence[Job]
 ) -> Iterator[tuple[str, FigureName, list[Path], tuple[str, ...]]]:
-    """Every figure's file name, kind, runs and tasks."""
-    masked: dict[tuple[str, tuple[str, ...]], list[Path]] = {}
+    """The file name, kind, runs and tasks of every figure."""
+    masked: dict[str, dict[tuple[str, ...], list[Path]]] = {}
     probed: dict[str, list[Path]] = {}
     per_task: set[str] = set()
     for job in finished:
-        tasks = job.config.tasks if job.trained else ()
+        run = study.run(job.name)
         if job.trained and job.config.pruning != "none":
-            masked.setdefault((job.grid_cell, tasks), []).append(study.run(job.name))
+            masked.setdefault(job.grid_cell, {}).setdefault(job.config.tasks, []).append(run)
             if job.config.gates.scope == "per_task":
                 per_task.add(job.grid_cell)
         if job.probes is not None:
-            kinds = {name: kind_of(name, job.config.instances) for name in tasks or job.config.tasks}
+            kinds = {name: kind_of(name, job.config.instances) for name in job.config.tasks}
             for task in (name for name, kind in kinds.items() if on_words([kind])):
-                probed.setdefault(task, []).append(study.run(job.name))
-    for (cell, tasks), folders in masked.items():
-        title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")
-        if len(folders) >= CHANNELS:
-            if cell not in per_task:
-                yield f"rgb-{title}", "rgb", folders[:CHANNELS], ()
-            for task in tasks if cell in per_task else ():
-                yield f"rgb-{title}-{task}", "rgb", folders[:CHANNELS], (task,)
-    by_cell: dict[str, list[Path]] = {}
-    for (cell, _), folders in masked.items():
-        by_cell.setdefault(cell, []).extend(folders)
-    for cell, folders in by_cell.items():
-        name = cell.replace(" ", "-")
-        yield f"grey-{name}", "grey", folders, ()
-        sets = {tasks for other, tasks in masked if other == cell}
-        if len(sets) > 1 or cell in per_task:
-            yield f"correlation-{name}", "correlation", folders, ()
-    runs = [study.run(job.name) for job in finished if job.trained]
+                probed.setdefault(task, []).append(run)
+    for cell, by_tasks in masked.items():
+        for tasks, folders in by_tasks.items():
+            title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")
+            for mask in [(task,) for task in tasks] if cell in per_task else [()]:
+                if len(folders) >= CHANNELS:
+                    yield "-".join(["rgb", title, *mask]), "rgb", folders[:CHANNELS], mask
+        name, every = cell.replace(" ", "-"), [run for folders in by_tasks.values() for run in folders]
+        yield f"grey-{name}", "grey", every, ()
+        if len(by_tasks) > 1 or cell in per_task:
+            yield f"correlation-{name}", "correlation", every, ()
     if masked:
-        yield "heads-kept", "heads-kept", runs, ()
+        yield "heads-kept", "heads-kept", [study.run(job.name) for job in finished if job.trained], ()
     for task, folders in probed.items():
         if len(folders) > 1:
             yield f"labels-{task}", "labels", folders, (task,)

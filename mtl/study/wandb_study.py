@@ -20,13 +20,13 @@ from mtl.runs.folder.wandb_view import STEP, View, flat_scores, new_identity, vi
 from mtl.study.config import StudyConfig
 
 KNOWN = "wandb.json"
-"""The file in a study's folder that names its W&B run."""
+"""The file in a study's folder with the id of its W&B run."""
 
 
 def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
-    """Add the best head of every label and the weighted means to the run's W&B run, if it has one.
+    """Add the best head for every label, and the weighted means, to the run's W&B run, if it has one.
 
-    They are of the tasks that the run was trained on, as in reports.
+    As in reports, only the run's own tasks count.
     """
     if config.wandb.mode == "disabled":
         return
@@ -36,7 +36,7 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
     view = view_of(config, run)
     tables = {"probes/best_heads": best, "probes/weighted_means": means}
     view.log({**tables, STEP: last["update"]}, step=last["update"] + 1)
-    # Where a run has two local logs, `wandb sync` replaces the first one's summary with the second one's.
+    # If a run has two local logs, `wandb sync` replaces the summary of the first with that of the second.
     view.summarise(last | flat_scores(run.metrics()))
     view.summarise(
         {
@@ -49,9 +49,9 @@ def log_probes(config: TrainConfig, run: Run, heads: pl.DataFrame) -> None:
 
 
 def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFrame], page: Path) -> None:
-    """Log the report and its tables to a W&B run of the study's own, the same one each time.
+    """Log the report and its tables to the study's own W&B run, the same one each time.
 
-    The keys of `tables` are the stems of their files in `tables/`, which become an artifact with the page.
+    The keys of `tables` are the stems of files in `tables/`, which become an artifact together with the page.
     """
     if config.train.wandb.mode == "disabled":
         return
@@ -68,12 +68,9 @@ def log_study(folder: Path, config: StudyConfig, tables: Mapping[str, pl.DataFra
 
 
 def _logged(folder: Path) -> dict[str, Any] | None:
-    """The id of the study's W&B run and how often it was logged to; `None` if it has none."""
-    path = folder / KNOWN
-    if not path.exists():
-        return None
+    """The id of the study's W&B run and the number of reports in it; `None` for no or a damaged record."""
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads((folder / KNOWN).read_bytes())
         return {"id": str(values["id"]), "times": int(values["times"])}
-    except (ValueError, KeyError, TypeError):  # damaged: a new W&B run is started
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

@@ -1,1 +1,1 @@
-"""Several processes on one folder: leases, the worker pool, exit codes."""
+"""Several processes on one folder: leases, a queue of jobs, and the processes that work on it."""

@@ -1,8 +1,8 @@
-"""Folders of what can be made again: made once by whoever needs them first, given up when unused.
+"""A cache of folders: the first process that needs a folder makes it; the least recently used are removed.
 
-They lie in the folder `cache_folder`, under names of a word and a hash; a folder that has not been used for
-the longest time goes first, once all of them together are larger than `MOST_BYTES`. Whatever else is there,
-as in a folder that users have for much that is large, is left alone.
+The folders are in `cache_folder()`, and their names are a word and a hash. When together they are larger than
+`MOST_BYTES`, the least recently used are removed. Other files there are not touched, so that the cache can be
+a folder that also has other uses.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ VARIABLE = "MTL_CACHE"
 """The environment variable that names another folder."""
 _ELSEWHERE = f"set {VARIABLE} to a folder with room for large corpora, or corpus.store=memory"
 _LOOK = 0.5
-"""Seconds between two looks at a folder that another process makes."""
+"""Seconds between two looks at a folder that another process is making."""
 _NAME = r"[a-z]+-[0-9a-f]{32}"
 _LEFT = re.compile(rf"\.({_NAME})\.(?:new|old)\..+")
-"""The name of what a folder is written in before it is whole, or was before it was replaced."""
+"""The name under which a folder is written, and under which the one that it replaces is kept meanwhile."""
 
 
 class Damaged(Exception):
-    """A folder that does not hold what it should."""
+    """A folder whose content is not what it should be."""
 
 
 def cache_folder() -> Path:
-    """`MTL_CACHE`, else `mtl` in the user's folder of caches (`XDG_CACHE_HOME`, else `~/.cache`).
+    """`MTL_CACHE`, else `mtl` in the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`).
 
-    Raises `InputError` for a user without a home, as in a container that does not know it.
+    Raises `InputError` for a user without a home folder, as in some containers.
     """
     if named := os.environ.get(VARIABLE):
         return Path(named).absolute()
@@ -55,11 +55,12 @@ def made_once(
     make: Callable[[Path], None],
     say: Callable[[str], None],
 ) -> T:
-    """What `read` returns for the folder of this name, which `make` fills where it is not there.
+    """What `read` returns for the folder of this name; `make` fills the folder if there is none.
 
-    The name, a word and a hash (`_NAME`), says all that its content depends on. `read` raises `Damaged`
-    for a folder that is to be made again. Processes that need the same folder wait for the one that makes
-    it. Raises `InputError` if the folder cannot be written, `RunError` if it cannot be read then.
+    The name (`_NAME`) determines the content: its hash covers everything that the content depends on. `read`
+    raises `Damaged` for a folder that has to be made again. Processes that need the same folder wait for the
+    one that makes it. `say` gets lines for the user. Raises `InputError` if the folder cannot be written, and
+    `RunError` if it cannot be read afterwards.
     """
     folder = cache_folder() / name
     waits = False
@@ -69,29 +70,29 @@ def made_once(
         with lease(right) as mine:
             if mine and (found := _read(folder, read)) is None:
                 if folder.exists():
-                    say(f"{folder} is damaged: it is made anew")
+                    say(f"{folder} is damaged: making it again")
                 _remove_left(folder)
                 with whole_folder(folder) as temporary:
                     make(temporary)
                 if (found := _read(folder, read)) is None:
                     raise RunError(
-                        f"{folder} was damaged or removed as soon as it was made: start again, or set "
-                        f"{VARIABLE} to a folder on another disk"
+                        f"{folder} was damaged or removed as soon as it was made: run the command again, or "
+                        f"set {VARIABLE} to a folder on another disk"
                     )
-                _keep_within(MOST_BYTES, folder)
+                _make_room(folder)
                 return found
         if found is None and not mine:
             if not waits:
-                say(f"waiting for {folder}, which {holder_of(right) or 'another process'} makes")
+                say(f"waiting for {folder}, which {holder_of(right) or 'another process'} is making")
             waits = True
             time.sleep(_LOOK)
-    with suppress(OSError):  # a cache that can only be read
+    with suppress(OSError):  # a read-only cache
         os.utime(folder)
     return found
 
 
 def _read(folder: Path, read: Callable[[Path], T]) -> T | None:
-    """What the folder holds; `None` if it is not there, or damaged. Raises `InputError` without the right."""
+    """What the folder holds; `None` if there is none or it is damaged, `InputError` without permission."""
     try:
         return read(folder) if folder.exists() else None
     except Damaged:
@@ -112,35 +113,26 @@ def _lease_of(folder: Path) -> Path:
 
 
 def _remove_left(mine: Path) -> None:
-    """Remove what killed processes left of folders that nobody makes; this process is to make `mine`."""
+    """Remove what killed processes left, except of folders that other processes than this (`mine`) make."""
     for left in list(mine.parent.iterdir()):
         found = _LEFT.fullmatch(left.name)
         if found and (found[1] == mine.name or holder_of(_lease_of(mine.with_name(found[1]))) is None):
             remove(left)
 
 
-def _keep_within(most: int, made: Path) -> None:
-    """Remove the folders that were used longest ago, until the rest is small enough; none that is in use."""
-    folders = [each for each in made.parent.iterdir() if re.fullmatch(_NAME, each.name)]
-    used = {folder: _used(folder) for folder in folders}
-    sizes = {folder: _size(folder) for folder in folders}
-    for folder in sorted(folders, key=used.__getitem__):
-        if sum(sizes.values()) <= most:
-            return
-        if folder != made and remove_unused(folder):
-            del sizes[folder]
+def _make_room(made: Path) -> None:
+    """Remove the least recently used folders until the rest is small enough; those in use and `made` stay."""
+    found = {each: _use_and_size(each) for each in made.parent.iterdir() if re.fullmatch(_NAME, each.name)}
+    total = sum(size for _, size in found.values())
+    for folder in sorted(found, key=found.__getitem__):
+        if total > MOST_BYTES and folder != made and remove_unused(folder):
+            total -= found[folder][1]
 
 
-def _size(folder: Path) -> int:
-    """The bytes in a folder; none if another process has just removed it."""
+def _use_and_size(folder: Path) -> tuple[float, int]:
+    """When a folder was used last, and its bytes; zeros if another process has just removed it."""
     try:
-        return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        files = [file.stat() for file in folder.iterdir() if file.is_file()]
+        return folder.stat().st_mtime, sum(file.st_size for file in files)
     except OSError:
-        return 0
-
-
-def _used(folder: Path) -> float:
-    try:
-        return folder.stat().st_mtime
-    except OSError:
-        return 0.0
+        return 0.0, 0

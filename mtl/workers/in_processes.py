@@ -1,4 +1,4 @@
-"""Call a function of numbers in other processes."""
+"""The values of a function of numbers, computed by other processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ R = TypeVar("R")
 def in_processes(function: Callable[[int], R], count: int, processes: int) -> Iterator[R]:
     """Yield `function(0)` to `function(count - 1)` in order; forked `processes` compute them in turn.
 
-    A process is at most one result ahead of what was asked for. All end with the iterator, or with this
-    process. An error of the function is raised here; a process that is killed is a `RunError`.
+    A process is at most one result ahead of the caller. All processes end with the iterator, or with this
+    process. An error of the function is raised here; a killed process raises `RunError`.
     """
     if processes < 2:
         yield from map(function, range(count))
@@ -35,7 +35,7 @@ def in_processes(function: Callable[[int], R], count: int, processes: int) -> It
             worker = context.Process(
                 target=_serve, args=(theirs, tuple(ends), function, range(number, count, processes))
             )
-            with warnings.catch_warnings():  # of threads, which Python 3.12 warns of: none holds a lock here
+            with warnings.catch_warnings():  # Python 3.12 warns of threads; none of them holds a lock here
                 warnings.simplefilter("ignore", DeprecationWarning)
                 worker.start()
             workers.append(worker)
@@ -45,8 +45,8 @@ def in_processes(function: Callable[[int], R], count: int, processes: int) -> It
                 result = ends[number % processes].recv()
             except EOFError:
                 raise RunError(
-                    "a process that works for this one was killed, perhaps for want of memory: free some, or "
-                    "set OMP_NUM_THREADS=1, which also bounds the number of such processes"
+                    "a process that works for this one was killed, perhaps for lack of memory: free some, or "
+                    "set OMP_NUM_THREADS=1, which also limits the number of such processes"
                 ) from None
             if isinstance(result, BaseException):
                 raise result
@@ -60,13 +60,13 @@ def in_processes(function: Callable[[int], R], count: int, processes: int) -> It
 def _serve(
     results: Connection, of_others: Sequence[Connection], function: Callable[[int], Any], numbers: range
 ) -> None:
-    """Send the results for these numbers; ends where nobody is left to read them.
+    """Send the results for these numbers, until nobody is left to read them.
 
-    Ctrl-C reaches this process, too, and is left to the one that started it.
+    Ctrl-C also reaches this process; the process that started it handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for end in of_others:  # as long as one is open somewhere, writing to it waits for a reader
+    for end in of_others:  # while a reading end is open anywhere, a write waits for a reader
         end.close()
     try:
         for number in numbers:
@@ -82,7 +82,7 @@ def _serve(
 
 
 def _as_sent(error: Exception) -> Exception:
-    """The error with its traceback as a note; of one that cannot be pickled and read again, what it says."""
+    """The error with its traceback as a note; if it cannot be pickled and read again, a `RuntimeError`."""
     note = traceback.format_exc()
     try:
         pickle.loads(pickle.dumps(error))

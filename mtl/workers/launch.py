@@ -1,7 +1,7 @@
-"""Which of a run's processes this one is: variables of launchers, believed only where they add up.
+"""Which of a run's processes this one is: launchers' variables, trusted only if they are consistent.
 
-torchrun, srun and other launchers number their processes in environment variables, which everything that is
-started below them inherits: a shell in a job, an agent of a sweep, a pod. They count only for a run that asks
+torchrun, srun and other launchers number their processes in environment variables. Everything that is started
+below them inherits these: a shell in a job, an agent of a sweep, a pod. They count only for a run that asks
 for several processes, and only if they describe exactly these.
 """
 
@@ -25,7 +25,7 @@ _PREFIXES = (
     "PL_",  # Lightning's own settings: PL_TRAINER_MAX_STEPS would change what a run computes
 )  # fmt: skip
 PARENT = "MTL_STARTED_BY"
-"""Names the process that started this one as a further process of its run."""
+"""The variable with the number of the process that started this one as a further process of its run."""
 _KEPT = {
     "torchrun": (
         "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT", "RANK",
@@ -39,15 +39,15 @@ _KEPT = {
     "hand": ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
     "": (),
 }  # fmt: skip
-"""The variables that a run's processes need, by what started them."""
+"""The variables that a run's processes need, by their launcher."""
 _INTERFACES = "GLOO_SOCKET_IFNAME"
-"""The variable by which torch chooses the network interface between processes."""
+"""The variable that tells torch which network interfaces connect the processes."""
 _OTHERS = {
     "mpirun": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"),
     "jsrun": ("JSM_NAMESPACE_SIZE",),
     "aprun": ("PALS_SIZE",),
 }
-"""Launchers that are known and not supported, with the variables that count their processes."""
+"""Known launchers that are not supported, with the variables that count their processes."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Place:
     """A process among those that train one run."""
 
     started_by: str = ""
-    """`torchrun`, `srun`, `mtl` (by the first process of this machine), `hand` (the first process of one of
-    several machines) or nothing."""
+    """`torchrun`, `srun`, `mtl` (the first process of this machine started it), `hand` (the user started it,
+    on one of several machines), or empty."""
     local_rank: int = 0
     machine: int = 0
 
@@ -72,24 +72,24 @@ class Place:
 
 
 def is_launcher_variable(name: str) -> bool:
-    """Whether a launcher numbers or counts processes in this variable, or finds the first one by it."""
+    """Whether launchers use this variable to number, count or connect processes."""
     return name in _NAMES or name == PARENT or name.startswith(_PREFIXES)
 
 
 def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Place:
-    """This process's place in a run of `devices` processes on each of `machines`.
+    """This process's place in a run of `devices` processes on each of `machines` machines.
 
-    Raises `InputError` if a launcher started other processes than the run is for.
+    Raises `InputError` if a launcher started another number of processes than the run has.
     """
     if devices < 1 or machines < 1:
-        raise InputError(f"trainer.devices={devices}, trainer.num_nodes={machines}: use numbers from 1 on")
+        raise InputError(f"trainer.devices={devices}, trainer.num_nodes={machines}: both must be at least 1")
     wanted = devices * machines
     if wanted > 1:
         _require_interfaces(environment)
     if (
         wanted > 1
         and environment.get(PARENT) == str(os.getppid())
-        and environment.get("LOCAL_RANK") != "0"  # which no process has that another one started
+        and environment.get("LOCAL_RANK") != "0"  # started processes count from 1
     ):
         return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
     if "TORCHELASTIC_RUN_ID" in environment:
@@ -100,13 +100,13 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
             limits["MASTER_PORT"] = 1 << 16
             if not environment.get("MASTER_ADDR"):
                 raise InputError(
-                    "MASTER_ADDR is missing, and torchrun sets it to where the processes meet: start the run "
-                    "with torchrun or srun, or without variables that another one left"
+                    "MASTER_ADDR is missing, which torchrun sets to the address where the processes meet: "
+                    "start the run with torchrun or srun, or remove the variables that another launcher left"
                 )
         return Place("torchrun", *_numbers(environment, "torchrun", **limits)[:2])
     if wanted == 1:
         return Place()
-    # Not SLURM_NTASKS: a batch script has it too, and the commands in it are one process each.
+    # Not SLURM_NTASKS: a batch script has it, too, and each command in it is one process.
     if environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         (started,) = _numbers(environment, "srun", SLURM_STEP_NUM_TASKS=None)
         _require(started, "srun", devices, machines)
@@ -116,23 +116,22 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         many = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
         if many is not None:
             raise InputError(
-                f"{program} started {many} processes, which mtl cannot use: start the run with "
-                f"torchrun or "
-                f"srun, or without {program} where trainer.num_nodes=1"
+                f"{program} started {many} processes, which mtl cannot use: start the run with torchrun or "
+                f"srun; with trainer.num_nodes=1, it needs no launcher"
             )
     if machines == 1:
         return Place()
     if not all(environment.get(name) for name in _KEPT["hand"]):
         raise InputError(
-            f"trainer.num_nodes={machines}: nothing started this run on {machines} machines; start it there "
-            f"with torchrun or srun, or set {', '.join(_KEPT['hand'])} on each of them"
+            f"trainer.num_nodes={machines}: no launcher started this run on {machines} machines; start it "
+            f"with torchrun or srun, or set {', '.join(_KEPT['hand'])} on each machine"
         )
     return Place("hand", 0, *_numbers(environment, "the environment", NODE_RANK=machines))
 
 
 @contextmanager
 def placed(devices: int, machines: int) -> Iterator[Place]:
-    """Take variables of launchers that do not count out of the environment during the block.
+    """Remove launchers' variables that do not apply from the environment during the block.
 
     Yields this process's place; raises `InputError` as `place_of` does.
     """
@@ -145,7 +144,7 @@ def placed(devices: int, machines: int) -> Iterator[Place]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Take all variables of launchers out of the environment during the block: its work is one process's."""
+    """Remove all launchers' variables from the environment during the block, which is for one process."""
     with _only(()):
         yield
 
@@ -164,18 +163,18 @@ def _only(kept: Collection[str]) -> Iterator[None]:
 
 
 def _require_interfaces(environment: Mapping[str, str]) -> None:
-    """Raise `InputError` if the processes are to meet over a network interface that this machine lacks."""
+    """Raise `InputError` if a network interface is chosen that this machine lacks."""
     known = [name for _, name in socket.if_nameindex()]
     for name in filter(None, environment.get(_INTERFACES, "").split(",")):
         if name not in known:
             raise InputError(
-                f"{_INTERFACES} is '{name}', and this machine has no such network interface "
-                f"({', '.join(known)}): correct it, or unset it"
+                f"{_INTERFACES} is '{name}', but this machine's network interfaces are "
+                f"{', '.join(known)}: correct it, or unset it"
             )
 
 
 def _numbers(environment: Mapping[str, str], program: str, **limits: int | None) -> list[int]:
-    """The numbers in variables, each from 0 to below its limit, if it has one; `InputError` for others."""
+    """The numbers in these variables, each below its limit if it has one; raises `InputError` for others."""
     numbers = []
     for name, limit in limits.items():
         text = environment.get(name, "")
@@ -184,7 +183,7 @@ def _numbers(environment: Mapping[str, str], program: str, **limits: int | None)
             found = f"is {text!r}" if name in environment else "is missing"
             raise InputError(
                 f"{name} {found}, and {program} sets it to {below}: start the run with torchrun or srun, or "
-                f"without variables that another one left"
+                "remove the variables that another launcher left"
             )
         numbers.append(int(text))
     return numbers
@@ -193,8 +192,7 @@ def _numbers(environment: Mapping[str, str], program: str, **limits: int | None)
 def _require(started: int, program: str, devices: int, machines: int) -> None:
     if started != devices * machines:
         raise InputError(
-            f"{program} started {counted(started, 'process', 'processes')}, and "
-            f"trainer.devices={devices} times "
-            f"trainer.num_nodes={machines} makes {devices * machines}: devices are the processes per "
-            "machine, num_nodes the machines"
+            f"{program} started {counted(started, 'process', 'processes')}, but trainer.devices={devices} "
+            f"times trainer.num_nodes={machines} makes {devices * machines}: devices is the number of "
+            "processes per machine, num_nodes the number of machines"
         )

@@ -1,4 +1,4 @@
-"""Leases: files that exactly one living process holds, on one machine or on a shared file system."""
+"""Leases: files that one living process holds at a time, on one machine or on a shared file system."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mtl.files import naming_full_disk, short_name, temporary_file
 BEAT = 10.0
 """Seconds between two signs of life."""
 SILENCE = 120.0
-"""Seconds without a sign of life after which a process that cannot be looked up counts as dead."""
+"""Seconds without a sign of life after which a process that cannot be looked up here counts as dead."""
 PAUSE = 0.05
 """Seconds between two attempts at a lease that another process holds for a moment."""
 LOST = 5
-"""Exit code of a process whose lease another has taken over, since it had given no sign of life."""
+"""Exit code of a process whose lease another one has taken over because it gave no sign of life."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Holder:
     host: str
     pid: int
     started: str
-    """Tells the process from a later one with the same number."""
+    """When it started; distinguishes it from a later process with the same number."""
     namespace: str = ""
-    """The process namespace in which `pid` is valid: containers may share their machine's host name, but not
+    """The process namespace in which `pid` is valid: containers may share the machine's host name, but not
     its process numbers. Empty in leases of older versions."""
 
     @classmethod
@@ -50,25 +50,25 @@ class Holder:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """The living process that holds a lease, if there is one."""
+    """The living process that holds a lease; `None` if there is none."""
     holder = _parsed(_content(path))
     return holder if holder is not None and _lives(holder, path) else None
 
 
 @contextmanager
 def lease(path: Path) -> Iterator[bool]:
-    """Try to take the lease at `path`; yields whether this process now holds it, until the block ends.
+    """Try to take the lease at `path`; yields whether this process holds it until the block ends.
 
-    The holder gives a sign of life every `BEAT` seconds. One that was stopped for longer than `SILENCE` and
-    finds its lease taken over ends at once with exit code `LOST`: it must not write where another works.
-    Folders that are made for the lease alone go with it.
+    The holder gives a sign of life every `BEAT` seconds. A holder that was stopped for longer than `SILENCE`
+    and finds its lease taken over ends at once with exit code `LOST`, since another process writes there now.
+    Folders that were made only for the lease are removed with it.
     """
     me = Holder.me()
     made = [folder for folder in path.absolute().parents if not folder.exists()]
     if not _take_in_folder(path, me):
         yield False
         return
-    for right in _rights(path):  # of those who took it over before, and were killed
+    for right in _rights(path):  # left by processes that took it over and were killed
         right.unlink(missing_ok=True)
     ended = threading.Event()
     beating = threading.Thread(target=_beat, args=(path, me, ended), daemon=True)
@@ -80,14 +80,14 @@ def lease(path: Path) -> Iterator[bool]:
         beating.join()
         if _parsed(_content(path)) == me:
             path.unlink(missing_ok=True)
-        with suppress(OSError):  # of a folder that holds something
+        with suppress(OSError):  # a folder that is not empty
             for folder in made:
                 folder.rmdir()
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lease at `path` during the block; waits for other holders."""
+    """Hold the lease at `path` during the block; wait while another process holds it."""
     while True:
         with lease(path) as mine:
             if mine:
@@ -97,22 +97,17 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def changing(path: Path) -> AbstractContextManager[None]:
-    """The right to read a file and replace it: whoever else wants to waits until the block ends."""
+    """The exclusive right to read a file and replace it during the block; waits for it."""
     return exclusive(path.with_name(f".{short_name(path.name)}.lock"))
 
 
-def now() -> float:
-    """Seconds since 1970."""
-    return time.time()
-
-
 def _start_of(pid: int) -> str:
-    """When a process of this machine was started; raises `psutil.Error` if there is none.
+    """When a process of this machine was started; raises `psutil.Error` if there is no such process.
 
-    Linux counts from its own start, which does not change when the wall clock is set.
+    Linux counts from the boot, so that the result does not change when the wall clock is set.
     """
     try:
-        # The second field is the name in brackets, which may hold blanks, brackets and half a character.
+        # The second field, the name in brackets, may contain spaces, brackets and half a character.
         ticks = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except FileNotFoundError:
         return str(psutil.Process(pid).create_time())
@@ -126,7 +121,7 @@ def _boot() -> str:
 
 
 def _namespace() -> str:
-    """The start of the machine and the process namespace in it; where these are unknown the host name."""
+    """The machine's boot and its process namespace; the host name if these are unknown."""
     try:
         return f"{_boot()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
@@ -134,7 +129,7 @@ def _namespace() -> str:
 
 
 def _lives(holder: Holder, path: Path) -> bool:
-    """Whether the holder lives; a process of another namespace is judged by its signs of life."""
+    """Whether the holder lives: for a process of another namespace, whether it gives signs of life."""
     if holder.namespace != _namespace():
         try:
             return _silence(path) <= SILENCE
@@ -142,7 +137,7 @@ def _lives(holder: Holder, path: Path) -> bool:
             return False
     try:
         same = _start_of(holder.pid) == holder.started
-        # In a container there may be no process that collects zombies.
+        # A container may lack a process that reaps zombies.
         dead = psutil.Process(holder.pid).status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
@@ -150,7 +145,7 @@ def _lives(holder: Holder, path: Path) -> bool:
 
 
 def _rights(path: Path) -> list[Path]:
-    """The rights to replace a lease that there are."""
+    """The existing rights to replace a lease."""
     length = len(_right(path, path, b"").name)
     start = f".{short_name(path.name)}."
     return [
@@ -161,13 +156,13 @@ def _rights(path: Path) -> list[Path]:
 
 
 def _right(of: Path, path: Path, left: bytes) -> Path:
-    """The lease on the right to replace what a dead holder `left` at `path`, to get the lease `of`."""
+    """The right (a lease, too) to replace what a dead holder `left` at `path`, to get the lease `of`."""
     dead = hashlib.sha256(path.name.encode() + left).hexdigest()[:16]
     return of.with_name(f".{short_name(of.name)}.{dead}.right")
 
 
 def _take_in_folder(path: Path, me: Holder) -> bool:
-    """Take a lease, and make its folder, which another process may just have removed with its own lease."""
+    """Take a lease, and make its folder; another process may remove the folder meanwhile with its lease."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -178,15 +173,15 @@ def _take_in_folder(path: Path, me: Holder) -> bool:
 
 
 def _take(path: Path, me: Holder, of: Path | None = None) -> bool:
-    """Take a lease that is free, or whose holder is dead; or the right to replace the lease `of`.
+    """Take a lease that is free or whose holder is dead, or the right to replace the lease `of`.
 
     The right to replace a dead holder's lease is itself a lease, one for each dead holder. While a process
-    has this right, no other may replace the lease; it may find that the lease was replaced before. What is
-    left of rights by processes that were killed goes with the next holder: none of them is about its lease.
+    has this right, no other may replace the lease; the process may find that it was replaced before. The next
+    holder removes rights that killed processes left: none of them concerns its own lease.
 
-    Two processes hold a lease for up to `BEAT` seconds in one rare case: a holder that was merely silent
-    gives the lease back between the comparison and the replacement, and a third process takes it in that
-    moment. The third then finds its lease replaced and ends.
+    In one rare case, two processes hold a lease for up to `BEAT` seconds: a holder that was only silent gives
+    the lease back between the comparison and the replacement, and a third process takes it in that moment.
+    The third then finds its lease replaced and ends.
     """
     with temporary_file(path) as mine:
         with naming_full_disk(path.parent):
@@ -195,7 +190,7 @@ def _take(path: Path, me: Holder, of: Path | None = None) -> bool:
             return True
         left = _content(path)
         if left is None:
-            return False  # given back in between: the next attempt may get it
+            return False  # given back just now: the next attempt may get it
         holder = _parsed(left)
         if holder is not None and _lives(holder, path):
             return False
@@ -219,7 +214,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _parsed(content: bytes | None) -> Holder | None:
-    """The process that a lease's content names, alive or not; `None` for damaged content."""
+    """The process that a lease names, alive or not; `None` without a lease, or for a damaged one."""
     try:
         return None if content is None else Holder(**json.loads(content))
     except (ValueError, TypeError):
@@ -227,7 +222,7 @@ def _parsed(content: bytes | None) -> Holder | None:
 
 
 def _link(source: Path, target: Path) -> bool:
-    """Make `target`, complete from the start, unless it exists; returns whether it was made."""
+    """Make `target`, complete from the start, unless it exists; returns whether this call made it."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -236,13 +231,13 @@ def _link(source: Path, target: Path) -> bool:
 
 
 def _silence(path: Path) -> float:
-    """Seconds since the last sign of life, by the file system's clock, which all machines share."""
+    """Seconds since the last sign of life, by the clock of the file system, which all machines share."""
     last = path.stat().st_mtime
     try:
         with temporary_file(path) as probe:
             time_there = probe.stat().st_mtime
-    except OSError:  # a folder that can only be read
-        time_there = now()
+    except OSError:  # a read-only folder
+        time_there = time.time()
     return time_there - last
 
 
@@ -254,4 +249,4 @@ def _beat(path: Path, me: Holder, ended: threading.Event) -> None:
                 os._exit(LOST)
             os.utime(path)
         except OSError:
-            continue  # a file system that is away for a while
+            continue  # the file system is unavailable for a while

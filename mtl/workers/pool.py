@@ -1,4 +1,4 @@
-"""Worker processes of one machine: started, replaced when they die, stopped with their state saved."""
+"""Worker processes of one machine: started, replaced if they die, and stopped with their state saved."""
 
 from __future__ import annotations
 
@@ -14,49 +14,42 @@ from pathlib import Path
 
 from mtl.errors import InputError
 from mtl.workers.launch import is_launcher_variable
-from mtl.workers.worker import (
-    DISK_FULL,
-    INTERRUPTED,
-    LOOK,
-    REFUSED,
-    TRIES,
-    last_line,
-    no_room,
-)
+from mtl.workers.worker import DISK_FULL, INTERRUPTED, LOOK, REFUSED, TRIES, last_line, no_room
 
+STARTER = "mtl.workers.start"
+"""The module that calls a function in a worker."""
 MOST_ON_A_GPU = 8
-"""The most runs on one GPU; with more, none is faster."""
+"""Maximum number of runs on one GPU; more would not be faster."""
 CONTEXT = 0.6
-"""Gigabytes that a process takes on a GPU besides its tensors (CUDA's context)."""
+"""Gigabytes that a process takes on a GPU in addition to its tensors (CUDA's context)."""
 
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Worker processes of one machine, and the way to start them."""
+    """Worker processes of one machine, and how they are started."""
 
-    module: str
-    """Run as `python -m MODULE FOLDER PARENT THREADS …`."""
+    program: Sequence[str]
+    """Module and first arguments: workers run `python -m PROGRAM FOLDER PARENT THREADS ARGUMENTS`."""
     folder: Path
-    """The folder of the study or sweep; the workers' output goes to `logs/worker-…` in it."""
-    threads: int
-    """Threads of each worker."""
+    """The folder of the study or sweep; workers write their output to its `logs/worker-…`."""
+    threads: Callable[[int], int]
+    """The threads of a worker, by the number of workers that are wanted when it starts."""
     gpus: Sequence[str] = ()
-    """Each worker gets one of these, in turn, as `CUDA_VISIBLE_DEVICES`; empty: the variable is not set."""
+    """Each worker gets one of these, in turn, as `CUDA_VISIBLE_DEVICES`; empty: the variable is unchanged."""
     arguments: Sequence[str] = ()
-    """The arguments after the number of threads."""
     directory: Path | None = None
     """The workers' working directory; `None`: that of this process."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables that workers get where this process lacks them."""
+    """Environment variables that workers get if this process lacks them."""
     restart_interrupted: bool = False
     """Start an interrupted worker again instead of stopping all."""
 
     def work(self, capacity: Callable[[], int], count_ended: Callable[[], int]) -> None:
         """Keep `capacity()` processes at work until all have ended.
 
-        `count_ended` is called twice a second and returns how many pieces of work have ended. Raises
+        `count_ended`, the number of jobs that have ended, is called twice a second. Raises
         `KeyboardInterrupt` when asked to stop, and `InputError` if the disk is full, the input is bad or
-        processes die again and again; the other processes have then saved their state.
+        processes keep dying. The other processes have then saved their state.
         """
         workers: list[_Worker] = []
         started, deaths, ended = 0, 0, 0
@@ -64,7 +57,7 @@ class WorkerPool:
             while True:
                 wanted = capacity()
                 while started < wanted:
-                    workers.append(self._start(started))
+                    workers.append(self._start(started, self.threads(wanted)))
                     started += 1
                 if not workers:
                     break
@@ -82,19 +75,19 @@ class WorkerPool:
                         deaths += 1
                         if deaths > TRIES * started:
                             raise InputError(f"worker processes keep crashing; see {worker.log}")
-                        workers.append(self._start(worker.number))
+                        workers.append(self._start(worker.number, self.threads(max(1, wanted))))
                 now_ended = count_ended()
                 if now_ended > ended:
                     deaths, ended = 0, now_ended
         finally:
             _stop(workers)
 
-    def _start(self, number: int) -> _Worker:
-        environment = {**self.environment, **environment_for(self.threads)}
+    def _start(self, number: int, threads: int) -> _Worker:
+        environment = {**self.environment, **environment_for(threads)}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[number % len(self.gpus)]
         log = self.folder / "logs" / f"worker-{socket.gethostname()}-{os.getpid()}-{number}.log"
-        words = [self.module, str(self.folder), str(os.getpid()), str(self.threads), *self.arguments]
+        words = [*self.program, str(self.folder), str(os.getpid()), str(threads), *self.arguments]
         return _Worker(start_worker(words, environment, log, self.directory), number, log)
 
 
@@ -108,9 +101,9 @@ class _Worker:
 def start_worker(
     words: Sequence[str], environment: dict[str, str], log: Path, directory: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m WORDS` with its output appended to a log.
+    """Start `python -m WORDS`, and append its output to a log.
 
-    The process has a session of its own, so that Ctrl-C reaches only its parent, which passes it on once.
+    The process has its own session, so that Ctrl-C reaches only its parent, which passes it on once.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
@@ -126,7 +119,7 @@ def start_worker(
 
 
 def _stop(workers: Sequence[_Worker]) -> None:
-    """Have the processes save their state and end."""
+    """Make the processes save their state and end."""
     for worker in workers:
         if worker.process.poll() is None:
             worker.process.send_signal(signal.SIGINT)
@@ -135,13 +128,13 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 
 def environment_for(threads: int) -> dict[str, str]:
-    """This process's environment without those of launchers, for a process with this number of threads."""
+    """The environment of a process with this number of threads: this one's without launchers' variables."""
     environment = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return environment | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def devices() -> list[str]:
-    """The GPUs that torch sees, as `CUDA_VISIBLE_DEVICES` names them; it may name some that are not there."""
+    """The GPUs that torch sees, as `CUDA_VISIBLE_DEVICES` names them; it may also name absent ones."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible == "":
         return []
@@ -153,9 +146,9 @@ def devices() -> list[str]:
 
 
 def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
-    """The number of runs that fit on a GPU: one until the `peak` in gigabytes of a finished run is known.
+    """The number of runs that fit on a GPU: one until the peak memory of a finished run is known.
 
-    `total` is the GPU's memory in gigabytes; `None`: it is looked up.
+    `peak` and `total`, the GPU's memory, are in gigabytes; `None` for `total`: it is looked up.
     """
     if peak is None:
         return 1
@@ -170,7 +163,7 @@ def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
 def threads_for(count: int) -> int:
     """The threads of each of `count` processes: an equal share of the cores, at least one.
 
-    A number in OMP_NUM_THREADS, which users set where they share a machine, is the most.
+    OMP_NUM_THREADS, which users set on shared machines, is an upper limit if it is a number.
     """
     share = max(1, cores() // count)
     most = os.environ.get("OMP_NUM_THREADS", "")
@@ -179,6 +172,6 @@ def threads_for(count: int) -> int:
 
 def cores() -> int:
     """The cores that this process may use, by its affinity and its control group (containers, SLURM)."""
-    import joblib  # a third of a second, which status and dry runs need not wait for
+    import joblib  # takes a third of a second, which status and dry runs do not need
 
     return int(joblib.cpu_count())

@@ -1,6 +1,6 @@
-"""A queue of jobs in a folder, which any number of processes share: the holder of its lease does a job.
+"""A queue of jobs in a folder, shared by any number of processes: whoever holds a job's lease does the job.
 
-A function takes the next job: by the plan of a study, or from the sampler of a sweep.
+The function that takes the next job differs: a study has a plan, a sweep has a sampler.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from mtl.workers.lease import Holder, holder_of, now
+from mtl.workers.lease import Holder, holder_of
 from mtl.workers.worker import TRIES, Failed, logged
 
 State = Literal["waiting", "running", "finished", "stopped", "failed", "interrupted"]
 WAIT = 1.0
-"""Seconds between looks at jobs that others work on."""
+"""Seconds between two looks for a free job while others work."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Progress:
     """Seconds of work, over all tries that have ended."""
     worker: str = ""
     error: str = ""
-    """Why it has failed, in one line."""
+    """Why it failed, in one line."""
 
     def spent(self) -> float:
         """Seconds of work so far."""
-        return self.seconds + (now() - self.started if self.state == "running" else 0.0)
+        return self.seconds + (time.time() - self.started if self.state == "running" else 0.0)
 
 
 J = TypeVar("J")
@@ -60,7 +60,7 @@ class Snapshot(Generic[J, P]):
         return {name: self.state(name) for name in self.jobs}
 
     def ended(self) -> int:
-        """The number of jobs for which nothing is left to do."""
+        """The number of jobs that have finished, failed or been stopped."""
         return sum(state in ("finished", "stopped", "failed") for state in self.states().values())
 
 
@@ -88,7 +88,7 @@ class JobFolder:
         return self.path / "leases" / f"{name}.lease"
 
     def living(self, name: str, progress: P) -> P:
-        """A job's last progress, which is `running` only while its process lives."""
+        """A job's last progress; `interrupted` if it was running and its process is dead."""
         if progress.state == "running" and holder_of(self.lease_file(name)) is None:
             return replace(progress, state="interrupted")
         return progress
@@ -100,21 +100,22 @@ class Taken(Generic[P]):
 
     name: str
     before: P
-    """Its progress so far, as far as it counts."""
+    """Its progress so far, as far as it still counts."""
     perform: Callable[[P, Callable[[P], None]], P]
-    """Does it: takes the progress of this try, and a function that records a later one; returns the last."""
+    """Does the job: takes the progress at the start of this try, and a function that records later progress;
+    returns the progress at the end."""
     write: Callable[[P], None]
-    """Writes its progress."""
+    """Writes progress to the folder."""
 
 
 Take = Callable[[ExitStack], Taken[P] | None]
-"""Takes a job that can be started, under a lease that the stack gives back; `None` if there is none now."""
+"""Takes a job that can be started, and enters its lease into the stack; `None` if there is none now."""
 
 
 def work(folder: JobFolder, take: Take[P], ended: Callable[[], bool] = lambda: True) -> None:
-    """Do jobs until `take` has none and `ended()`, waiting for those that other processes work on.
+    """Do jobs until `take` has none and `ended()` is true; wait for jobs that other processes work on.
 
-    Raises `KeyboardInterrupt` if a job was interrupted (its state is saved) and `FullDisk`.
+    Raises `KeyboardInterrupt` if a job was interrupted (its state is saved), and `FullDisk`.
     """
     while True:
         with ExitStack() as leases:
@@ -131,11 +132,12 @@ def _try(folder: JobFolder, taken: Taken[P]) -> None:
     before = taken.before
     if before.tries >= TRIES:
         error = f"its process died {TRIES} times; the end of its log may say why"
-        taken.write(replace(before, state="failed", ended=now(), error=error))
+        taken.write(replace(before, state="failed", ended=time.time(), error=error))
         return
+    beginning = time.monotonic()
     started = replace(
-        before, state="running", tries=before.tries + 1, started=now(), ended=0.0, worker=str(Holder.me()),
-        error="",
+        before, state="running", tries=before.tries + 1, started=time.time(), ended=0.0,
+        worker=str(Holder.me()), error="",
     )  # fmt: skip
     last = started
 
@@ -147,11 +149,12 @@ def _try(folder: JobFolder, taken: Taken[P]) -> None:
     record(started)
     try:
         last = logged(folder.log(taken.name), lambda: taken.perform(started, record))
-    except KeyboardInterrupt:  # asked to stop: this try does not count
+    except KeyboardInterrupt:  # this try does not count
         last = replace(last, state="interrupted", tries=before.tries)
     except Failed as failure:
-        again = failure.for_want_of_memory and started.tries < TRIES
+        again = failure.for_lack_of_memory and started.tries < TRIES
         last = replace(last, state="waiting" if again else "failed", error="" if again else str(failure))
-    taken.write(replace(last, ended=now(), seconds=started.seconds + now() - started.started))
+    seconds = started.seconds + time.monotonic() - beginning
+    taken.write(replace(last, ended=time.time(), seconds=seconds))
     if last.state == "interrupted":
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Small JSON files by which processes tell each other what is to do and how far it is."""
+"""Small JSON files by which processes tell each other what is to be done and what has been done."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 SETTLED = 2.0
-"""Seconds without a change after which a file counts as one that is told from its successor by its time."""
+"""Seconds without a change after which a file's time distinguishes it from its successor."""
 
 
 def record_of(file: Path, read: Callable[[Any], T]) -> T | None:
-    """The record that `read` makes of a file's values, once for every change; `None` if there is no file.
+    """What `read` makes of a file's values, once for every change; `None` if there is no file.
 
-    Raises what `read` raises, and `ValueError` for a file that is no JSON.
+    Raises what `read` raises, and `ValueError` for a file that is not JSON.
     """
     try:
         there = file.stat()
@@ -36,7 +36,7 @@ def _read(file: Path, read: Callable[[Any], Any], *state: int) -> Any:
 
 
 def restored(kind: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass of which `dataclasses.asdict` and JSON made these values.
+    """The dataclass of which `dataclasses.asdict` and JSON made these values; their types are not checked.
 
     Fields that this version does not know are left out. Raises `TypeError` where a field is missing.
     """
@@ -55,7 +55,7 @@ def _restored(type_: Any, value: Any) -> Any:
 
 @lru_cache
 def _group(type_: Any) -> Any:
-    """The dataclass of a type; of a value that may be null the type is an argument. `None`: it is none."""
+    """The dataclass of a type; the type of a value that may be null is a union. `None`: there is none."""
     return next((kind for kind in (type_, *get_args(type_)) if is_dataclass(kind)), None)
 
 

@@ -1,11 +1,13 @@
-"""A queue as people see it: a table of its jobs, lines when they start or end; and the processes at work."""
+"""What users see of a queue: a table of its jobs, and a line when a job starts or ends."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console, Group
@@ -14,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtl.tasks.in_words import counted
-from mtl.workers.pool import WorkerPool, devices, threads_for
+from mtl.workers.pool import STARTER, WorkerPool, devices, threads_for
 from mtl.workers.queue import JobFolder, Snapshot, State
 from mtl.workers.worker import interruptible
 
@@ -25,7 +27,7 @@ STYLES: dict[State, str] = {
 }  # fmt: skip
 """Colours of the states in tables, in the order in which states are counted."""
 _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
-"""The states in the order in which jobs are shown where there is no room for all."""
+"""The order of states in which jobs are chosen if there is no room for all."""
 
 
 class View(ABC, Generic[S]):
@@ -34,7 +36,7 @@ class View(ABC, Generic[S]):
     folder: JobFolder
     kind: ClassVar[str] = "job"
     limit: int = 0
-    """The number of jobs that there will be, if more are to come than are there."""
+    """The final number of jobs, if more are to come."""
 
     @abstractmethod
     def snapshot(self) -> S:
@@ -42,14 +44,14 @@ class View(ABC, Generic[S]):
 
     @abstractmethod
     def texts(self, snapshot: S, name: str) -> Mapping[str, str]:
-        """What a table says of a job between its state and its time, by column."""
+        """What the table shows of a job between its state and its time, by column."""
 
     @abstractmethod
     def ending(self, snapshot: S, name: str) -> str:
         """The end of the line that is printed when a job that has not failed starts or ends."""
 
     def remark(self, snapshot: S, name: str) -> str:
-        """The last text in a job's row."""
+        """The last text in the row of a job that has not failed."""
         return snapshot.progress[name].worker if snapshot.state(name) == "running" else ""
 
     def why_failed(self, snapshot: S, name: str) -> str:
@@ -57,27 +59,27 @@ class View(ABC, Generic[S]):
         return f"{snapshot.progress[name].error} ({self.folder.log(name)})"
 
     def outlook(self, snapshot: S) -> str:
-        """The end of the line of totals: what remains to be done."""
+        """The end of the line of totals: how much remains."""
         left = self.limit - len(snapshot.jobs)
         return f"{left} to come" if left > 0 else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
-        """The number of processes at work at once, if `count` are wanted (0: as many as are useful)."""
+        """The number of processes at work side by side, if `count` are wanted (0: as many as are useful)."""
         return count or max(1, len(gpus))
 
     def all_ended(self, snapshot: S) -> bool:
-        """Whether nothing is left to do, and nothing to come."""
+        """Whether all jobs have ended and no more are to come."""
         return snapshot.ended() >= max(self.limit, len(snapshot.jobs))
 
     def totals(self, snapshot: S) -> str:
-        """One line: the jobs by state, and what is to come."""
+        """One line: the number of jobs in each state, and how much remains."""
         counts: Counter[State] = Counter(snapshot.states().values())
         parts = [*(f"{counts[state]} {state}" for state in STYLES if counts[state]), self.outlook(snapshot)]
         number = counted(max(self.limit, len(snapshot.jobs)), self.kind)
         return f"{number}: {', '.join(filter(None, parts))}"
 
     def show(self, snapshot: S, console: Console) -> None:
-        """Print a row per job and the totals; where there is no terminal, a row is one line of any length."""
+        """Print a row per job and the totals; without a terminal, a row is one line, however long."""
         if console.is_terminal:
             console.print(self.overview(snapshot))
             return
@@ -90,7 +92,7 @@ class View(ABC, Generic[S]):
         console.print("\n".join((str(self.folder.path), *lines, self.totals(snapshot))), soft_wrap=True)
 
     def overview(self, snapshot: S, rows: int | None = None) -> Group:
-        """A row per job and the totals; with `rows`, no more rows than that: running, failed, ended last."""
+        """A row per job and the totals; with `rows`, at most that many, running and failed jobs first."""
         cells = self._cells(snapshot, _shown(snapshot, rows))
         table = Table(title=str(self.folder.path), title_justify="left")
         for column, texts in cells.items():
@@ -101,7 +103,7 @@ class View(ABC, Generic[S]):
         return Group(table, Text(self.totals(snapshot)))
 
     def _cells(self, snapshot: S, names: Sequence[str]) -> dict[str, list[str]]:
-        """By column, the texts of these jobs: names, states, what the kind of view adds, times, remarks."""
+        """By column, the texts of these jobs: names, states, the view's own columns, times, remarks."""
         own = [self.texts(snapshot, name) for name in names]
         spent = [snapshot.progress[name].spent() for name in names]
         return {
@@ -118,8 +120,19 @@ class View(ABC, Generic[S]):
             ],
         }
 
+    def conclude(self, snapshot: S, page: Path | None, console: Console) -> int:
+        """Print where the report's page is, and how many jobs have failed; returns the exit code."""
+        if page is not None:
+            console.print(f"report: {page}", soft_wrap=True)
+        failed = list(snapshot.states().values()).count("failed")
+        if failed:
+            print(
+                f"mtl: {counted(failed, self.kind)} failed; run the command again to retry", file=sys.stderr
+            )
+        return 1 if failed else 0
+
     def line(self, snapshot: S, name: str) -> str:
-        """The line to print when a job's state has changed."""
+        """The line that is printed when a job's state has changed."""
         state = snapshot.state(name)
         if state == "failed":
             return f"{name}: failed: {self.why_failed(snapshot, name)}"
@@ -144,7 +157,7 @@ def _shown(snapshot: Snapshot[Any, Any], rows: int | None) -> list[str]:
 def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
     """Show a live table and a line when a job ends; without a terminal, a line when a job starts or ends.
 
-    Yields a function that reads the folder again and returns how many jobs have ended.
+    Yields a function that looks at the folder again and returns how many jobs have ended.
     """
     before = view.snapshot().states()
     live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
@@ -165,18 +178,18 @@ def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
 
 
 def run_locally(
-    view: View[S], module: str, count: int, console: Console, arguments: Sequence[str] = ()
+    view: View[S], function: str, count: int, console: Console, arguments: Sequence[str] = ()
 ) -> None:
-    """Have at most `count` processes of this machine (0: as many as are useful) do the jobs.
+    """Do the jobs with at most `count` processes of this machine (0: as many as are useful).
 
-    They run `module` with these arguments; where all jobs have ended, none is started. Raises
+    The processes call the function `MODULE:FUNCTION` with the folder and these arguments. Raises
     `KeyboardInterrupt` when asked to stop.
     """
     interruptible()
     if view.all_ended(view.snapshot()):
         return
     gpus = devices()
-    pool = WorkerPool(module, view.folder.path, threads_for(count or max(1, len(gpus))), gpus, arguments)
+    pool = WorkerPool((STARTER, function), view.folder.path, threads_for, gpus, arguments)
     with watching(view, console) as look:
         pool.work(lambda: view.capacity(count, gpus), look)
 

@@ -1,4 +1,4 @@
-"""The child's side of a worker pool: exit codes, signals, its log, and what to do when the disk is full."""
+"""A worker process: its exit codes, signals and logs, and what it does when the disk is full."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from mtl.files import full_disk
 
 T = TypeVar("T")
 INTERRUPTED, DISK_FULL, REFUSED = 130, 3, 2
-"""Worker exit codes: interrupted, disk full, bad input (restarting would not help; the last log line is the
-message)."""
+"""Exit codes of a worker: interrupted, disk full, bad input (a restart would not help; the last line of the
+log is the message)."""
 TRIES = 3
-"""Most tries of work whose process dies; work that fails with an error is not tried again."""
+"""Maximum number of tries of a job whose process dies; a job that fails with an error is not tried again."""
 LOOK = 0.5
 """Seconds between two looks at workers, or at a worker's parent."""
-
-
 _STOPPING = (
     signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGHUP,
 )  # fmt: skip
@@ -35,38 +33,38 @@ _STOPPING = (
 def stopping() -> list[signal.Signals]:
     """Signals that ask this process to save its state and end.
 
-    Clusters send SIGUSR1, SIGUSR2 and SIGXCPU before they kill; a terminal that is closed sends SIGHUP, which
-    does not count where `nohup` has made it ignored.
+    Clusters send SIGUSR1, SIGUSR2 and SIGXCPU before SIGKILL. A terminal that is closed sends SIGHUP, which
+    does not count if `nohup` made the process ignore it.
     """
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [number for number in _STOPPING if not (ignored and number == signal.SIGHUP)]
 
 
 class FullDisk(Exception):
-    """The disk is full: other work would fail, too."""
+    """The disk is full, so that other jobs would fail, too."""
 
 
 class Failed(Exception):
-    """Work that has failed; the message is one line."""
+    """A job has failed; the message is one line."""
 
     @property
-    def for_want_of_memory(self) -> bool:
-        """Whether a GPU had too little memory: other work may have used it, so that it can be tried again."""
+    def for_lack_of_memory(self) -> bool:
+        """Whether a GPU was out of memory: another process may have used it, so that a retry may succeed."""
         import torch
 
         return isinstance(self.__cause__, torch.cuda.OutOfMemoryError)
 
 
-def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
-    """Work with this number of threads until done, or until the process `parent` is gone.
+def run_worker(parent: int, threads: int, work: Callable[[], None]) -> int:
+    """Do the work with this number of threads; interrupt it when the process `parent` is gone.
 
     Returns the exit code: 0, `INTERRUPTED`, `DISK_FULL` or `REFUSED`. Other errors are raised.
     """
     import torch
 
-    torch.set_num_threads(int(threads))
+    torch.set_num_threads(threads)
     interruptible()
-    _die_with(int(parent))
+    _die_with(parent)
     try:
         work()
     except KeyboardInterrupt:
@@ -84,18 +82,16 @@ def run_worker(parent: str, threads: str, work: Callable[[], None]) -> int:
 
 
 def last_line(log: Path) -> str:
-    """The message with which a worker refused its work: the last line of its log."""
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
-    message = next(
-        (line for line in reversed(lines) if line.strip()), f"a worker refused its work; see {log}"
-    )
+    """Why a worker refused its work: the last line of its log."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    message = text.strip().rpartition("\n")[2] or f"a worker refused its work; see {log}"
     return message.removeprefix("mtl: ")
 
 
 def interruptible() -> None:
-    """Have the signals of `stopping` interrupt this process, even if it was started with them ignored.
+    """Make the signals of `stopping` interrupt this process, even if it was started with them ignored.
 
-    Shell scripts start background processes that way, and so do clusters.
+    Shell scripts and clusters start background processes that way.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -108,7 +104,7 @@ def interruptible() -> None:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Have the signals of `stopping` interrupt this process during the block."""
+    """Make the signals of `stopping` interrupt this process during the block."""
     before = {number: signal.getsignal(number) for number in _STOPPING}
     interruptible()
     try:
@@ -132,7 +128,7 @@ def _die_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def redirect_output(log: Path) -> Iterator[None]:
-    """Append to a file everything that this process and the libraries in it print during the block."""
+    """Append everything that this process and its libraries print during the block to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -151,10 +147,9 @@ def redirect_output(log: Path) -> Iterator[None]:
 
 
 def logged(log: Path, work: Callable[[], T]) -> T:
-    """Do work with its output appended to a log; returns its result.
+    """The result of `work`, whose output is appended to a log.
 
-    Raises `FullDisk` for an error that a full disk caused, and `Failed` for every other one, which is then in
-    the log.
+    Raises `FullDisk` for an error caused by a full disk, and `Failed` for any other error, which is logged.
     """
     with redirect_output(log):
         try:
@@ -162,7 +157,7 @@ def logged(log: Path, work: Callable[[], T]) -> T:
         except (InputError, RunError) as error:
             print(f"mtl: {error}", file=sys.stderr)
             raise Failed(" ".join(str(error).split())) from error
-        except Exception as error:  # of any kind: other work continues
+        except Exception as error:  # any error ends only this job
             if full_disk(error, log.parent) is not None:
                 raise FullDisk from error
             traceback.print_exc()
@@ -172,6 +167,6 @@ def logged(log: Path, work: Callable[[], T]) -> T:
 def no_room(folder: Path) -> str:
     """The message for a full disk."""
     return (
-        f"the disk is full ({folder}): free some space and run the command again; what is finished is kept, "
+        f"the disk is full ({folder}): free some space and run the command again; finished results are kept, "
         "and the rest resumes from its last checkpoints"
     )

@@ -1,10 +1,11 @@
-"""A cell of the grid: a setup with a seed, and the configuration of its runs."""
+"""A cell of the grid, and the configurations of its runs."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from mtl.config.effective import only_used, plain
@@ -19,17 +20,19 @@ from mtl.study.measures.check_measures import check_measures
 
 
 def settings(train: TrainConfig, block: Block) -> TrainConfig:
-    """The settings that the runs of a block share; raises `InputError` for keys that it cannot set."""
-    for key in block.set:
-        if key in OF_THE_GRID:
-            raise InputError(f"{key} cannot be in a block's set: {OF_THE_GRID[key]}")
+    """The settings that the runs of a block share; raises `InputError` for keys that a block cannot set."""
     if not block.set:
         return train
-    return changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
+    made = changed(TrainConfig, plain(dataclasses.asdict(train)), block.set, "a block's set")
+    for key, instead in OF_THE_GRID.items():
+        value_of = attrgetter(key)  # a group such as `gates` may contain the key
+        if key in block.set or value_of(made) != value_of(train):
+            raise InputError(f"{key} cannot be in a block's set: {instead}")
+    return made
 
 
 def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
-    """The measurements on the heads of a block's runs; raises `InputError` for those that cannot be made."""
+    """The measurements on the heads of a block's runs; raises `InputError` for impossible ones."""
     probes = study.probes
     if block.probes:
         values = plain(dataclasses.asdict(probes))
@@ -40,7 +43,7 @@ def probes_of(study: StudyConfig, block: Block) -> ProbesConfig:
 
 @dataclass(frozen=True)
 class Cell:
-    """A setup and a seed of the grid; masks are added by `run`."""
+    """The runs of a setup with one set of tasks and one seed, which differ in their masks."""
 
     study: StudyConfig
     folder: Path
@@ -49,22 +52,22 @@ class Cell:
     seed: int
     probes: ProbesConfig
     draws: Mapping[str, int]
-    """The draws of random labels by task, where the block gives them."""
+    """The draws of random labels by task, if the block names them."""
 
     def made(self, masks: Masks, train: TrainConfig, label: str, makes: MasksToMake) -> Job:
-        """The run under masks that the study makes; draws of one kind (`label`) differ in their seeds."""
+        """The run with masks that the study makes; the seed is the number of the draw."""
         path = self.folder / "masks" / f"{'+'.join(self.tasks)}-{label}-draw{self.seed}.parquet"
         gates = dataclasses.replace(train.gates, masks=str(path))
         run = self.run(masks, dataclasses.replace(train, gates=gates), label, None)
         return dataclasses.replace(run, makes=makes)
 
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
-        """The run with these masks; `needs` names the run that it starts from, or whose masks it has."""
+        """The run with these masks; it starts from the run `needs`, or has its masks."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
         base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
-        # The study's own draws have no number in their runs' names: more draws repeat none of its runs.
+        # Names do not contain the study's own draws, so that adding draws repeats no run.
         train = dataclasses.replace(train, tasks=self.tasks)
         own = all(draw == vars(train.task(task))["draw"] for task, draw in self.draws.items())
         draws = [] if own else ["draw" + "_".join(map(str, self.draws.values()))]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mtl.config.effective import different_keys
 from mtl.config.marks import refuse
+from mtl.config.parse import placed
 from mtl.config.schema import DEFAULT_TASKS, TrainConfig
 from mtl.errors import InputError, plain_name
 from mtl.study.config import KINDS, Block, Masks, StudyConfig, sources_of
 from mtl.study.extensions import MasksToMake, preparations
 from mtl.study.grid.cell import Cell, probes_of, settings
-from mtl.study.grid.check_grid import _check_once, check_claims, check_draws
 from mtl.study.grid.task_sets import STATIC, check_sets, on_words, task_sets
 from mtl.study.jobs.job import Job
 from mtl.tasks.in_words import counted
@@ -23,8 +23,8 @@ from mtl.tasks.in_words import counted
 def planned(study: StudyConfig, folder: Path) -> list[Job]:
     """Every run of the grid, each after those that it needs; raises `InputError` for a bad grid.
 
-    Blocks come in the order of the file; in each, runs without masks first, then smaller sets of tasks before
-    larger ones, so that runs that finish early can be compared. Runs that need others come last.
+    Blocks are in the order of the file. Within a block, runs without masks come first, and small sets of
+    tasks before large ones, so that runs that finish early can be compared. Runs that need others come last.
     """
     refuse(study.FORBIDDEN, study)
     for block in study.grid:
@@ -37,7 +37,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
         )
     _check_once(study.seeds, "seeds")
-    check_claims(study)
+    _check_claims(study)
     runs: dict[str, Job] = {}
     block_of: dict[str, int] = {}
     for number, block in enumerate(study.grid):
@@ -48,7 +48,7 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
             refuse(source.forbidden, block)
         seeds = study.seeds if block.seeds is None else block.seeds
         _check_once(seeds, "a block's seeds")
-        check_draws(study, block)
+        _check_draws(study, block)
         for setup, masks, seed in itertools.product(block.setups, block.masks, seeds):
             for tasks, draws in _drawn(task_sets(setup, study), block):
                 cell = Cell(study, folder, setup, tasks, seed, probes, draws)
@@ -64,39 +64,30 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     in_order = list(runs.values())
     for preparation in preparations():
         in_order = preparation.with_sources(in_order, folder)
-    planned = {run.name: run for run in in_order}
+    by_name = {run.name: run for run in in_order}
+
+    def chain(run: Job) -> list[Job]:
+        """The run and those that have to finish, one after another, before it starts."""
+        return [run] if run.needs is None else [run, *chain(by_name[run.needs])]
 
     def place(run: Job) -> tuple[object, ...]:
+        waits = any(each.prepared_from for each in chain(run)), len(chain(run))
         sizes = len(run.config.tasks), run.config.seed
-        waits = _is_prepared(run, planned), _sources_before(run, planned)
         return *waits, block_of[run.name], run.masks != "none", *sizes
 
-    return sorted(planned.values(), key=place)
+    return sorted(by_name.values(), key=place)
 
 
 def _drawn(sets: Sequence[tuple[str, ...]], block: Block) -> Iterator[tuple[tuple[str, ...], dict[str, int]]]:
-    """The sets of tasks, each once for every draw of its tasks' labels, with the draws by task."""
+    """Each set of tasks with every combination of the draws of its tasks' labels, by task."""
     for tasks in sets:
         given = {task: draws for task, draws in block.draws.items() if task in tasks}
         for draws in itertools.product(*given.values()):
             yield tasks, dict(zip(given, draws, strict=True))
 
 
-def _is_prepared(run: Job, runs: Mapping[str, Job]) -> bool:
-    """Whether a run, or one that it needs, is prepared from other runs."""
-    return bool(run.prepared_from) or (run.needs is not None and _is_prepared(runs[run.needs], runs))
-
-
-def _sources_before(run: Job, runs: Mapping[str, Job]) -> int:
-    """The number of runs that have to be finished one after another before this one starts."""
-    return 0 if run.needs is None else 1 + _sources_before(runs[run.needs], runs)
-
-
 def _with_sources(cell: Cell, block: Block, masks: Masks, train: TrainConfig) -> list[Job]:
-    """A run of a block, after those that it needs: the one it starts from, or the one whose masks it has.
-
-    `train` are the block's settings.
-    """
+    """A run of a block with the settings `train`, after the run that it starts from or whose masks it has."""
     study = cell.study
     if KINDS[masks].regime == "static":
         setup, other = _source(study, block, cell.setup, cell.tasks)
@@ -131,8 +122,8 @@ def _mask_source(
     if len(sources) != 1:
         wanted = "with a mask per task" if per_task else "with one mask"
         raise InputError(
-            f"masks_of={block.masks_of}: {counted(len(sources), 'block')} of this label learn masks of "
-            f"{'+'.join(tasks)} ({wanted}): name the label of one block that does"
+            f"masks_of={block.masks_of}: {counted(len(sources), 'block')} with this label learn masks of "
+            f"{'+'.join(tasks)} ({wanted}): use the label of exactly one such block"
         )
     return sources[0]
 
@@ -143,10 +134,10 @@ def probes_the_encoder(study: StudyConfig) -> bool:
 
 
 def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[str, ...]) -> tuple[str, Block]:
-    """The setup and block of the run without masks that static masks start from.
+    """The setup and block of the run without masks that a run with static masks starts from.
 
     It is the run of the grid with this block's label, else the one without a label, else the only one. If the
-    grid has none, the run is added with this block's settings.
+    grid has none, it is a run with this block's settings, which is added.
     """
     sources = {
         other.label: (other_setup, other)
@@ -167,7 +158,7 @@ def _source(study: StudyConfig, block: Block, setup: str, tasks: tuple[str, ...]
 
 
 def _add(runs: dict[str, Job], run: Job) -> None:
-    """Add a run; raises `InputError` if another block makes a different run of the same name."""
+    """Add a run; raises `InputError` if another block makes a different run with the same name."""
     first = runs.setdefault(run.name, run)
     if first is run:
         return
@@ -176,6 +167,47 @@ def _add(runs: dict[str, Job], run: Job) -> None:
         differing.append("probes")
     if differing:
         raise InputError(
-            f"two blocks of the grid make the run {run.name} in different ways ({', '.join(differing[:3])}): "
-            "label one of them"
+            f"two blocks of the grid make the run {run.name} with different settings "
+            f"({', '.join(differing[:3])}): give one of the blocks a label"
+        )
+
+
+def _check_once(seeds: Sequence[int], what: str) -> None:
+    """Raise `InputError` for a seed or draw that is given twice: the runs would be the same."""
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    if twice is not None:
+        raise InputError(f"{what} name {twice} twice: name each once")
+
+
+def _check_draws(study: StudyConfig, block: Block) -> None:
+    """Raise `InputError` for draws of random labels that no run of the block uses, or given twice."""
+    for task, draws in block.draws.items():
+        sets = [tasks for setup in block.setups for tasks in task_sets(setup, study)]
+        if not any(task in tasks for tasks in sets):
+            raise InputError(
+                f"draws.{task}: no setup of the block ({', '.join(block.setups)}) trains the task {task}: "
+                f"add setup {task}"
+            )
+        if not dataclasses.replace(study.train, tasks=(task,)).task(task).drawn:
+            raise InputError(f"draws.{task}: the labels of {task} are not drawn at random: leave it out")
+        if not draws:
+            raise InputError(f"draws.{task} is empty: add at least one, or leave the key out")
+        _check_once(draws, f"draws.{task}")
+        if f"instances.{task}.draw" in (placed(TrainConfig, key) for key in block.set):
+            raise InputError(f"draws.{task} sets the draws: leave {task}.draw out of the block's set")
+
+
+def _check_claims(study: StudyConfig) -> None:
+    """Raise `InputError` if `claims.seeds` is empty, or has a seed with which no run learns masks."""
+    seeds = {
+        seed
+        for block in study.grid
+        for masks in block.masks
+        if KINDS[masks].learned
+        for seed in (study.seeds if block.seeds is None else block.seeds)
+    }
+    absent = [str(seed) for seed in study.claims.seeds or () if seed not in seeds]
+    if absent or study.claims.seeds == ():
+        raise InputError(
+            f"claims.seeds: no run of the grid learns masks with seed {', '.join(absent) or '(none given)'}"
         )

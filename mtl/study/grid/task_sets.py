@@ -16,19 +16,19 @@ from mtl.tasks.order import in_order_of_catalogue
 
 STATIC = "static"
 NAMED = ("single", "pairs", *names("setups"))
-"""The setups of several sets of tasks; those of packages are functions from tasks to sets."""
+"""The setups with several sets of tasks; packages add functions from tasks to sets."""
 SETUPS = (STATIC, *NAMED, "all")
 """The setups that every study knows."""
 
 
 def measurable(config: TrainConfig, probes: ProbesConfig) -> tuple[str, ...]:
-    """The measures that a run has; probing needs labels of words, of one of its tasks or of a `corpus`."""
+    """The measures of a run; probing needs labels of words, from one of its tasks or from `probes.corpus`."""
     labelled = on_words(map(type, config.chosen().values())) or probes.corpus is not None
     return tuple(name for name in probes.measures if name != "probes" or labelled)
 
 
 def probed_tasks(config: TrainConfig) -> tuple[str, ...]:
-    """The tasks whose labels heads can be probed for: those of words, and named classes of sentences."""
+    """The tasks for whose labels heads can be probed: the default ones, and named ones of suitable kinds."""
     return tuple(
         name
         for name, task in config.chosen().items()
@@ -38,9 +38,9 @@ def probed_tasks(config: TrainConfig) -> tuple[str, ...]:
 
 
 def probed_for(config: TrainConfig) -> TrainConfig | None:
-    """The tasks of a study that heads are probed for, and what they read, with nothing of training.
+    """The tasks of a study for which heads are probed, and their corpora, without settings of training.
 
-    `None`: every run finds their labels in its own corpus, and knows these tasks by name.
+    `None`: every run finds the labels in its own corpus, and knows these tasks by name.
     """
     tasks = probed_tasks(config)
     if not any(name in config.instances or config.corpus.files_of(name) for name in tasks):
@@ -50,13 +50,13 @@ def probed_for(config: TrainConfig) -> TrainConfig | None:
 
 
 def check_sets(study: StudyConfig) -> None:
-    """Raise `InputError` for a name in `sets` that is taken, and for sets of no tasks or of unknown ones."""
+    """Raise `InputError` for a name in `sets` that is taken, and for empty sets or unknown tasks."""
     for name, tasks in study.sets.items():
         plain_name(name, "a name in sets")
         if name in SETUPS or name in (*TASK_NAMES, *names("presets"), *study.train.instances):
             kind = "setup" if name in SETUPS else "task"
             raise InputError(
-                f"sets: '{name}' is the name of a {kind} already: choose another name for the set"
+                f"sets: '{name}' is already the name of a {kind}: choose another name for the set"
             )
         if not tasks:
             raise InputError(f"sets: {name} is empty: list its tasks, for instance {name}: [pos, dep]")
@@ -64,7 +64,7 @@ def check_sets(study: StudyConfig) -> None:
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
-    """The sets of tasks of a setup, in the catalogue's order; `static`, which trains nothing, has none.
+    """The sets of tasks of a setup, in the catalogue's order; none for `static`, which trains nothing.
 
     Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not allow.
     """

@@ -1,1 +1,1 @@
-"""The jobs of a study: what they are made of, where they are kept, what changes, and how far they are."""
+"""The jobs of a study: what is wanted, what there is, and the plan that follows."""

@@ -1,4 +1,4 @@
-"""A study's folder on disk: runs, jobs, their progress, and the leases of processes."""
+"""A study's folder on disk: runs, jobs with their progress, and leases."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T", Job, Progress)
 
 @dataclass(frozen=True)
 class StudyFolder(JobFolder):
-    """Where a study's files are, and what they say."""
+    """The paths of a study's files, and what they contain."""
 
     @property
     def study_file(self) -> Path:
-        """The study's file as last planned."""
+        """The study's file with all keys, as last planned."""
         return self.path / "study.yaml"
 
     def lease_file(self, name: str) -> Path:
@@ -33,28 +33,28 @@ class StudyFolder(JobFolder):
         return self.path / "jobs" / f"{name}.lease"
 
     def command(self, holder: Holder) -> Path:
-        """The lease that a call of `mtl study` holds as long as it works on the folder."""
+        """The lease that a call of `mtl study` holds while it works on the folder."""
         # Two containers may have the same host name and process number.
         where = hashlib.sha256(holder.namespace.encode()).hexdigest()[:8]
         return self.path / "commands" / f"{holder.host}-{where}-{holder.pid}.lease"
 
     def commands(self) -> list[Holder]:
-        """The living calls of `mtl study` on the folder, including those that are between two runs."""
+        """The living calls of `mtl study` on the folder, also those that are between two runs."""
         holders = (holder_of(path) for path in sorted((self.path / "commands").glob("[!.]*.lease")))
         return [holder for holder in holders if holder is not None]
 
     def planning(self) -> AbstractContextManager[None]:
-        """The lock under which one process changes the plan; the others wait."""
+        """The lock under which a process changes the plan, while others wait."""
         return exclusive(self.path / "plan.lease")
 
     def jobs(self) -> list[Job]:
         """All jobs, in the order in which they are started."""
         files = (self.path / "jobs").glob("*.job.json")
-        jobs = (self._record(Job, file) for file in files)  # a command that plans meanwhile may remove one
+        jobs = (self._record(Job, file) for file in files)  # a command that plans may just have removed one
         return sorted((job for job in jobs if job is not None), key=lambda job: job.number)
 
     def not_to_probe(self) -> frozenset[Path]:
-        """The folders of runs that the study does not want probed."""
+        """The folders of runs that are not to be probed."""
         return frozenset(self.run(job.name) for job in self.jobs() if "probes" not in job.measures())
 
     def write_job(self, job: Job) -> None:
@@ -67,7 +67,7 @@ class StudyFolder(JobFolder):
         self._progress(name).unlink(missing_ok=True)
 
     def snapshot(self, jobs: Sequence[Job] | None = None) -> Snapshot:
-        """These jobs, or all, and their progress."""
+        """These jobs (`None`: all) and their progress."""
         by_name = {job.name: job for job in (self.jobs() if jobs is None else jobs)}
         return Snapshot(by_name, {name: self.progress(name) for name in by_name})
 
@@ -89,12 +89,12 @@ class StudyFolder(JobFolder):
         write_json(self._progress(name), asdict(progress))
 
     def holders(self, jobs: Sequence[Job]) -> dict[str, Holder]:
-        """The living processes at work, by job."""
+        """The living processes that work on these jobs, by job."""
         holders = {job.name: holder_of(self.lease_file(job.name)) for job in jobs}
         return {name: holder for name, holder in holders.items() if holder is not None}
 
     def epochs(self, name: str) -> int:
-        """The last epoch of a run that has been evaluated; 0 if none has."""
+        """The last epoch after which a run was evaluated; 0 if there is none."""
         try:
             lines = (self.run(name) / "history.csv").read_text(encoding="utf-8").splitlines()
             return int(lines[-1].split(",")[0]) if len(lines) > 1 else 0
@@ -108,8 +108,8 @@ class StudyFolder(JobFolder):
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             message = " ".join(str(error).split())
             raise InputError(
-                f"{file} cannot be read ({message}): it is damaged, or of another version of mtl; remove it "
-                "and give 'mtl study' the study's file again"
+                f"{file} cannot be read ({message}): it is damaged, or from another version of mtl; remove "
+                "it, and run 'mtl study' with the study's file again"
             ) from error
 
     def _job(self, name: str) -> Path:

@@ -37,43 +37,43 @@ class Job:
 
     name: str
     grid_cell: str
-    """Its setup and masks as the study's file names them: `single dynamic`."""
+    """Its setup and masks, as the study's file names them: `single dynamic`."""
     config: TrainConfig
-    """The run's configuration. Of the encoder before training: that of the study."""
+    """The run's configuration; for the encoder before training, the study's."""
     needs: str | None = None
-    """The run that it starts from, or whose masks it has."""
+    """The run that it starts from or whose masks it has."""
     probes: ProbesConfig | None = None
-    """The measurements on its heads; `None`: its heads are not measured."""
+    """The measurements on its heads; `None`: there are none."""
     label: str | None = None
     """The label of its block; with masks that the study makes, also their kind."""
     prepared_from: tuple[str, ...] = ()
     """The runs that it is prepared from (`Preparation`)."""
     makes: MasksToMake | None = field(default=None, compare=False)
-    """The masks that the study makes for it while planning, which are files then; `None`: it makes none."""
+    """The masks that the study makes for it; they are files once the plan is carried out."""
     probed_for: TrainConfig | None = None
-    """The tasks of the study, which its heads are probed for, and what they read; `None`: those of the corpus
-    that all runs of the study have."""
+    """The tasks of the study for which its heads are probed, and their corpora (`probed_for`); `None`: the
+    tasks of its own corpus, which is that of all runs."""
     trained: bool = True
-    """Whether it trains; the encoder before training is only probed."""
+    """Whether it is trained; the encoder before training is only probed."""
     number: int = 0
     """Its place in the order in which jobs are started."""
     made_of: dict[str, str] = field(default_factory=dict)
-    """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, given or made `masks`, the run
-    that it `needs` and what it is prepared with (`Preparation.part`); for each measure that is made on its
-    heads, of its settings (`importance`) and of its code (`importance.code`)."""
+    """Fingerprints: of `configuration`, `corpus`, `code`, a local `encoder`, fixed `masks`, the run that it
+    `needs`, and what it is prepared with (`Preparation.part`); for each measure on its heads, of the settings
+    (`importance`) and the code (`importance.code`)."""
 
     @classmethod
     def of(cls, record: Any) -> Job:
-        """The job that `asdict` and JSON, of this version or an older one, made this record of.
+        """The job of which `asdict` and JSON, in this version or an older one, made this record.
 
-        Raises `AttributeError`, `LookupError` or `TypeError` for records that are of no version.
+        Raises `AttributeError`, `LookupError` or `TypeError` for a record of no known version.
         """
-        values = with_known_parts(record)
+        values = _with_known_parts(record)
         if "setup" in values:  # the name of a field in versions up to 6ad6363
             values["grid_cell"] = values.pop("setup")
         if "claims_from" in values:  # up to 0750196
             values["prepared_from"] = values.pop("claims_from")
-        if "probe" in values:  # up to 0750196, beside arguments that now follow from the configuration
+        if "probe" in values:  # up to 0750196, with arguments that now follow from the configuration
             values["probes"] = probe = values.pop("probe")
             if not values["config"]:
                 encoder = {"name": probe["target"]}
@@ -95,7 +95,7 @@ class Job:
         return next(name for name, known in KINDS.items() if known == kind)
 
     def measuring(self, run: Path) -> dict[str, Any]:
-        """The settings of its measurements as `measure` takes them; `run` is its folder."""
+        """The settings of its measurements, as `measure` takes them; `run` is the run's folder."""
         settings = {**plain(dataclasses.asdict(self.probes or ProbesConfig())), "target": str(run)}
         if not self.trained:
             settings |= {"target": self.config.encoder.name, "out": str(run)}
@@ -109,37 +109,37 @@ class Job:
         }  # fmt: skip
 
     def measures(self) -> list[str]:
-        """What is measured on its heads, in the order of measuring."""
+        """What is measured on its heads, in this order."""
         return [name for name in MEASURED if self.probes is not None and name in self.probes.measures]
 
     def after(self) -> list[str]:
-        """The runs that have to be finished before it starts."""
+        """The runs that must be finished before it starts."""
         return [*([] if self.needs is None else [self.needs]), *self.prepared_from]
 
 
 @dataclass(frozen=True)
 class Progress(queue.Progress):
-    """The progress of a job, with what it was made of."""
+    """The progress of a job, and what it was made of."""
 
     made_of: dict[str, str] = field(default_factory=dict)
     """The fingerprints of the job when it was started."""
     prepared_seconds: float = 0.0
     """The part of `seconds` before the last try's first step: reading, tokenising, loading the encoder."""
     training_seconds: float = 0.0
-    """The part of `seconds` in Lightning's loop and evaluations."""
+    """The part of `seconds` in Lightning's loop and in evaluations."""
     gpu_gigabytes: float = 0.0
-    """Most memory reserved on a GPU."""
+    """The maximum memory that torch reserved on a GPU, in GB."""
     measured: dict[str, float] = field(default_factory=dict)
-    """The measures that are in the run's folder, made as `made_of` says, with the seconds that each took."""
+    """The measures in the run's folder, made as `made_of` says, with the seconds that each took."""
 
     @classmethod
     def of(cls, record: Any) -> Progress:
-        """The progress that `asdict` and JSON made this record of."""
-        return restored(cls, with_known_parts(record))
+        """The progress of which `asdict` and JSON made this record."""
+        return restored(cls, _with_known_parts(record))
 
 
-def with_known_parts(record: Any) -> dict[str, Any]:
-    """The values of a job or of its progress, with today's names of fingerprints."""
+def _with_known_parts(record: Any) -> dict[str, Any]:
+    """The values of a job or of its progress, with the current names of fingerprints."""
     values, made_of = dict(record), dict(record.get("made_of", {}))
     if "probing" in made_of:  # up to 6a85c4b the code of all measures, which were probes by default
         made_of[code_part("probes")] = made_of.pop("probing")
@@ -147,7 +147,7 @@ def with_known_parts(record: Any) -> dict[str, Any]:
 
 
 def trained_alike(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs have the same fingerprints, except those of measures on their heads."""
+    """Whether two runs have the same fingerprints of training."""
     return of_training(one) == of_training(other)
 
 
@@ -156,19 +156,16 @@ def of_training(made_of: Mapping[str, str]) -> dict[str, str]:
     return {part: fingerprint for part, fingerprint in made_of.items() if part not in _NOT_OF_TRAINING}
 
 
-def measured_alike(measure: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two runs have the same fingerprints of a measure."""
-    return all(one.get(part) == other.get(part) for part in (measure, code_part(measure)))
-
-
 def kept_measures(job: Job, progress: Progress) -> dict[str, float]:
-    """The measures of a run's earlier progress that are as the job wants them, with their seconds."""
-    if not trained_alike(progress.made_of, job.made_of):
+    """The measures in a run's folder that are still as the job wants them, with their seconds."""
+    old, new = progress.made_of, job.made_of
+    if not trained_alike(old, new):
         return {}
     return {
         measure: seconds
         for measure, seconds in progress.measured.items()
-        if measure in job.measures() and measured_alike(measure, progress.made_of, job.made_of)
+        if measure in job.measures()
+        and all(old.get(part) == new.get(part) for part in (measure, code_part(measure)))
     }
 
 
@@ -177,9 +174,9 @@ class Snapshot(queue.Snapshot[Job, Progress]):
     """All jobs of a study and their progress, by name, at one moment."""
 
     def state(self, name: str) -> State:
-        """A job's state as the study is planned now; a result with other fingerprints does not count.
+        """A job's state by the current plan: a result with other fingerprints does not count.
 
-        A job has failed if one that it needs has.
+        A job has failed if one of the runs that it needs has.
         """
         job, progress = self.jobs[name], self.progress[name]
         if any(self.state(needed) == "failed" for needed in job.after()):
@@ -187,13 +184,14 @@ class Snapshot(queue.Snapshot[Job, Progress]):
         return progress.state if progress.made_of in ({}, job.made_of) else "waiting"
 
     def ready(self, name: str) -> bool:
-        """Whether a job can be started: no process works on it, and the runs that it needs are finished."""
+        """Whether a job can start: no process works on it, and the runs that it needs are finished."""
         startable = self.state(name) in ("waiting", "interrupted")
         return startable and all(self.state(needed) == "finished" for needed in self.jobs[name].after())
 
     def left_to_measure(self, name: str) -> list[str] | None:
-        """What is left to be measured of a run that is trained; `None` for one that is not."""
+        """What remains to be measured on a run that is trained; `None` for one that is not."""
         job, progress = self.jobs[name], self.progress[name]
         if progress.state != "finished" or not trained_alike(progress.made_of, job.made_of):
             return None
-        return [measure for measure in job.measures() if measure not in kept_measures(job, progress)]
+        kept = kept_measures(job, progress)
+        return [measure for measure in job.measures() if measure not in kept]

@@ -1,4 +1,4 @@
-"""The plan of a study: its file compared with its folder, and which runs are repeated for which reason."""
+"""The plan of a study: its file compared with its folder, and which runs are repeated, and why."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Change:
-    """A run whose configuration, inputs or code differ from those that the study now asks for."""
+    """A run in the folder that differs from what the study wants now."""
 
     name: str
     why: str
-    """The reason."""
     what: Literal["made again", "its training stays", "archived"]
     """The consequence."""
     forgotten: tuple[str, ...] = ()
-    """The measures that go from its heads.parquet, which keeps the others."""
+    """The measures that are removed from its heads.parquet."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}; {self.what}"
@@ -46,50 +45,50 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs of a study, and the changes that they need in its folder."""
+    """The jobs of a study, and the changes in its folder that they require."""
 
     folder: StudyFolder
     wanted: tuple[Job, ...]
     """As the study's file, corpora and code define them."""
     keep_code: bool
     jobs: tuple[Job, ...]
-    """The wanted jobs; finished ones whose old code is kept have its fingerprints."""
+    """The wanted jobs; those that keep the results of older code have its fingerprints."""
     changes: tuple[Change, ...]
     text: str
     """The study's file, with all keys."""
     masks: Mapping[str, MadeMasks]
-    """The masks that are made for runs, by path; written when the plan is carried out."""
+    """The masks that the study makes for runs, by path; they are written when the plan is carried out."""
     notes: tuple[str, ...] = ()
-    """Lines on runs of which it is known beforehand that they will fail."""
+    """Lines about runs that will certainly fail."""
 
 
 def make_plan(
     study: StudyConfig, folder: StudyFolder, inputs: InputCache | None, keep_code: bool = False
 ) -> Plan:
-    """The study's jobs beside what the folder holds; raises `InputError` for what cannot be run.
+    """The study's jobs compared with the folder; raises `InputError` for runs that would fail.
 
-    Without `inputs`, as for a dry run, corpora are read up to the first annotated sentence of each task only.
-    With `keep_code`, finished runs that were made by other code are kept.
+    Without `inputs`, as for a dry run, corpora are read only up to the first annotated sentence of each task.
+    With `keep_code`, finished results of other code are kept.
     """
     wanted, masks = wanted_jobs(study, folder, inputs)
     text = dump(plain(dataclasses.asdict(study)))
-    jobs, changes = _beside(wanted, folder, keep_code)
+    jobs, changes = _compared(wanted, folder, keep_code)
     changed = {change.name for change in changes}
     by_name = {job.name: job for job in jobs}
     notes = tuple(note for each in preparations() for note in each.notes(by_name, changed, folder))
     return Plan(folder, wanted, keep_code, jobs, changes, text, masks, notes)
 
 
-def _beside(
+def _compared(
     wanted: Sequence[Job], folder: StudyFolder, keep_code: bool
 ) -> tuple[tuple[Job, ...], tuple[Change, ...]]:
-    """The wanted jobs compared with the folder as it is now: the jobs, and what has to change for them."""
+    """The jobs, and what has to change for them in the folder as it is now."""
     before = {job.name: job for job in folder.jobs()}
     jobs: dict[str, Job] = {}
     changes = []
     for job in wanted:
         made_of = dict(job.made_of)
-        if job.needs is not None:  # what that run is made of counts, and its old code may be kept
+        if job.needs is not None:  # what that run is made of, perhaps by older code that is kept
             made_of["needs"] = digest(of_training(jobs[job.needs].made_of))
         if job.prepared_from and (preparation := preparation_of(job.settings)) is not None:
             before_it = [of_training(jobs[name].made_of) for name in job.prepared_from]
@@ -101,7 +100,7 @@ def _beside(
         if progress.made_of and progress.made_of != made_of:
             changes.append(_change(before.get(job.name), jobs[job.name], progress))
     changes += [
-        Change(name, "not in the study any more", "archived")
+        Change(name, "no longer in the study", "archived")
         for name in before
         if name not in jobs and (folder.run(name).exists() or folder.last_progress(name).made_of)
     ]
@@ -109,7 +108,7 @@ def _beside(
 
 
 def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """A job's fingerprints with those of its old code, if nothing else has changed."""
+    """A job's fingerprints, with those of its old code if nothing else has changed."""
     trained = {**made_of, "code": before.get("code", "")}
     if not trained_alike(trained, before):
         return dict(made_of)
@@ -121,13 +120,13 @@ def _keep_old_code(made_of: Mapping[str, str], before: Mapping[str, str]) -> dic
 def carrying_out(plan: Plan) -> Iterator[Plan]:
     """Archive what has changed, write the jobs, and hold the lease of a command until the block ends.
 
-    Yields the plan compared with the folder at that moment, since another call may have changed the folder
-    after the plan was made. Raises `InputError` while other commands work on a different plan.
+    Yields the plan, compared with the folder again, since another call may have changed the folder after the
+    plan was made. Raises `InputError` if other commands work on a different plan.
     """
     folder, me = plan.folder, Holder.me()
     with contextlib.ExitStack() as leases:
         with folder.planning():
-            jobs, changes = _beside(plan.wanted, folder, plan.keep_code)
+            jobs, changes = _compared(plan.wanted, folder, plan.keep_code)
             plan = dataclasses.replace(plan, jobs=jobs, changes=changes)
             _carry_out(plan)
             leases.enter_context(lease(folder.command(me)))
@@ -143,7 +142,7 @@ def _carry_out(plan: Plan) -> None:
         user = next((f"{name}, {holder}" for name, holder in holders.items()), None)
         raise InputError(
             f"{folder.path} is in use for another study file or code ({user or folder.commands()[0]}): "
-            "stop that first, or give this study another name"
+            "stop that command first, or give this study another name"
         )
     for change in plan.changes:
         if change.name in holders:
@@ -169,7 +168,7 @@ def _carry_out(plan: Plan) -> None:
 
 
 def _archive(folder: StudyFolder, name: str) -> None:
-    """Move a run to `.replaced`, where it stays readable."""
+    """Move a run to `.replaced`."""
     run = folder.run(name)
     if run.exists():
         archive = _free_name(folder, name)
@@ -179,14 +178,14 @@ def _archive(folder: StudyFolder, name: str) -> None:
 
 
 def _archive_measures(folder: StudyFolder, name: str, measures: Sequence[str]) -> None:
-    """Copy a run's heads.parquet to `.replaced` if it has these measures, and remove them from it."""
+    """If a run's heads.parquet has these measures, copy it to `.replaced` and remove them from it."""
     table = folder.run(name) / "heads.parquet"
     if not measures or not table.exists():
         return
     from mtl.probes.measures.table import MADE_BY
     from mtl.runs.folder.heads_file import forget_measures, read_measures
 
-    # Curves and carry-over are in files of their own, which a new measurement replaces.
+    # Curves and carry-over have their own files, which a new measurement replaces.
     forgotten = {name for maker, names in MADE_BY.items() if maker in measures for name in names}
     if forgotten.isdisjoint(read_measures(table)[0]["measure"]):
         return
@@ -204,7 +203,7 @@ def _free_name(folder: StudyFolder, name: str) -> Path:
 
 
 def _change(before: Job | None, job: Job, progress: Progress) -> Change:
-    """What changes for a run, and why."""
+    """What happens to a run, and why."""
     old, new = progress.made_of, job.made_of
     if trained_alike(old, new):
         return _other_measures(job, old)
@@ -226,7 +225,7 @@ def _change(before: Job | None, job: Job, progress: Progress) -> Change:
 
 
 def _other_measures(job: Job, old: Mapping[str, str]) -> Change:
-    """What changes for a run whose training stays: measures are added, made again, or not wanted any more."""
+    """What happens to a run whose training stays: measures are added, made again, or no longer wanted."""
     new = job.made_of
     added = [name for name in MEASURED if name in new and name not in old]
     dropped = [name for name in MEASURED if name in old and name not in new]
@@ -237,7 +236,7 @@ def _other_measures(job: Job, old: Mapping[str, str]) -> Change:
         "{} added": added,
         "the settings of {} changed": settings,
         "the code of {} changed": code,
-        "{} not wanted any more": dropped,
+        "{} no longer wanted": dropped,
     }
     why = ", ".join(text.format(" and ".join(names)) for text, names in reasons.items() if names)
     return Change(job.name, why, "its training stays", (*settings, *code, *dropped))

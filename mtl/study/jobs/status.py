@@ -1,4 +1,4 @@
-"""The state of a study, read from its folder without loading torch."""
+"""The state of a study, read from its folder without torch."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from mtl.workers.watch import View, clock
 
 @dataclass(frozen=True)
 class StudyView(View[Snapshot]):
-    """What is shown of a study: all jobs in its folder, or those given."""
+    """What users see of a study: these jobs, or all in its folder."""
 
     folder: StudyFolder
     jobs: Sequence[Job] | None = None
     workers: int | None = None
-    """The processes by which the remaining time is estimated; `None`: as many as there are running jobs."""
+    """The number of processes for the estimate of the remaining time; `None`: that of running jobs."""
 
     def snapshot(self) -> Snapshot:
         """The jobs and their progress now."""
         return self.folder.snapshot(self.jobs)
 
     def texts(self, snapshot: Snapshot, name: str) -> dict[str, str]:
-        """The setup, and the epochs of a run that has not finished."""
+        """The setup, and the epochs of a run that was started and has not finished."""
         job, counting = snapshot.jobs[name], snapshot.state(name) in ("running", "interrupted", "failed")
         epochs = f"{self.folder.epochs(name)}/{job.config.max_epochs}" if job.trained and counting else ""
         return {"setup": job.grid_cell, "epochs": epochs}
 
     def remark(self, snapshot: Snapshot, name: str) -> str:
-        """The process at work, or the runs that a job waits for."""
+        """The process that works on a job, or the runs that the job waits for."""
         unfinished = [other for other in snapshot.jobs[name].after() if snapshot.state(other) != "finished"]
         if snapshot.state(name) != "waiting" or not unfinished:
             return super().remark(snapshot, name)
@@ -43,7 +43,7 @@ class StudyView(View[Snapshot]):
         return f"after {unfinished[0]}{more}"
 
     def why_failed(self, snapshot: Snapshot, name: str) -> str:
-        """The job's own error, or the run whose failure is its own."""
+        """The job's own error, or the failed run that it needs."""
         failed = [other for other in snapshot.jobs[name].after() if snapshot.state(other) == "failed"]
         return f"{failed[0]} has failed" if failed else super().why_failed(snapshot, name)
 
@@ -60,7 +60,7 @@ class StudyView(View[Snapshot]):
         return f"about {clock(left / workers)} remaining{by}" if left else ""
 
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
-        """With GPUs one process on each until a finished run has shown how many fit."""
+        """With GPUs, one process on each until a finished run has shown how many fit."""
         if not gpus:
             return super().capacity(count, gpus)
         known = (progress.gpu_gigabytes for progress in self.snapshot().progress.values())
@@ -69,11 +69,11 @@ class StudyView(View[Snapshot]):
 
 
 def remaining(snapshot: Snapshot) -> float | None:
-    """Seconds of work left for one process; `None` before the first job is finished.
+    """Seconds of work that remain, for one process; `None` before the first job has finished.
 
     A job takes as long as the mean finished job of its grid cell. If there is none, the time of all finished
-    jobs is scaled by tasks and epochs (`_size`). Of a run that is trained already only measures are left,
-    each with its mean time for a task; a measure that no run has yet does not count.
+    jobs is scaled by tasks and epochs (`_size`). On a run that is already trained, only measures remain, each
+    with its mean time per task; a measure that no run has yet does not count.
     """
     states = snapshot.states()
     finished = [job for name, job in snapshot.jobs.items() if states[name] == "finished"]
@@ -100,7 +100,7 @@ def remaining(snapshot: Snapshot) -> float | None:
 
 
 def _measuring_seconds(snapshot: Snapshot) -> dict[str, float]:
-    """By measure the mean seconds that it took for a task of a trained run."""
+    """The mean seconds that each measure took per task of a trained run."""
     taken: dict[str, list[float]] = {}
     for name, job in snapshot.jobs.items():
         for measure, seconds in snapshot.progress[name].measured.items() if job.trained else ():
@@ -109,7 +109,7 @@ def _measuring_seconds(snapshot: Snapshot) -> dict[str, float]:
 
 
 def _size(job: Job) -> float:
-    """The work of a job, in epochs of one task; with masks or heads per task a sentence is a row per task."""
+    """The work of a job in epochs of one task; with masks or heads per task, a sentence is a row per task."""
     if not job.trained:
         return 0.5
     tasks, kind = len(job.config.tasks), KINDS[job.masks]

@@ -1,4 +1,4 @@
-"""The jobs that a study's file asks for, with the fingerprints of their settings, corpora and code."""
+"""The jobs that a study's file describes, with the fingerprints of their settings, corpora and code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from mtl.files import fingerprint
 from mtl.models.inputs import InputCache
 from mtl.models.known_encoders import check_encoder, encoder_files, is_local
 from mtl.probes.measures.groups import GROUPS
-from mtl.runs.folder.code_fingerprint import (
-    code_fingerprint,
-    unused_modules,
-    used_modules,
-)
+from mtl.runs.folder.code_fingerprint import code_fingerprint, unused_modules, used_modules
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.extensions import preparations
 from mtl.study.grid.grid import planned, probes_the_encoder
@@ -39,9 +35,9 @@ from mtl.training.check_inputs import check_inputs
 def wanted_jobs(
     study: StudyConfig, folder: StudyFolder, inputs: InputCache | None
 ) -> tuple[tuple[Job, ...], Mapping[str, MadeMasks]]:
-    """A job for every run, each after the one that it needs, and the masks that are made for them, by path.
+    """A job for every run, each after those that it needs, and the masks that the study makes, by path.
 
-    Without `inputs` a corpus is read up to the first annotated sentence of each task only (`check_inputs`).
+    Without `inputs`, corpora are read only up to the first annotated sentence of each task (`check_inputs`).
     Raises `InputError` for runs that would fail.
     """
     runs = planned(study, folder.path)
@@ -66,7 +62,7 @@ def _encoder_before_training(study: StudyConfig) -> Job:
 def _check(
     study: StudyConfig, runs: Sequence[Job], inputs: InputCache | None, masks: Mapping[str, MadeMasks]
 ) -> None:
-    """Raise `InputError` for settings, encoders and corpora that cannot be used, before the first run."""
+    """Raise `InputError` for settings, encoders and corpora with which runs would fail."""
     check_encoder(study.train.encoder.name)
     for run in runs:
         try:
@@ -80,20 +76,18 @@ def _check(
 
 
 def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
-    """The fingerprints of a job but those of the runs that it needs, which are in the plan."""
+    """The fingerprints of a job, except those of the runs that it needs, which the plan adds."""
     codes, settings, config = codes_of(job), settings_of(job), job.config
-    measured: dict[str, dict[str, Any]] = {}
-    if job.probes is not None:
-        for name in job.measures():
-            used = probe_settings(job.probes, name), contents.probed(job.probes, name, config.chosen())
-            measured[name] = used[0] | used[1]
-    if job.probed_for is not None and job.probes is not None and job.probes.corpus is None:
-        everyone = job.probed_for
+    probes, everyone = job.probes or ProbesConfig(), job.probed_for
+    measured = {
+        name: probe_settings(probes, name) | contents.probed(probes, name, config.chosen())
+        for name in job.measures()
+    }
+    if everyone is not None and probes.corpus is None:
+        instances = {name: dataclasses.asdict(made) for name, made in everyone.instances.items()}
         measured["probes"] |= {
             "probes.source": contents.corpus(everyone.corpus, everyone.chosen()),
-            "probes.instances": plain(
-                {n: dataclasses.asdict(made) for n, made in everyone.instances.items()}
-            ),
+            "probes.instances": plain(instances),
         }
     made_of = {
         "configuration": digest(settings if job.trained else settings | measured["probes"]),
@@ -113,7 +107,7 @@ def _made_of(job: Job, contents: _Contents) -> dict[str, str]:
 
 
 def codes_of(job: Job) -> dict[str, str]:
-    """The fingerprints of the code that makes a job (`code`) and of the code of each measure."""
+    """The fingerprints of the code that trains a run (`code`), and of the code of each measure."""
     settings = job.settings
     corpus = settings["corpus"]
     codes = {code_part(name): _measuring_code(name, job.probes, settings) for name in job.measures()}
@@ -126,10 +120,10 @@ def codes_of(job: Job) -> dict[str, str]:
 
 
 def _measuring_code(measure: str, probes: ProbesConfig | None, config: Mapping[str, Any]) -> str:
-    """The fingerprint of the code of a measure, its row, the run's tasks, and the readers of what it reads.
+    """The fingerprint of the code of a measure, its row, the run's tasks, and the readers of its corpora.
 
-    These are the readers of the run's corpus and of another one that the measure reads (`Group.corpus`).
-    Heads are probed for all tasks of a corpus, so that the code of all of them counts for probes.
+    These are the run's corpus and the one that the measure may have (`Group.corpus`). Heads are probed for
+    all tasks of a corpus, so that the code of all of them counts for probes.
     """
     group = GROUPS[measure]
     read = {"path": getattr(probes, group.corpus) if group.corpus else None}
@@ -141,9 +135,9 @@ def _measuring_code(measure: str, probes: ProbesConfig | None, config: Mapping[s
 
 
 def settings_of(job: Job) -> dict[str, Any]:
-    """The settings of a job that differ from neutral ones, without paths and those of measures.
+    """The settings of a job that are not neutral, without paths and settings of measures.
 
-    A corpus and a local encoder count by their content, the run that training starts from by its name.
+    Corpora and local encoders count by their content, and the run that training starts from by its name.
     """
     settings, name = job.settings, job.config.encoder.name
     if job.trained:
@@ -157,7 +151,7 @@ def settings_of(job: Job) -> dict[str, Any]:
 
 
 def probe_settings(probes: ProbesConfig, measure: str) -> dict[str, Any]:
-    """The settings that a measure uses, where they differ from the defaults."""
+    """The settings of a measure that differ from the defaults."""
     given, default = (plain(dataclasses.asdict(config)) for config in (probes, ProbesConfig()))
     used = GROUPS[measure].settings
     return {
@@ -167,14 +161,14 @@ def probe_settings(probes: ProbesConfig, measure: str) -> dict[str, Any]:
 
 
 class _Contents:
-    """Fingerprints of files by their content; every file is read once."""
+    """Fingerprints of the content of files; every file is read once."""
 
     def __init__(self, masks: Mapping[str, MadeMasks]) -> None:
         self._masks = masks
         self._known: dict[tuple[Path, ...], str] = {}
 
     def corpus(self, config: CorpusConfig, tasks: Tasks, splits: Sequence[str] = tuple(SPLITS)) -> str:
-        """One fingerprint of all corpus files that a run reads; their paths do not count."""
+        """One fingerprint of all corpus files that a run reads; paths do not count."""
         return digest(
             [
                 [list(source.kinds), split, self._of(tuple(files(path, source.files.format)))]
@@ -184,7 +178,7 @@ class _Contents:
         )
 
     def probed(self, probes: ProbesConfig, measure: str, tasks: Mapping[str, Task]) -> dict[str, str]:
-        """The fingerprint of a measure's own corpus, which counts instead of its path; empty without one."""
+        """The fingerprint of a measure's own corpus, instead of its path; empty if it has none."""
         group = GROUPS[measure]
         place = getattr(probes, group.corpus) if group.corpus else None
         if place is None:
@@ -197,7 +191,7 @@ class _Contents:
         for file in files:
             if not file.is_file():
                 raise InputError(
-                    f"probes.corpus={probes.corpus}: no {file.name} in it, which is to be probed"
+                    f"probes.corpus={probes.corpus}: {file.name}, on which heads are probed, is missing"
                 )
         return {"probes.corpus": self._of(tuple(files))}
 
@@ -222,7 +216,7 @@ class _Contents:
         return {"masks": masks_fingerprint(masks)}
 
     def prepared(self, run: Job) -> dict[str, str]:
-        """The fingerprints of files given to a start; what the study prepares itself is in the plan."""
+        """The fingerprints of files given to a start; the plan adds those of what the study prepares."""
         found: dict[str, str] = {}
         for preparation in preparations():
             found |= preparation.fingerprints(run, self._of)

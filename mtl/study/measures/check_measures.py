@@ -1,4 +1,4 @@
-"""Checks of what a study measures, before its first run."""
+"""Checks, before the first run, of what a study measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtl.study.config import ProbesConfig
 
 
 def check_measures(probes: ProbesConfig) -> None:
-    """Raise `InputError` for settings by which a wanted measure cannot be made, or would be none."""
+    """Raise `InputError` for settings with which a wanted measure would fail or be empty."""
     for fault in out_of_range(probes, "probes."):
         raise InputError(fault)
     check_options(probes.options)

@@ -1,4 +1,4 @@
-"""A measurement on a finished run's heads, as a study's file asks for it."""
+"""Measurements on the heads of a finished run, with the settings of a study's file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from mtl.probes.measures.groups import GROUPS
 from mtl.runs.folder.run import Run
 
 PROBES = ("target", "split", "centroids", "final_special", "tasks", "source", "out", "instances")
-"""Keys of a job's settings that probing takes; a `corpus` takes the place of its source."""
+"""Keys of a job's settings that are arguments of probing; a `corpus` replaces the `source`."""
 CHOOSING = "dev"
-"""The split for importance, relevance and orders of curves, which choose heads; others judge the choice."""
+"""The split for measures that choose heads: importance, relevance and orders of curves."""
 
 
 def measure(name: str, settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame | None:
-    """Make a measurement by a job's settings, and write it into heads.parquet or into files of its own.
+    """Make a measurement with a job's settings, and write it into heads.parquet or its own files.
 
-    Returns the table of probing, `None` for other measurements.
+    Returns the table of probing, and `None` for other measurements.
     """
     group = GROUPS[name]
     if group.study:
@@ -50,27 +50,27 @@ def measure(name: str, settings: Mapping[str, Any], inputs: InputCache) -> pl.Da
 
 
 def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
-    """Ablation of heads, one by one or by layers."""
+    """Measure ablation of heads, one by one or by layer."""
     trained = _opened(settings, inputs, settings["split"])
     measure_ablation(trained, every_ablation(trained, settings["close"]))
 
 
 def curve(settings: Mapping[str, Any], inputs: InputCache) -> None:
-    """Pruning curves."""
+    """Measure pruning curves."""
     start = Start.of(_opened(settings, inputs, settings["split"]))
     ranking = ranking_of(start, CHOOSING, settings.get("sentences"))
     measure_curve(start, methods_of(start, settings["orders"], ranking, draws=settings["draws"]))
 
 
 def carried_over(settings: Mapping[str, Any], inputs: InputCache) -> None:
-    """Importance on a split of the run's corpus and of another one, in a table each."""
+    """Measure importance on a split of the run's corpus and of another one, in two tables."""
     for place, source in (("own", None), ("other", settings["other"])):
         table = Path(settings["target"]) / f"importance-{place}.parquet"
         make("importance", _opened(settings, inputs, settings["split"], source, table), {})
 
 
 def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
-    """What heads attend to and encode; returns the table."""
+    """Measure what heads attend to and encode; returns the table."""
     arguments = {key: settings[key] for key in PROBES if key in settings}
     if "source" in arguments:
         arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")

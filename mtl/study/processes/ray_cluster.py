@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to it, and the number of runs that fit on its nodes."""
+"""A Ray cluster: the connection to it, and the number of runs that fit on its nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mtl.errors import InputError
@@ -15,35 +14,12 @@ from mtl.tasks.in_words import counted
 KNOCK = 10.0
 """Seconds within which the head of a cluster must answer."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
-"""Environment variables that are set before Ray is imported, unless the user has set them."""
-
-
-@dataclass(frozen=True)
-class RunResources:
-    """The resources of one run."""
-
-    cpus: float = 1.0
-    """Cores; also the threads, at least one."""
-    gpus: float | None = None
-    """GPUs, at most one; 0.25: four runs share one. `None`: one if the cluster has any."""
-
-    def check(self) -> None:
-        """Raise `InputError` for a run without cores, or with GPUs outside 0 to 1."""
-        if self.cpus <= 0:
-            raise InputError(f"--cpus={self.cpus:g}: use the number of cores of one run, for instance 2")
-        gpus = self.gpus or 0.0
-        if gpus < 0 or gpus > 1:
-            raise InputError(
-                f"--gpus={gpus:g}: use a run's share of a GPU, between 0 and 1, for instance 0.25"
-            )
-
-
-ONE_CORE = RunResources()
+"""Environment variables that are set before Ray is imported, unless the user has set them. They turn off
+usage statistics, and messages of several lines about lost nodes."""
 
 
 def imported() -> Any:
-    """The module `ray`; raises `InputError` where it is not installed."""
-    # Turn off Ray's usage statistics and its multi-line messages about lost nodes.
+    """The module `ray`; raises `InputError` if it is not installed."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -57,9 +33,9 @@ def imported() -> Any:
 
 @contextlib.contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """Connect to the cluster at `address`, else at RAY_ADDRESS, else of this machine, started if need be.
+    """Connect to the cluster at `address`, else at RAY_ADDRESS, else to this machine's, started if needed.
 
-    Raises `InputError` if no cluster answers, or one of other versions.
+    Raises `InputError` if no cluster answers, or if its versions of Ray or Python differ.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     try:
@@ -68,7 +44,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
     except (OSError, RuntimeError, ValueError) as error:
         where, reason = address or "this machine", " ".join(str(error).split())
         raise InputError(
-            f"the Ray cluster at {where} cannot be used (one that was started with a token needs "
+            f"the Ray cluster at {where} cannot be used (a cluster that was started with a token needs "
             f"RAY_AUTH_MODE=token and the same token): {reason}"
         ) from error
     try:
@@ -78,14 +54,14 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _knock(address: str | None) -> None:
-    """Raise `OSError` at once if no process listens at HOST:PORT; Ray would try for minutes."""
+    """Raise `OSError` if no process listens at HOST:PORT; Ray would try for minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=KNOCK).close()
 
 
 def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int:
-    """The number of runs with these cores and GPUs that fit on the living nodes."""
+    """The number of runs that fit on the living nodes, if each takes these cores and GPUs of one node."""
     shares = {kind: share for kind, share in (("CPU", cpus), ("GPU", gpus)) if share > 0}
     return sum(
         min(int(node["Resources"].get(kind, 0.0) // share) for kind, share in shares.items())
@@ -95,7 +71,7 @@ def fitting_in(nodes: Sequence[dict[str, Any]], cpus: float, gpus: float) -> int
 
 
 def largest_of(nodes: Sequence[dict[str, Any]]) -> str:
-    """The most cores and GPUs that a living node has, in words."""
+    """The largest numbers of cores and GPUs of a living node, in words."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     most = (max((has.get(kind, 0.0) for has in alive), default=0.0) for kind in ("CPU", "GPU"))
     cores, gpus = map(int, most)

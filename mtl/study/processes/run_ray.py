@@ -1,4 +1,4 @@
-"""A study on a Ray cluster: workers wherever they fit; lost ones are started again."""
+"""A study on a Ray cluster: workers run wherever they fit, and lost ones are started again."""
 
 from __future__ import annotations
 
@@ -21,26 +21,18 @@ from mtl.files import full_disk
 from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Job
 from mtl.study.jobs.status import StudyView
-from mtl.study.processes.ray_cluster import (
-    ONE_CORE,
-    RunResources,
-    connected,
-    fitting_in,
-    imported,
-    largest_of,
-)
-from mtl.study.processes.worker import CHECK
+from mtl.study.processes.ray_cluster import connected, fitting_in, imported, largest_of
 from mtl.tasks.in_words import first_line
-from mtl.workers.pool import WorkerPool
+from mtl.workers.pool import STARTER, WorkerPool
 from mtl.workers.watch import watching
 from mtl.workers.worker import LOOK, interruptible, no_room
 
 MARKER = ".ray-"
-"""Start of the names of the files by which nodes recognise the study's folder."""
+"""The start of the names of files by which nodes recognise the study's folder."""
 PATIENCE = 15.0
-"""Seconds that workers may take to end by themselves when nothing is left to do."""
+"""Seconds that workers may take to end by themselves when all jobs have ended."""
 ROOMLESS = 600.0
-"""Seconds a cluster may be without a node that is large enough; in a cloud, nodes take minutes to start."""
+"""Seconds that a cluster may lack a node that is large enough; in a cloud, nodes take minutes to start."""
 ACCOUNT = ("WANDB_API_KEY", "WANDB_BASE_URL")
 """Environment variables of the W&B account; the command's are used where a node has none."""
 
@@ -51,35 +43,32 @@ def run_on_ray(
     count: int,
     console: Console,
     address: str | None = None,
-    resources: RunResources = ONE_CORE,
+    cpus: float = 1.0,
+    gpus: float | None = None,
 ) -> None:
-    """Have at most `count` workers (0: as many as fit) do the jobs.
+    """Do the jobs with at most `count` workers (0: as many as fit) on the cluster at `address` (`connected`).
 
-    Every worker is a Ray task that holds the resources of one run and keeps a process at work on the folder.
-    Workers that do not fit wait for nodes to join; Ray starts a lost one again. Raises `KeyboardInterrupt`
-    when asked to stop, and `InputError` where Ray or a worker cannot do the jobs.
+    Every worker is a Ray task that reserves the resources of one run, `cpus` cores and `gpus` GPUs (`None`:
+    one if the cluster has any), and keeps a process at work on the folder. A run has as many threads as whole
+    cores, at least one. Workers that do not fit wait for nodes to join; Ray starts lost ones again. Raises
+    `KeyboardInterrupt` when asked to stop, and `InputError` if Ray or a worker cannot do the jobs.
     """
-    if count < 0:
-        raise InputError(f"--jobs={count}: use a number of runs side by side, or 0 for as many as fit")
-    resources.check()
     ray = imported()
     unfinished = len(jobs) - study.snapshot(jobs).ended()
     if not unfinished:
         return
     with connected(ray, address), _marker_file(study) as marker:
         interruptible()  # Ray has installed handlers of its own
-        gpus = float("GPU" in ray.cluster_resources()) if resources.gpus is None else resources.gpus
+        gpus = float("GPU" in ray.cluster_resources()) if gpus is None else gpus
         wanted = min(count or unfinished, unfinished)
-        capacity = ClusterCapacity(ray, resources.cpus, gpus, console)
+        capacity = ClusterCapacity(ray, cpus, gpus, console)
         fitting = capacity.look()
         if fitting:
             console.print(f"{capacity}: {min(wanted, fitting)} side by side", soft_wrap=True)
-        worker = ray.remote(
-            num_cpus=resources.cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD"
-        )(ray_worker)  # fmt: skip
-        threads = max(1, int(resources.cpus))
+        as_task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=-1, scheduling_strategy="SPREAD")
+        worker = as_task(ray_worker)
         location = StudyLocation(str(study.path), str(Path.cwd()), marker.name)
-        workers = [worker.remote(location, threads, gpus > 0) for _ in range(wanted)]
+        workers = [worker.remote(location, max(1, int(cpus)), gpus > 0) for _ in range(wanted)]
         settled = None
         try:
             with watching(StudyView(study, jobs, max(1, min(wanted, fitting))), console) as look:
@@ -100,7 +89,7 @@ def run_on_ray(
 
 
 class ClusterCapacity:
-    """The number of runs that fit on the cluster; prints when nodes join, are lost or are all too small."""
+    """The number of runs that fit on the cluster; prints when nodes join, are lost, or are all too small."""
 
     def __init__(self, ray: Any, cpus: float, gpus: float, console: Console) -> None:
         self._ray, self._cpus, self._gpus, self._console = ray, cpus, gpus, console
@@ -112,13 +101,12 @@ class ClusterCapacity:
         return f"Ray (nodes: {alive}; cores of a run: {self._cpus:g}, GPUs: {self._gpus:g})"
 
     def look(self) -> int:
-        """The number of runs that fit; raises `InputError` if none could for `ROOMLESS` seconds."""
+        """The number of runs that fit; raises `InputError` if none has for `ROOMLESS` seconds."""
         before, self._nodes = self._nodes, self._ray.nodes()
         had, has = ({node["NodeID"] for node in nodes if node["Alive"]} for nodes in (before, self._nodes))
-        if had and had - has:
-            self._print(f"lost: {len(had - has)}")
-        if had and has - had:
-            self._print(f"joined: {len(has - had)}")
+        for what, nodes in (("lost", had - has), ("joined", has - had if had else ())):
+            if nodes:
+                self._print(f"{what}: {len(nodes)}")
         fitting = fitting_in(self._nodes, self._cpus, self._gpus)
         if fitting:
             self._none_since = None
@@ -126,9 +114,9 @@ class ClusterCapacity:
         lacking = f"no node has room for a run ({largest_of(self._nodes)})"
         if self._none_since is None:
             self._none_since = time.monotonic()
-            self._print(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for one that has")
+            self._print(f"{lacking}; waiting {ROOMLESS / 60:g} minutes for a larger one")
         if time.monotonic() - self._none_since > ROOMLESS:
-            raise InputError(f"{self}: {lacking}: start one that has, or use --cpus and --gpus that fit")
+            raise InputError(f"{self}: {lacking}: start a larger one, or use --cpus and --gpus that fit")
         return 0
 
     def _print(self, what: str) -> None:
@@ -137,38 +125,37 @@ class ClusterCapacity:
 
 @dataclass(frozen=True)
 class StudyLocation:
-    """Where the study is, for a process on another node."""
+    """Where a process on another node finds the study."""
 
     study: str
-    """The path of the study's folder, as the jobs have it."""
+    """The path of the study's folder, relative to `directory` or absolute."""
     directory: str
-    """The directory that relative paths start from."""
+    """The directory in which `mtl study` was called."""
     marker: str
-    """Name of a file in the folder that only this call of `mtl study` has made; it holds `ACCOUNT`."""
+    """The name of a file in the study's folder that this call of `mtl study` made; it holds `ACCOUNT`."""
 
 
 def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | None:
-    """On a node: keep a process at work on the study; returns the reason if that is not possible."""
+    """Keep a process at work on the study, on a node; returns the reason if that is not possible."""
     node = socket.gethostname()
     study = StudyFolder(Path(location.directory, location.study))
     if not (study.path / location.marker).exists() or not Path(location.directory).is_dir():
         return (
             f"node {node} does not see {study.path}, or not from {location.directory}: the study's folder "
-            "and the directory in which mtl is called must be on a file system that all nodes share"
+            "and the directory in which mtl was called must be on a file system that all nodes share"
         )
-    # SIGINT cancels a task and asks a worker to stop. Ray's processes block it, and those that a script has
+    # SIGINT cancels a task and asks a worker to stop. Ray's processes block it, and processes that a script
     # started in the background ignore it. Child processes would inherit both.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     pool = WorkerPool(
-        "mtl.study.processes.worker",
+        (STARTER, "mtl.study.processes.perform:work_after_check"),
         study.path,
-        threads,
+        lambda workers: threads,
         gpus=() if on_gpu else ("",),
-        arguments=(CHECK,),
         directory=Path(location.directory),
         environment=_account(study.path / location.marker),
-        restart_interrupted=True,  # a stop of the study reaches this process, too
+        restart_interrupted=True,  # when the study is stopped, this process is stopped, too
     )
     try:
         pool.work(
@@ -184,7 +171,7 @@ def ray_worker(location: StudyLocation, threads: int, on_gpu: bool) -> str | Non
 
 
 def _account(marker: Path) -> dict[str, str]:
-    """The command's `ACCOUNT` variables; another user's process cannot read them and has its own only."""
+    """The command's `ACCOUNT` variables; empty for another user's process, which may not read them."""
     try:
         values = json.loads(marker.read_bytes() or b"{}")
     except PermissionError:
@@ -198,7 +185,7 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
         try:
             problem = ray.get(worker)
         except ray.exceptions.RayTaskError as error:
-            last = str(error.cause).strip().splitlines()[-1]
+            last = (str(error.cause).strip().splitlines() or [type(error.cause).__name__])[-1]
             problem = f"node {error.ip}: {last} (every node needs the same version of mtl-heads[ray])"
         except ray.exceptions.RayError as error:
             first = first_line(error)
@@ -213,8 +200,8 @@ def _outcomes(ray: Any, ended: Sequence[Any]) -> Iterator[str]:
 def _marker_file(study: StudyFolder) -> Iterator[Path]:
     """A file in the study's folder by which nodes know that they see the same folder.
 
-    It holds the variables in `ACCOUNT`, and only this user may read it. As arguments of a task they would be
-    stored in the cluster's object store. The next command removes the file of a killed one.
+    It holds the variables in `ACCOUNT`, and only this user may read it; as arguments of a task they would be
+    stored in the cluster's object store. If a command is killed, the next one removes its file.
     """
     if len(study.commands()) <= 1:  # this one's
         for leftover in study.path.glob(f"{MARKER}*"):

@@ -1,10 +1,10 @@
-"""Reject keys, values, metrics, encoders and corpora with which trials would fail, before the first trial."""
+"""Checks before the first trial: keys, values, metrics, encoders and corpora with which trials would fail."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mtl.config.keys import hint_of
@@ -24,11 +24,11 @@ _OF_THE_SWEEP = ("name", "runs", "overwrite", "wandb")
 """Keys that no parameter may set."""
 _COMBINATIONS = 1000
 _SHAPING = ("tasks", "pruning", "gates.scope")
-"""Keys that decide which metrics a run logs."""
+"""Keys that determine which metrics a run logs."""
 
 
 def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None = None) -> None:
-    """Raise `InputError` for settings with which trials would fail; with `inputs` also for such inputs."""
+    """Raise `InputError` for settings with which trials would fail; with `inputs`, also for such inputs."""
     for parameter in sweep.parameters:
         if parameter.key.split(".")[0] in _OF_THE_SWEEP:
             raise InputError(f"parameters: {parameter.key} is set by the sweep itself; leave it out")
@@ -38,7 +38,8 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
         raise InputError(f"parameters: {line}")
     _check_combinations(sweep, base)
     _check_stopping(sweep, base)
-    for values in _shapes(sweep):
+    shaping = {each.key: each.examples for each in sweep.parameters if each.key in _SHAPING}
+    for values in _product(shaping):  # none, if only the server knows the values
         config = trial_config(base, values)
         check_settings(config)
         check_metric(sweep.metric.name, config)
@@ -49,12 +50,11 @@ def check_sweep(sweep: Sweep, base: Mapping[str, Any], inputs: InputCache | None
 
 
 def _check_combinations(sweep: Sweep, base: Mapping[str, Any]) -> None:
-    """Raise `InputError` if no combination of the values, of the first thousand, can be trained."""
-    examples = {parameter.key: parameter.examples for parameter in sweep.parameters if parameter.examples}
+    """Raise `InputError` if none of the first thousand combinations of values can be trained."""
     refused = None
-    for values in itertools.islice(itertools.product(*examples.values()), _COMBINATIONS):
+    for values in itertools.islice(_product(_examples(sweep)), _COMBINATIONS):
         try:
-            check_settings(trial_config(base, dict(zip(examples, values, strict=True))))
+            check_settings(trial_config(base, values))
         except InputError as error:
             refused = refused or error
         else:
@@ -71,45 +71,39 @@ def _check_stopping(sweep: Sweep, base: Mapping[str, Any]) -> None:
     evaluations = math.ceil(base["max_epochs"] / base["evaluate_every"])
     if stopping.first >= evaluations:
         raise InputError(
-            f"early_terminate has no effect: its first comparison comes after "
-            f"{counted(stopping.first, 'evaluation')}, and a trial has {evaluations}; lower "
-            f"min_iter, or raise max_epochs"
+            "early_terminate has no effect: its first comparison comes after "
+            f"{counted(stopping.first, 'evaluation')}, and a trial has {evaluations}; lower min_iter, or "
+            "raise max_epochs"
         )
 
 
-def _shapes(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """All combinations of the values that decide which metrics a run logs."""
-    shaping = {
-        parameter.key: parameter.examples for parameter in sweep.parameters if parameter.key in _SHAPING
-    }
-    for values in itertools.product(*shaping.values()):
-        yield dict(zip(shaping, values, strict=True))
+def _examples(sweep: Sweep) -> dict[str, tuple[Any, ...]]:
+    return {parameter.key: parameter.examples for parameter in sweep.parameters if parameter.examples}
+
+
+def _product(examples: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """All combinations of values by key."""
+    for values in itertools.product(*examples.values()):
+        yield dict(zip(examples, values, strict=True))
 
 
 def example_configs(sweep: Sweep, base: Mapping[str, Any]) -> list[TrainConfig]:
-    """Configurations of trials in which every value that can be enumerated occurs at least once."""
-    return [trial_config(base, values) for values in _one_by_one(sweep)]
-
-
-def _one_by_one(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """Combinations in which every value occurs at least once, beside the first ones of the others."""
-    examples = {parameter.key: parameter.examples for parameter in sweep.parameters if parameter.examples}
+    """Configurations of trials that contain each example of a key with the first ones of the other keys."""
+    examples = _examples(sweep)
     first = {key: values[0] for key, values in examples.items()}
-    yield first
-    for key, values in examples.items():
-        yield from ({**first, key: value} for value in values[1:])
+    others = ({**first, key: value} for key, values in examples.items() for value in values[1:])
+    return [trial_config(base, values) for values in (first, *others)]
 
 
 _OF_GATES = ("open", "expected_l0", "penalty")
-"""Metrics of each mask in a run's history; fixed masks have the first only."""
+"""Metrics of each mask in a run's history; fixed masks have only the first."""
 
 
 def known_metrics(config: TrainConfig) -> list[str]:
-    """The metrics that every row of such a run's history has."""
+    """The metrics in every row of such a run's history; a slash at the end stands for any label."""
     tasks = config.chosen()
     names = ["dev/mean"]
-    for name, task in tasks.items():
-        names += [f"dev/{name}/{metric}" for metric in task.scores if not metric.endswith("/")]
+    names += [f"dev/{name}/{metric}" for name, task in tasks.items() for metric in task.scores]
     names += [f"loss/{name}" for name in tasks]
     if config.pruning != "none":
         masks = list(tasks) if config.gates.scope == "per_task" else ["shared"]
@@ -120,11 +114,8 @@ def known_metrics(config: TrainConfig) -> list[str]:
 
 def check_metric(name: str, config: TrainConfig) -> None:
     """Raise `InputError` if such a run does not log this metric."""
-    known, tasks = known_metrics(config), config.chosen()
-    by_label = [
-        f"dev/{task}/{metric}" for task in tasks for metric in tasks[task].scores if metric[-1] == "/"
-    ]
-    if name in known or name.startswith(tuple(by_label)):
+    known = known_metrics(config)
+    if name in known or name.startswith(tuple(metric for metric in known if metric.endswith("/"))):
         return
     if name.startswith("test/"):
         raise InputError(
@@ -133,5 +124,5 @@ def check_metric(name: str, config: TrainConfig) -> None:
     if name.startswith("gates/") and config.pruning == "none":
         raise InputError(f"metric {name}: runs with pruning=none have no masks; set pruning=dynamic")
     scope = "" if config.pruning == "none" else f", gates.scope={config.gates.scope}"
-    runs = f"runs with tasks={','.join(tasks)}, pruning={config.pruning}{scope}"
+    runs = f"runs with tasks={','.join(config.chosen())}, pruning={config.pruning}{scope}"
     raise InputError(f"metric: {runs} do not log '{name}'{did_you_mean(name, known)}")

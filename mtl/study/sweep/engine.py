@@ -1,4 +1,4 @@
-"""One process's share of a sweep: resume a free trial, or ask for a new one."""
+"""What one process does of a sweep: it resumes free trials, and asks Optuna for new ones."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Outcome:
 
 
 Look = Callable[[int, float], bool]
-"""Takes the number of an evaluation, from 1, and its metric; returns whether the trial has to stop."""
+"""Takes the number of an evaluation, from 1, and its metric; returns whether the trial must stop."""
 Perform = Callable[[int, Mapping[str, Any], Look], Outcome]
-"""Runs the trial of this number with these values; resumes one that was started."""
+"""Runs the trial of this number with these values, or resumes it if it was started."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Engine:
         return study
 
     def take(self, leases: ExitStack) -> Taken[Progress] | None:
-        """A trial that was started before, else a new one, with its values."""
+        """A trial that was started before, or else a new one."""
         with self.folder.locked():
             trial = self._started_before(leases) or self._new(leases)
         if trial is None:
@@ -92,7 +92,7 @@ class Engine:
         return trials_of(self.study)[trial.number]
 
     def _started_before(self, leases: ExitStack) -> Trial | None:
-        """A trial that no process works on, under a lease."""
+        """A trial that was started and that no process works on, under a lease."""
         for frozen in trials_of(self.study):
             at_work = frozen.state == TrialState.RUNNING and not progress_of(frozen).error
             if at_work and leases.enter_context(lease(self.folder.lease_file(trial_name(frozen.number)))):
@@ -120,16 +120,16 @@ class Engine:
     def _perform(
         self, trial: Trial, values: Mapping[str, Any], progress: Progress, record: Callable[[Progress], None]
     ) -> Progress:
-        """Do a trial, and stop it early where others were better."""
+        """Do a trial; stop it early if others were better."""
         stopping, reported = self.sweep.file.early_terminate, self._frozen(trial).intermediate_values
 
         def look(evaluation: int, value: float) -> bool:
-            """Report an evaluation to Optuna, unless an earlier try has; returns whether the trial stops."""
+            """Report an evaluation to Optuna, unless an earlier try did; returns whether the trial stops."""
             nonlocal progress
             self._require_finite(value)
             if evaluation not in reported:
                 trial.report(value, evaluation)
-            compared = stopping is not None and stopping.compares_after(evaluation)
+            compared = stopping is not None and evaluation <= stopping.last
             if compared and not progress.stopped and trial.should_prune():
                 progress = replace(progress, stopped=evaluation)
                 record(progress)
@@ -141,7 +141,7 @@ class Engine:
         return replace(progress, state="stopped" if progress.stopped else "finished", value=outcome.value)
 
     def _require_finite(self, value: float) -> None:
-        """Raise `InputError`, with which the trial fails, for a score that cannot be compared with others."""
+        """Raise `InputError`, so that the trial fails, for a score that cannot be compared with others."""
         if not math.isfinite(value):
             raise InputError(f"{self.sweep.metric.name} is {value}, not a finite number")
 
@@ -155,7 +155,7 @@ def point(sweep: Sweep, number: int) -> dict[str, int]:
 
 
 def drawn_at(sweep: Sweep, number: int) -> dict[str, int]:
-    """What Optuna draws for the grid's trial of this number: positions, or integers (`Parameter.draw`)."""
+    """What Optuna draws for the grid's trial of this number: positions or integers (`Parameter.draw`)."""
     positions = point(sweep, number)
     return {
         parameter.key: positions[parameter.key]
@@ -166,7 +166,7 @@ def drawn_at(sweep: Sweep, number: int) -> dict[str, int]:
 
 
 def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
-    """The sampler for the trial of this number, which seeds it, so that no two processes draw alike."""
+    """The sampler for the trial of this number, which is its seed: no two processes draw the same."""
     seed = zlib.crc32(f"{sweep.name}/{number}".encode())
     if sweep.file.method == "bayes":
         return optuna.samplers.TPESampler(seed=seed)
@@ -176,7 +176,7 @@ def sampler_for(sweep: Sweep, number: int) -> optuna.samplers.BaseSampler:
 def pruner_for(sweep: Sweep) -> optuna.pruners.BasePruner:
     """The pruner that stops trials early.
 
-    Optuna's `HyperbandPruner` would spread trials over brackets with later and later first comparisons. W&B's
+    Optuna's `HyperbandPruner` would spread the trials over brackets with ever later first comparisons. W&B's
     hyperband puts all trials into the first bracket.
     """
     stopping = sweep.file.early_terminate

@@ -1,4 +1,4 @@
-"""A sweep file in W&B's format, as typed values; `check.py` checks it against the configuration of a run."""
+"""A sweep file in W&B's format, as typed values; `check.py` checks them against a run's configuration."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mtl.config.typed import configuration_from
 from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
-from mtl.study.sweep.early_stopping import Stopping
 from mtl.study.sweep.parameter import Parameter, parameters_from, with_distributions
+from mtl.tasks.ranges import Range, Some
 
 Method = Literal["grid", "random", "bayes"]
 Impute = Literal["latest", "best", "worst"]
@@ -21,9 +21,9 @@ _ON_THE_SERVER = (
     "description", "apiVersion", "kind", "controller", "metric.impute", "metric.impute_while_running",
     "early_terminate.strict",
 )  # fmt: skip
-"""Dotted keys that have an effect with W&B's server only."""
+"""Dotted keys that have an effect only with W&B's server."""
 _OF_LAUNCH = ("job", "image_uri", "imageuri", "scheduler", "launch", "queue")
-"""Keys of W&B's sweeps on Launch, which does not start `mtl train`."""
+"""Keys of W&B Launch, which does not start `mtl train`."""
 ARGUMENTS = "${args}"
 """The word of `command` that W&B's agent replaces with a trial's own arguments."""
 
@@ -35,22 +35,65 @@ class Metric:
     name: str = "dev/mean"
     goal: Literal["minimize", "maximize"] = "maximize"
     target: float | None = None
-    """A value that is good enough: once a finished trial reaches it, no other is started."""
+    """A value that is good enough: once a finished trial reaches it, no more are started."""
     impute: Impute | None = None
     impute_while_running: Impute | None = None
-    """This key and `impute` have an effect with W&B's server only."""
-
-    def __post_init__(self) -> None:
-        if self.target is not None and not math.isfinite(self.target):
-            raise ValueError(f"target: '{self.target}' is no number")
-
-    def better(self, first: float, second: float) -> bool:
-        """Whether the first value is better than the second."""
-        return first > second if self.goal == "maximize" else first < second
+    """This key and `impute` have an effect only with W&B's server."""
 
     def reached(self, value: float) -> bool:
         """Whether a value is good enough."""
-        return self.target is not None and not self.better(self.target, value)
+        if self.target is None:
+            return False
+        return value >= self.target if self.goal == "maximize" else value <= self.target
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The keys of `early_terminate`: trials are compared after `first` evaluations, `first * eta`, and so on.
+
+    One trial in `eta` continues. As in W&B, this is a single bracket of hyperband (Li et al. 2018), run as
+    asynchronous successive halving (Li et al. 2020).
+    """
+
+    type: Literal["hyperband"] | None = None
+    min_iter: Some | None = None
+    """The number of evaluations before the first comparison."""
+    max_iter: Some | None = None
+    """With `s`, instead of `min_iter`: comparisons come `s` times before this number of evaluations."""
+    s: Some | None = None
+    eta: Annotated[int, Range(2, math.inf)] = 3
+    strict: bool | None = None
+    """Has an effect only with W&B's server."""
+
+    def __post_init__(self) -> None:
+        if self.type is None:
+            raise ValueError("type is missing: use {type: hyperband, min_iter: 3}")
+        given = [count is not None for count in (self.min_iter, self.max_iter, self.s)]
+        if given not in ([True, False, False], [False, True, True]):
+            raise ValueError("use either min_iter, or max_iter and s; other combinations have no effect")
+        if self.max_iter is not None and self.max_iter < self.eta:
+            raise ValueError(f"max_iter={self.max_iter} leaves no comparison; raise it, or lower eta")
+
+    @property
+    def first(self) -> int:
+        """The number of evaluations before the first comparison."""
+        if self.max_iter is None or self.s is None:
+            return self.min_iter or 1
+        first, times = self.max_iter // self.eta, 1
+        while times < self.s and first >= self.eta:  # W&B leaves out comparisons before the first evaluation
+            first, times = first // self.eta, times + 1
+        return first
+
+    @property
+    def last(self) -> int | float:
+        """The number of evaluations after which there is no comparison; infinite with `min_iter`."""
+        return math.inf if self.max_iter is None else self.max_iter // self.eta
+
+    def __str__(self) -> str:
+        listed = [str(count) for count in (self.first, self.first * self.eta) if count <= self.last]
+        if self.first * self.eta**2 <= self.last:
+            listed.append("…" if math.isinf(self.last) else f"… up to {self.last}")
+        return f"after {', '.join(listed)} evaluations one in {self.eta} continues"
 
 
 @dataclass(frozen=True)
@@ -61,7 +104,7 @@ class SweepFile:
     parameters: dict[str, Any] = field(default_factory=dict)
     metric: Metric | None = None
     early_terminate: Stopping | None = None
-    run_cap: int | None = None
+    run_cap: Some | None = None
     command: list[str] | None = None
     program: str | None = None
     project: str | None = None
@@ -75,10 +118,8 @@ class SweepFile:
     def __post_init__(self) -> None:
         if self.controller not in (None, {"type": "cloud"}):
             raise ValueError(
-                "controller: trials are chosen by W&B's server (type: cloud), or with --local: leave it out"
+                "controller: W&B's server chooses the trials (type: cloud), with --local Optuna: leave it out"
             )
-        if self.run_cap is not None and self.run_cap < 1:
-            raise ValueError(f"run_cap: '{self.run_cap}' is no whole number above 0")
 
 
 @dataclass(frozen=True)
@@ -95,12 +136,12 @@ class Sweep:
     """The file's keys and values, as they are sent to W&B."""
 
     def points(self) -> int | None:
-        """The number of a grid's trials; `None` if trials are drawn, or if only W&B's server knows it."""
+        """The number of a grid's points; `None` if trials are drawn, or if only W&B's server knows it."""
         sizes = [parameter.size for parameter in self.parameters]
         return None if self.file.method != "grid" or None in sizes else math.prod(filter(None, sizes))
 
     def limit(self, trials: int | None) -> int:
-        """The most trials of a sweep without a server, at most `trials` if given, else `run_cap`.
+        """The maximum number of trials without a server: `trials`, else `run_cap`, and a grid's points.
 
         Raises `InputError` if there is no limit.
         """
@@ -114,8 +155,8 @@ class Sweep:
         for parameter in self.parameters:
             if parameter.server_only:
                 raise InputError(
-                    f"parameters: {parameter.key}: distribution {parameter.kind} runs with W&B's server "
-                    "only; with --local use value, values, or min and max with uniform, int_uniform or "
+                    f"parameters: {parameter.key}: distribution {parameter.kind} runs only with W&B's "
+                    "server; with --local use value, values, or min and max with uniform, int_uniform or "
                     "log_uniform_values"
                 )
 
@@ -164,7 +205,7 @@ def sweep_from(given: Mapping[str, Any], words: Sequence[str] = ()) -> Sweep:
             )
     name = re.sub(r"[^\w.+-]+", "-", file.name or "").strip("-.")
     if not name:
-        raise InputError(f"name '{file.name}' has no letter: use another")
+        raise InputError(f"name '{file.name}' has no letters or digits: use another")
     base = (*_base_words(file), *words)
     _check_keys([parameter.key for parameter in parameters], base)
     command = ["mtl", "train", *base, ARGUMENTS]
@@ -178,12 +219,12 @@ def _base_words(file: SweepFile) -> list[str]:
     if file.command is None:
         if file.program is not None and Path(file.program).suffix not in (".yaml", ".yml"):
             raise InputError(
-                f"program: {file.program} is no configuration file; use "
+                f"program: {file.program} is not a configuration file; use "
                 f"command: [mtl, train, FILE.yaml, '{ARGUMENTS}']"
             )
         return [] if file.program is None else [file.program]
     if file.program is not None:
-        raise InputError(f"program: {file.program} has no effect beside command: leave it out")
+        raise InputError(f"program: {file.program} has no effect together with command: leave it out")
     base = file.command[2:-1]
     if [*file.command[:2], *file.command[-1:]] != ["mtl", "train", ARGUMENTS] or "${" in "".join(base):
         raise InputError(
@@ -200,7 +241,7 @@ def _check_keys(keys: Sequence[str], base: Sequence[str]) -> None:
             raise InputError(f"parameter {key} is given twice, nested and dotted")
         inside = next((other for other in keys if other.startswith(f"{key}.")), None)
         if inside is not None:
-            raise InputError(f"parameters: {inside} is a part of {key}, which is given, too: leave one out")
+            raise InputError(f"parameters: {inside} is a part of {key}, which is also given: leave one out")
     for word in base:
         if word.startswith("--") and word[2:].split("=", 1)[0] in keys:
             raise InputError(

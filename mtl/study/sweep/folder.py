@@ -1,4 +1,4 @@
-"""A sweep's folder on disk: the sweep, Optuna's storage, the trials' runs, and who works on which."""
+"""A sweep's folder: the sweep, Optuna's storage, and the progress of its trials."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _COMPARED = ("method", "metric", "parameters", "early_terminate")
 
 @dataclass(frozen=True)
 class Progress(queue.Progress):
-    """The progress of a trial, beside Optuna's records; its state is Optuna's once the trial has ended."""
+    """The progress of a trial, in addition to Optuna's records, which decide its state once it has ended."""
 
     stopped: int = 0
-    """The number of the evaluation after which the trial was stopped; 0: it was not stopped."""
+    """The number of the evaluation after which the trial was stopped; 0: it was not."""
     value: float | None = None
     """The metric, once the trial has ended."""
 
@@ -59,13 +59,13 @@ class SweepFolder(JobFolder):
         return self.path / "sweep.json"
 
     def locked(self) -> AbstractContextManager[None]:
-        """The lock under which trials change their state; a dead process does not hold it."""
+        """The lock under which trials change their state."""
         return exclusive(self.path / "leases" / "sweep.lease")
 
     def read_sweep(self) -> tuple[Sweep, dict[str, Any], dict[str, str]]:
-        """The sweep, the settings that its trials share, and fingerprints of corpus and code.
+        """The sweep, the settings that its trials share, and the fingerprints of corpus and code.
 
-        Raises `InputError` where the file is missing or damaged.
+        Raises `InputError` if the file is missing or damaged.
         """
         try:
             started = json.loads(self.sweep_file.read_bytes())
@@ -84,22 +84,28 @@ class SweepFolder(JobFolder):
             ) from error
 
     def study(self, sweep: Sweep) -> optuna.Study:
-        """Optuna's study; raises `InputError` where its storage is missing or damaged."""
+        """Optuna's study; raises `InputError` if its storage is missing, damaged or another version's."""
         if not self.storage.is_file():
             raise InputError(f"{self.storage} is missing, with the sweep's trials: {_WAY_OUT}")
         if not self.storage.stat().st_size:
             raise InputError(f"{self.storage} is empty, without the sweep's trials: {_WAY_OUT}")
-        return open_study(self.storage, sweep)
+        with usable(self.storage):
+            try:
+                return optuna.load_study(storage=_opened(self.storage), study_name=sweep.name)
+            except KeyError as error:
+                raise InputError(
+                    f"{self.storage} holds no trials of a sweep {sweep.name!r}: {_WAY_OUT}"
+                ) from error
 
     def start(self, sweep: Sweep, base: Mapping[str, Any], made_of: Mapping[str, str]) -> list[str]:
-        """Start the sweep or continue the same one; returns notes for the user.
+        """Start the sweep, or continue it; returns notes for the user.
 
-        Raises `InputError` where the folder holds another one.
+        Raises `InputError` if the folder holds another sweep.
         """
         notes = []
         if sweep.only_on_the_server():
             useless = ", ".join(sweep.only_on_the_server())
-            notes.append(f"without effect on trials without W&B's server: {useless}")
+            notes.append(f"these keys have no effect without W&B's server: {useless}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -112,11 +118,11 @@ class SweepFolder(JobFolder):
                 return notes
             old, _, old_made_of = self.read_sweep()
             self.check_same(sweep, base, made_of["corpus"])
-            # The rest may change, such as the project; parameters keep the order that numbers trials.
+            # Other keys, such as the project, may change. The order of parameters numbers the trials.
             given = {**sweep.given, **{key: old.given[key] for key in _COMPARED if key in old.given}}
             write_json(self.sweep_file, {"sweep": given, "base": dict(base), "made_of": old_made_of})
             if old_made_of["code"] != made_of["code"]:
-                notes.append("the code has changed since this sweep was started: trials may not compare")
+                notes.append("the code has changed since the sweep was started: trials may not be comparable")
         return notes
 
     def check_same(self, sweep: Sweep, base: Mapping[str, Any], corpus: str | None = None) -> None:
@@ -125,7 +131,7 @@ class SweepFolder(JobFolder):
         changed = [
             key for part in _COMPARED for key in _changed(part, old.given.get(part), sweep.given.get(part))
         ]
-        # Of places what lies there counts; a dry run has not read it.
+        # Paths do not count, but what is there; a dry run has not read it.
         changed += [key for key in different_keys(old_base, base) if not is_place(key)]
         if corpus not in (None, old_made_of["corpus"]):
             changed.append("the corpus")
@@ -136,7 +142,7 @@ class SweepFolder(JobFolder):
             )
 
     def check_no_trials(self) -> None:
-        """Raise `InputError` if the storage of a folder without sweep.json holds trials."""
+        """Raise `InputError` if the storage holds trials, although sweep.json is missing."""
         if not self.storage.exists():
             return
         with usable(self.storage):
@@ -145,22 +151,26 @@ class SweepFolder(JobFolder):
             raise InputError(f"{self.sweep_file} is missing, and {self.storage} holds trials: {_WAY_OUT}")
 
     def _make_storage(self, sweep: Sweep) -> None:
-        """Create the storage; an existing one without trials was left by a killed process and is replaced."""
+        """Create the storage; one without trials, which a killed process left, is replaced."""
         self.check_no_trials()
         self.storage.unlink(missing_ok=True)
-        open_study(self.storage, sweep, new=True)
+        with usable(self.storage):
+            storage = _opened(self.storage)
+            optuna.create_study(storage=storage, study_name=sweep.name, direction=sweep.metric.goal)
 
     def try_again(self, study: optuna.Study) -> int:
         """Make failed trials wait for another try; returns their number.
 
-        The tries of interrupted ones are counted from 0, since the command was given again.
+        Tries of interrupted trials are counted from 0 again, since the user gave the command again.
         """
+        failed = 0
         with self.locked():
-            ended = [trial for trial in trials_of(study) if self.state(trial) in ("failed", "interrupted")]
-            failed = [trial for trial in ended if self.state(trial) == "failed"]
-            for trial in ended:
-                write_progress(study, trial, replace(progress_of(trial), tries=0, error=""))
-        return len(failed)
+            for trial in trials_of(study):
+                state = self.state(trial)
+                failed += state == "failed"
+                if state in ("failed", "interrupted"):
+                    write_progress(study, trial, replace(progress_of(trial), tries=0, error=""))
+        return failed
 
     def progress(self, trial: FrozenTrial) -> Progress:
         """The progress of a trial; `running` only while its process lives."""
@@ -172,7 +182,7 @@ class SweepFolder(JobFolder):
 
 
 def _changed(key: str, old: Any, new: Any) -> list[str]:
-    """The key, if its values differ; if both are mappings, the keys inside that differ."""
+    """The key, if its values differ; of two mappings, the keys inside that differ."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return [key] if old != new else []
     return [f"{key}.{name}" for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
@@ -180,7 +190,7 @@ def _changed(key: str, old: Any, new: Any) -> list[str]:
 
 @contextmanager
 def usable(storage: Path) -> Iterator[None]:
-    """Turn errors of a storage into `InputError`s of one line."""
+    """Turn errors of a storage into an `InputError` of one line."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
@@ -192,29 +202,14 @@ def usable(storage: Path) -> Iterator[None]:
 
 
 def _opened(storage: Path) -> optuna.storages.RDBStorage:
-    """Optuna's storage in a file, whose path is no part of the URL: `?` and `{` have a meaning there."""
-    path = storage.absolute()
-    settings = {"creator": lambda: sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)}
-    return optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs=settings)
-
-
-def open_study(storage: Path, sweep: Sweep, *, new: bool = False) -> optuna.Study:
-    """Optuna's study in a storage; with `new` it is created.
-
-    Raises `InputError` if it is missing, or if another version of Optuna wrote the storage.
-    """
+    """Optuna's storage in a file; raises `InputError` if another version of Optuna wrote it."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with usable(storage):
-        try:
-            opened = _opened(storage)
-        except RuntimeError as error:  # written by another version of Optuna
-            raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
-        if new:
-            return optuna.create_study(storage=opened, study_name=sweep.name, direction=sweep.metric.goal)
-        try:
-            return optuna.load_study(storage=opened, study_name=sweep.name)
-        except KeyError as error:
-            raise InputError(f"{storage} holds no trials of a sweep {sweep.name!r}: {_WAY_OUT}") from error
+    path = storage.absolute()  # not in the URL, where `?` and `{` have a meaning
+    settings = {"creator": lambda: sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)}
+    try:
+        return optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs=settings)
+    except RuntimeError as error:
+        raise InputError(f"{storage}: {' '.join(str(error).split())}") from error
 
 
 _ENDED: dict[TrialState, State] = {

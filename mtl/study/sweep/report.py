@@ -1,4 +1,4 @@
-"""A sweep's report: its trials as a table and as parallel coordinates, and the figures of their runs."""
+"""A sweep's report: its trials as a table and as parallel coordinates, and figures of their runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mtl.runs.report.gather import gather
 from mtl.runs.report.write import archive_report, only_reporter, run_report
 from mtl.study.sweep.folder import SweepFolder, trials_of
 from mtl.study.sweep.parameter import Parameter
-from mtl.study.sweep.status import best_of, heads_name, heads_of, value_text, values_of
+from mtl.study.sweep.status import best_of, heads_of, value_text, values_of
 from mtl.study.sweep.trial_config import trial_name
 from mtl.workers.collector import without_collector
 
@@ -43,18 +43,14 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
             if (run / "config.yaml").exists():
                 finished.append(run)
             else:
-                console.print(
-                    f"note: {run} is not there any more: figures are drawn without it", soft_wrap=True
-                )
+                console.print(f"note: {run} is gone: figures are drawn without it", soft_wrap=True)
         if not finished:
             archive_report(folder.path, console)
             return None
         config = configuration_from(TrainConfig, base, str(folder.sweep_file))
-        scores = config.main_scores()
-        data = gather(folder.path, "dev", scores, sweep_evidence(folder.path))
+        data = gather(folder.path, "dev", config.main_scores(), sweep_evidence(folder.path))
         figures = {}
-        picture = None if data.sweep is None else data.sweep.picture()
-        if picture is not None:
+        if data.sweep is not None and (picture := data.sweep.picture()) is not None:
             figures["parallel-coordinates"] = partial(FigureWithTables, picture)
         if any(Run(run).config()["pruning"] != "none" for run in finished):
             figures["heads-kept"] = partial(draw, "heads-kept", finished, (), "dev")
@@ -63,7 +59,7 @@ def collect(folder: SweepFolder, console: Console) -> Path | None:
 
 
 def sweep_evidence(path: Path) -> SweepEvidence | None:
-    """The trials of a folder's sweep; `None` if it holds none, or no trial was started."""
+    """The trials of a folder's sweep; `None` if there is no sweep, or no trial was started."""
     folder = SweepFolder(path)
     if not folder.sweep_file.is_file():
         folder.check_no_trials()
@@ -72,16 +68,17 @@ def sweep_evidence(path: Path) -> SweepEvidence | None:
     trials = [trial for trial in trials_of(folder.study(sweep)) if values_of(trial)]
     if not trials:
         return None
-    best = best_of(sweep, trials)
+    best, heads_by_trial = best_of(sweep, trials), [heads_of(trial) for trial in trials]
+    heads = (
+        Axis(name, "linear", tuple(heads.get(name) for heads in heads_by_trial))
+        for name in dict.fromkeys(name for heads in heads_by_trial for name in heads)
+    )
     return SweepEvidence(
         method=sweep.file.method,
         metric=sweep.metric.name,
         goal=sweep.metric.goal,
         trials=tuple(_row(folder, trial) for trial in trials),
-        axes=(
-            *(_axis(parameter, trials) for parameter in sweep.parameters if parameter.varies),
-            *_heads(trials),
-        ),
+        axes=(*(_axis(parameter, trials) for parameter in sweep.parameters if parameter.varies), *heads),
         best=None if best is None else trial_name(best.number),
     )
 
@@ -98,15 +95,6 @@ def _axis(parameter: Parameter, trials: Sequence[FrozenTrial]) -> Axis:
         return Axis(parameter.key, parameter.scale, tuple(float(value) for value in values))
     listed = parameter.examples or tuple(values)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed):
-        listed = tuple(sorted(listed))  # drawn at even distances, as all categories are
+        listed = tuple(sorted(listed))
     order = tuple(dict.fromkeys(map(value_text, listed)))
     return Axis(parameter.key, "categories", tuple(map(value_text, values)), order)
-
-
-def _heads(trials: Sequence[FrozenTrial]) -> list[Axis]:
-    """Axes with the number of open heads of every mask, if there are masks."""
-    masks = dict.fromkeys(mask for trial in trials for mask in heads_of(trial))
-    return [
-        Axis(heads_name(mask), "linear", tuple(heads_of(trial).get(mask) for trial in trials))
-        for mask in masks
-    ]

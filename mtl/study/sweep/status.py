@@ -14,26 +14,24 @@ from mtl.study.sweep.engine import point
 from mtl.study.sweep.file import Sweep
 from mtl.study.sweep.folder import Progress, SweepFolder, is_scored, trials_of, usable
 from mtl.study.sweep.trial_config import trial_name
-from mtl.tasks.in_words import counted
+from mtl.tasks.in_words import as_text, counted
 from mtl.workers.queue import Snapshot
 from mtl.workers.watch import View
 
 MOST_POINTS = 1000
-"""Most points of a grid that are printed."""
-
-
+"""Maximum number of points of a grid that are printed."""
 Trials = Snapshot[FrozenTrial, Progress]
 
 
 @dataclass(frozen=True)
 class SweepView(View[Trials]):
-    """What is shown of a sweep: the trials whose values are drawn."""
+    """What users see of a sweep: the trials whose values are drawn."""
 
     folder: SweepFolder
     sweep: Sweep
     study: optuna.Study
     limit: int
-    """The most trials; 0: no more than there are."""
+    """The final number of trials; 0: unknown."""
     kind: ClassVar[str] = "trial"
 
     def snapshot(self) -> Trials:
@@ -44,8 +42,7 @@ class SweepView(View[Trials]):
     def texts(self, snapshot: Trials, name: str) -> dict[str, str]:
         """The metric, the parameters in which trials differ, and the open heads of every mask."""
         trial = snapshot.jobs[name]
-        heads = {heads_name(mask): f"{count:.0f}" for mask, count in heads_of(trial).items()}
-        return {self.sweep.metric.name: score_text(trial)} | self._varied(trial) | heads
+        return {self.sweep.metric.name: score_text(trial)} | self._varied(trial) | _heads_text(trial)
 
     def remark(self, snapshot: Trials, name: str) -> str:
         """Whether the trial is the best one, or when it was stopped."""
@@ -61,8 +58,9 @@ class SweepView(View[Trials]):
         trial = snapshot.jobs[name]
         described = ", ".join(f"{key}={text}" for key, text in self._varied(trial).items())
         ended = snapshot.state(name) in ("finished", "stopped")
-        score = f": {self.sweep.metric.name} {score_text(trial)}{heads_text(trial)}" if ended else ""
-        return f"{score} with {described or 'nothing different'}"
+        results = {self.sweep.metric.name: score_text(trial)} | _heads_text(trial) if ended else {}
+        score = ", ".join(f"{key} {text}" for key, text in results.items())
+        return f"{': ' if ended else ''}{score} with {described or 'nothing different'}"
 
     def _varied(self, trial: FrozenTrial) -> dict[str, str]:
         values = values_of(trial)
@@ -72,11 +70,9 @@ class SweepView(View[Trials]):
 
 def best_of(sweep: Sweep, trials: list[FrozenTrial]) -> FrozenTrial | None:
     """The finished trial with the best score; the first of equals."""
-    best = None
-    for trial in trials:
-        if is_scored(trial) and (best is None or sweep.metric.better(trial.values[0], best.values[0])):
-            best = trial
-    return best
+    best = max if sweep.metric.goal == "maximize" else min
+    scored = [trial for trial in trials if is_scored(trial)]
+    return best(scored, key=lambda trial: trial.values[0], default=None)
 
 
 def values_of(trial: FrozenTrial) -> dict[str, Any]:
@@ -86,18 +82,18 @@ def values_of(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def heads_of(trial: FrozenTrial) -> dict[str, float]:
-    """The number of heads that each mask of a trial leaves open."""
+    """The number of open heads of each of a trial's masks, by its name in tables."""
     heads: dict[str, float] = trial.user_attrs.get("open_heads", {})
-    return heads
+    names = {mask: "open heads" if mask == "shared" else f"open heads {mask}" for mask in heads}
+    return {names[mask]: count for mask, count in heads.items()}
 
 
-def heads_name(mask: str) -> str:
-    """The name of the number of a mask's open heads."""
-    return "open heads" if mask == "shared" else f"open heads {mask}"
+def _heads_text(trial: FrozenTrial) -> dict[str, str]:
+    return {name: f"{count:.0f}" for name, count in heads_of(trial).items()}
 
 
 def value_text(value: Any) -> str:
-    """A value in few characters."""
+    """A short form of a value, with numbers rounded to four digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
@@ -108,26 +104,17 @@ def value_text(value: Any) -> str:
 
 
 def score_text(trial: FrozenTrial) -> str:
-    """A trial's score, or that of its last evaluation so far."""
+    """A trial's score; before it has ended, that of its last evaluation."""
     if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and trial.values:
         return f"{trial.values[0]:.4g}"
     last = trial.last_step
     return "" if last is None else f"{trial.intermediate_values[last]:.4g}"
 
 
-def heads_text(trial: FrozenTrial) -> str:
-    """The number of open heads of a trial's masks, as text."""
-    heads = heads_of(trial)
-    counts = ", ".join(
-        f"{count:.0f}" if mask == "shared" else f"{mask} {count:.0f}" for mask, count in heads.items()
-    )
-    return f", open heads {counts}" if heads else ""
-
-
 def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[str]:
     """The lines of a dry run: the shared arguments, a grid's points or the distributions, the folder.
 
-    `limit` is the most trials; `None`: as many as a grid has.
+    `limit` is the maximum number of trials; `None`: all of a grid.
     """
     target = "" if sweep.metric.target is None else f", until {sweep.metric.target:g}"
     yield f"sweep {sweep.name}: {sweep.file.method}, to {sweep.metric.goal} {sweep.metric.name}{target}"
@@ -143,18 +130,12 @@ def preview(sweep: Sweep, folder: SweepFolder, limit: int | None) -> Iterator[st
         yield f"trials: {count}" + (f" of the grid's {counted(points, 'point')}" if count < points else "")
         for number in itertools.islice(range(count), MOST_POINTS):
             positions = point(sweep, number)
-            values = (
-                f"{parameter.key}={_exact(parameter.at(positions[parameter.key]))}"
-                for parameter in sweep.parameters
-            )
-            yield f"  {trial_name(number)}: {', '.join(values)}"
+            values = {each.key: each.at(positions[each.key]) for each in sweep.parameters}
+            shown = ", ".join(f"{key}={as_text(value)}" for key, value in values.items())
+            yield f"  {trial_name(number)}: {shown}"
         if count > MOST_POINTS:
             yield f"  … and {count - MOST_POINTS} more"
     yield f"with --local in {folder.path}: {_so_far(folder, min(filter(None, (points, limit)), default=0))}"
-
-
-def _exact(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else value_text(value)
 
 
 def _so_far(folder: SweepFolder, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""A trial: a training run and its outcome."""
+"""Trials as training runs, and their outcomes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from mtl.analysis.observers import default_observers
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.study.sweep.engine import Look, Outcome
+from mtl.study.sweep.engine import Engine, Look, Outcome
 from mtl.study.sweep.file import Sweep
 from mtl.study.sweep.folder import SweepFolder
 from mtl.study.sweep.trial_config import Mode, config_of_trial
@@ -24,7 +25,7 @@ from mtl.training.train import train
 
 @dataclass(frozen=True)
 class Training:
-    """Trains the trials of a sweep, one after the other, from the same inputs."""
+    """Trains the trials of a sweep, one after another, with the same inputs in memory."""
 
     folder: SweepFolder
     sweep: Sweep
@@ -33,12 +34,12 @@ class Training:
     inputs: InputCache
 
     def __call__(self, number: int, values: Mapping[str, Any], look: Look) -> Outcome:
-        """Train, or resume training, and read the outcome from the run's folder."""
+        """Train, or resume training; returns the outcome, read from the run's folder."""
         config = config_of_trial(self.base, values, self.sweep, number, self.folder.runs, self.mode)
         metric = self.sweep.metric.name
 
         def watch(row: Mapping[str, Any]) -> bool:
-            # After the last epoch stopping would save nothing.
+            # Stopping after the last epoch would save nothing.
             value = logged(row, metric)
             return row["epoch"] < config.max_epochs and look(
                 math.ceil(row["epoch"] / config.evaluate_every), value
@@ -50,8 +51,15 @@ class Training:
         return outcome(run, metric)
 
 
+def work_on(folder: Path, limit: str, mode: Mode) -> None:
+    """Do trials of the sweep in a folder until none is left; `limit` is the most trials of all processes."""
+    place = SweepFolder(folder)
+    sweep, base, _ = place.read_sweep()
+    Engine(place, sweep, Training(place, sweep, base, mode, InputCache(keep=True)), int(limit)).work()
+
+
 def outcome(run: Run, metric: str) -> Outcome:
-    """The metric and the open heads at the epoch whose model the run has kept."""
+    """The metric and the open heads at the epoch whose model the run keeps."""
     epoch = int(run.status()["kept_epoch"])
     with (run.folder / "history.csv").open(encoding="utf-8", newline="") as file:
         row = next(row for row in csv.DictReader(file) if int(row["epoch"]) == epoch)

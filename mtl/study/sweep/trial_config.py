@@ -20,24 +20,23 @@ Mode = Literal["offline", "disabled"]
 def base_of(sweep: Sweep, options: type | None = None) -> dict[str, Any]:
     """The settings that all trials share, as plain values; raises `InputError` for bad ones.
 
-    `options` is the dataclass of the command's own options, whose names are suggested for misspelt keys, too.
+    For misspelt keys, the names of the command's own `options`, a dataclass, are suggested, too.
     """
     config = configured("mtl sweep", TrainConfig, sweep.base, options=options)
     if config.name is not None:
-        raise InputError(f"name={config.name} cannot be set for a sweep, which names its runs itself")
+        raise InputError(f"name={config.name} cannot be set: a sweep names its runs itself")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError(
-            "a trial of a sweep is one process: leave trainer.devices and num_nodes at 1, raise --jobs"
+            "a trial is one process: leave trainer.devices and trainer.num_nodes at 1, and use --jobs=N"
         )
     values: dict[str, Any] = plain(dataclasses.asdict(config))
     return values
 
 
 def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainConfig:
-    """The base with a trial's values at dotted keys, checked; name, folder and W&B's settings are the base's.
+    """The base with a trial's values at dotted keys, as a checked configuration.
 
-    A group of keys keeps those that a trial's value for it lacks. Raises `InputError` for unknown keys and
-    bad values.
+    A group of keys keeps those that its new value lacks. Raises `InputError` for unknown keys and bad values.
     """
     described = ", ".join(f"{key}={as_text(value)}" for key, value in values.items())
     return changed(TrainConfig, base, values, f"parameters: {described}" if described else "base")
@@ -46,7 +45,7 @@ def trial_config(base: Mapping[str, Any], values: Mapping[str, Any]) -> TrainCon
 def config_of_trial(
     base: Mapping[str, Any], values: Mapping[str, Any], sweep: Sweep, number: int, runs: Path, mode: Mode
 ) -> TrainConfig:
-    """The configuration of a trial as it is trained."""
+    """The configuration with which a trial is trained; name, folder and W&B's settings are the sweep's."""
     config = trial_config(base, values)
     wandb = dataclasses.replace(
         config.wandb,
@@ -61,5 +60,5 @@ def config_of_trial(
 
 
 def trial_name(number: int) -> str:
-    """The name of the trial of this number, counted from 0, and of its run."""
+    """The name of a trial, and of its run, by its number, counted from 0."""
     return f"trial-{number:04}"

@@ -1,7 +1,7 @@
-"""A sweep on W&B's server: made, joined, and its trials run by W&B's own agent.
+"""A sweep on W&B's server, whose trials W&B's own agent runs.
 
-The agent runs the file's `command`, that is `mtl train`, in a process per trial; `mtl train` knows from its
-environment that an agent started it (`under_agent`).
+For each trial, the agent runs the file's `command`, `mtl train`, in its own process, which recognises
+the agent by its environment (`under_agent`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainConfig:
-    """The configuration with a folder of its own and W&B on, if an agent started this process.
+    """The configuration; if an agent started this process, with a folder of its own and W&B switched on.
 
-    The agent's commands differ in the sweep's parameters only, so that all runs would have the same folder.
-    The folder is therefore named after the id that the agent puts into the environment.
+    The agent's commands differ only in the sweep's parameters, so that all runs would have the same folder.
+    Therefore the folder's name contains the id of the run, which the agent puts into the environment.
     """
     sweep, run = environment.get("WANDB_SWEEP_ID"), environment.get("WANDB_RUN_ID")
     if not sweep or not run:
@@ -36,7 +36,7 @@ def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainCon
     runs, name = Path(config.runs), config.run_name()
     return dataclasses.replace(
         config,
-        # A resumed trial is given what it logged, with the folder and the name that it got here.
+        # A resumed trial gets what it logged, with the folder and name that it was given here.
         runs=config.runs if runs.name == f"sweep-{sweep}" else str(runs / f"sweep-{sweep}"),
         name=name if name.endswith(f"-{run}") else f"{name}-{run}",
         wandb=dataclasses.replace(config.wandb, mode=mode),
@@ -44,10 +44,10 @@ def under_agent(config: TrainConfig, environment: Mapping[str, str]) -> TrainCon
 
 
 def words_of_agent(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The arguments without what W&B adds to them, if an agent started this process.
+    """The arguments; if an agent started this process, without those that W&B adds.
 
-    For a trial that goes on after an interruption, the agent gives all that the run logged as its
-    configuration: the keys of `mtl train`, W&B's own `_wandb`, and `git`.
+    For a trial that is resumed, the agent passes all that the run logged as its configuration: the keys of
+    `mtl train`, W&B's own `_wandb`, and `git`.
     """
     if not environment.get("WANDB_SWEEP_ID") or not environment.get("WANDB_RUN_ID"):
         return list(words)
@@ -68,7 +68,7 @@ def _reached() -> Iterator[None]:
 
 
 def require_key(environment: Mapping[str, str]) -> None:
-    """Raise `InputError` if W&B has no API key, or is offline or disabled by the environment."""
+    """Raise `InputError` if W&B has no API key, or if the environment disables it or sets it offline."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "disabled", "dryrun") or environment.get("WANDB_DISABLED"):
         raise InputError(f"W&B is {mode or 'disabled'} here; add --local to run the sweep without a server")
@@ -83,7 +83,7 @@ def require_key(environment: Mapping[str, str]) -> None:
 
 
 def create(sweep: Sweep, console: Console) -> str:
-    """Create the sweep on the server and print how others may join; returns ENTITY/PROJECT/ID."""
+    """Create the sweep on the server, and print how to start more agents; returns ENTITY/PROJECT/ID."""
     import wandb
 
     entity, project = sweep.file.entity, sweep.file.project
@@ -102,13 +102,13 @@ def create(sweep: Sweep, console: Console) -> str:
 
 
 def join(path: str, count: int | None) -> None:
-    """Run trials of the sweep ENTITY/PROJECT/ID, at most `count`, until it ends."""
+    """Run trials of the sweep ENTITY/PROJECT/ID until it ends, at most `count`."""
     import wandb
 
     parts = path.split("/")
     if len(parts) != 3 or not all(parts):
-        raise InputError(f"--join={path}: use ENTITY/PROJECT/ID, as 'mtl sweep' has printed it")
-    # The agent finds `mtl` by PATH, and must find the one of this environment.
+        raise InputError(f"--join={path}: use ENTITY/PROJECT/ID, as 'mtl sweep' printed it")
+    # The agent finds `mtl` on PATH, and must find that of this environment.
     here = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PATH")])])
     with _reached():

@@ -28,7 +28,7 @@ def config(*grid: Block, **study) -> StudyConfig:
 
 
 def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFolder:
-    """Make the runs that are not there yet, except those of one kind; put those away that are not wanted."""
+    """Make the missing runs, except those of one kind, and move unwanted ones away."""
     folder, runs = StudyFolder(root), planned(study, root)
     made = Study(root)
     if not (root / "static").exists():

@@ -34,7 +34,7 @@ def command(file: Path, *more: str) -> list[str]:
 
 
 def carry_out(file: Path, *more: str, code: int = 0) -> str:
-    """`mtl study` in a process of its own; what it printed."""
+    """What `mtl study` prints, in its own process."""
     done = subprocess.run(
         command(file, *more), capture_output=True, text=True, timeout=280, check=False,
         env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
@@ -48,13 +48,13 @@ def folder(file: Path) -> Path:
 
 
 def progress(file: Path) -> dict[str, dict]:
-    """By job how far it is."""
+    """The progress of each job."""
     places = (folder(file) / "jobs").glob("*.progress.json")
     return {place.name.removesuffix(".progress.json"): json.loads(place.read_text()) for place in places}
 
 
 def metrics(file: Path) -> dict[str, dict]:
-    """By run its scores."""
+    """The scores of each run."""
     return {
         place.parent.name: json.loads(place.read_text())
         for place in (folder(file) / "runs").glob("*/metrics.json")

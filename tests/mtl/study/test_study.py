@@ -89,7 +89,7 @@ def test_a_finished_study_does_nothing_again(finished_study):
 
 @pytest.mark.slow
 def test_runs_of_one_process_are_what_they_are_alone(finished_study, toy, tiny_encoder, tmp_path):
-    """InputCache that is kept between runs, and whatever else one run leaves to the next, changes nothing."""
+    """Nothing that one run leaves to the next in a process, such as the InputCache, changes a result."""
     file, _ = finished_study
     words = ["--config", str(small.folder(file) / "runs" / "all-dynamic-seed1" / "config.yaml")]
     subprocess.run(
@@ -220,7 +220,7 @@ def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
 
 
 def large_study(path: Path, runs: int) -> StudyFolder:
-    """A study that seems to have made every second of its runs."""
+    """A study of which every second run seems finished."""
     folder = StudyFolder(path)
     config = TrainConfig(tasks=("pos",))
     for number in range(runs):
@@ -236,7 +236,7 @@ def large_study(path: Path, runs: int) -> StudyFolder:
 
 
 def seconds_of_status(folder: StudyFolder) -> tuple[float, str]:
-    """The least of three processor times, since other tests run beside this one; and what is printed."""
+    """The minimum of three processor times, since other tests run at the same time; and the output."""
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What follows from a study's runs, again and again: whose masks decide, and what an earlier report left."""
+"""The report of a study, written again and again: the claiming setup, and files of earlier reports."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_fixed_masks_of_a_block_are_those_of_its_run_with_the_same_seed(tmp_path
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks of this label"),
+        (dataclasses.replace(SCRATCH, masks_of="other"), "masks_of=other: 0 blocks with this label"),
         (dataclasses.replace(SCRATCH, masks=("fixed_per_task",)), "with a mask per task"),
         (dataclasses.replace(SCRATCH, masks=("dynamic",)), r"set masks: \[fixed\]"),
         (
@@ -119,7 +119,7 @@ def test_a_run_that_translates_is_probed_on_annotated_sources_that_are_given(tmp
     [changed] = make_plan(dataclasses.replace(study, probes=moved), folder, None).wanted
     assert {key for key in changed.made_of if changed.made_of[key] != job.made_of[key]} == {"probes"}
     on_dev = dataclasses.replace(study.probes, split="dev")
-    with pytest.raises(InputError, match=r"probes\.corpus=.*: no dev\.jsonl in it, which is to be probed"):
+    with pytest.raises(InputError, match=r"probes\.corpus=.*: dev\.jsonl, on which .* probed, is missing"):
         make_plan(dataclasses.replace(study, probes=on_dev), folder, None)
     work_on = dataclasses.replace(study, train=dataclasses.replace(study.train, max_epochs=1))
     with carrying_out(make_plan(work_on, folder, InputCache())):

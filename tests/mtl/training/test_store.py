@@ -380,7 +380,7 @@ def test_a_store_that_was_cut_is_made_anew(config, cache):
     (folder / "records").write_bytes(content[:-1])
     said: list[str] = []
     assert list(splits_of(config, said).train) == first
-    assert said[0] == f"{folder} is damaged: it is made anew"
+    assert said[0] == f"{folder} is damaged: making it again"
     assert (folder / "records").read_bytes() == content
 
 

@@ -1,4 +1,4 @@
-"""Folders that are made once, made again if damaged, and given up when unused."""
+"""Folders that are made once, made again if damaged, and removed when unused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Maker:
 
 
 def hashed(word: str, number: int = 0) -> str:
-    """A name as stores have it."""
+    """A name like those of stores."""
     return f"{word}-{number:032x}"
 
 
@@ -66,7 +66,7 @@ def test_a_folder_is_made_once_and_again_when_it_is_damaged(root):
     assert (maker.made, maker.said) == (1, [])
     (root / "one" / "file").write_text("x")
     assert maker.get("one") == "xxx"
-    assert (maker.made, maker.said) == (2, [f"{root / 'one'} is damaged: it is made anew"])
+    assert (maker.made, maker.said) == (2, [f"{root / 'one'} is damaged: making it again"])
     assert [path.name for path in root.iterdir()] == ["one"]
 
 
@@ -162,14 +162,14 @@ def test_a_folder_that_another_process_removes_meanwhile_is_no_error(root, monke
     monkeypatch.setattr(cache, "MOST_BYTES", 150)
     maker = Maker(100)
     maker.get(hashed("old"))
-    used = cache._used
+    use_and_size = cache._use_and_size
 
-    def removed_first(folder: Path) -> float:
+    def removed_first(folder: Path) -> tuple[float, int]:
         if folder == root / hashed("old"):
             shutil.rmtree(folder, ignore_errors=True)
-        return used(folder)
+        return use_and_size(folder)
 
-    monkeypatch.setattr(cache, "_used", removed_first)
+    monkeypatch.setattr(cache, "_use_and_size", removed_first)
     assert maker.get(hashed("new")) == "x" * 100
     assert names(root) == [hashed("new")]
 

@@ -1,4 +1,4 @@
-"""Numbers that processes share."""
+"""A function of numbers, computed by several processes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
     with pytest.raises(InputError) as raised:
         next(results)
     assert str(raised.value) == "sentence 2"
-    with pytest.raises(RunError, match="killed, perhaps for want of memory"):
+    with pytest.raises(RunError, match="killed, perhaps for lack of memory"):
         list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), 2, 2))
 
 
 class _OfTwo(Exception):
-    """Cannot be made of its `args`, as pickle does."""
+    """pickle cannot make it again from its `args`."""
 
     def __init__(self, what: str, where: str) -> None:
         super().__init__(f"{what} in {where}")

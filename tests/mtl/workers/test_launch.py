@@ -1,4 +1,4 @@
-"""What of a launcher's variables counts: only what describes exactly the processes that a run asks for."""
+"""Launchers' variables count only if they describe exactly the processes of the run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_several_machines_need_something_that_starts_them():
     by_hand = {"NODE_RANK": "1", "MASTER_ADDR": "first", "MASTER_PORT": "29500"}
     assert place_of(2, 2, by_hand) == Place("hand", machine=1)
     for missing in by_hand:
-        with pytest.raises(InputError, match=r"nothing started this run on 2 machines"):
+        with pytest.raises(InputError, match=r"no launcher started this run on 2 machines"):
             place_of(2, 2, {name: value for name, value in by_hand.items() if name != missing})
     with pytest.raises(InputError, match=r"^NODE_RANK is '2'"):
         place_of(2, 2, by_hand | {"NODE_RANK": "2"})
@@ -85,7 +85,7 @@ def test_several_machines_need_something_that_starts_them():
 
 @pytest.mark.parametrize(("devices", "nodes"), [(0, 1), (-1, 1), (1, 0)])
 def test_numbers_of_devices_and_machines_start_at_one(devices, nodes):
-    with pytest.raises(InputError, match=rf"devices={devices}, .*num_nodes={nodes}: use numbers from 1 on"):
+    with pytest.raises(InputError, match=rf"devices={devices}, .*num_nodes={nodes}: both must be at least 1"):
         place_of(devices, nodes, {})
 
 

@@ -1,4 +1,4 @@
-"""Leases: one process at a time, the dead give way, the living do not."""
+"""Leases: one process at a time; only a dead holder is replaced."""
 
 from __future__ import annotations
 

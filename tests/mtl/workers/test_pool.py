@@ -1,4 +1,4 @@
-"""Processes that share work: replaced when they die, given up when they die at once, fitted on GPUs."""
+"""Worker processes: replaced when they die, given up when they keep dying, fitted on GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pool(tmp_path, monkeypatch):
         head = "import os, sys, time\nfrom pathlib import Path\nplace = Path(sys.argv[1])\n"
         count = "(place / f'begun-{os.getpid()}').touch()\n"
         (tmp_path / "member.py").write_text(head + count + textwrap.dedent(lines))
-        return WorkerPool("member", tmp_path, 1, **more)
+        return WorkerPool(("member",), tmp_path, **{"threads": lambda workers: 1} | more)
 
     return make
 
@@ -94,6 +94,17 @@ def test_each_has_a_gpu_and_a_share_of_the_cores(pool, monkeypatch):
         assert [threads_for(count) for count in (1, 3, 8, 20)] == threads
 
 
+def test_processes_that_are_started_later_share_the_cores_with_those_at_work(pool):
+    lines = """
+    (place / f"threads-{os.environ['OMP_NUM_THREADS']}-{sys.argv[3]}").touch()
+    while len(list(place.glob("threads-*"))) < 2:
+        time.sleep(0.05)
+    """
+    made = pool(lines, threads=lambda workers: 8 // workers)
+    made.work(lambda: 1 + bool(begun(made)), lambda: 0)
+    assert {path.name for path in made.folder.glob("threads-*")} == {"threads-8-8", "threads-4-4"}
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_cores_are_those_that_the_process_may_use():
     affinity = os.sched_getaffinity(0)
@@ -123,7 +134,7 @@ def test_a_worker_turns_bad_input_into_one_line_and_is_not_started_again(pool):
         from mtl.workers.worker import run_worker
         def work():
             raise InputError("no such thing")
-        sys.exit(run_worker(sys.argv[2], sys.argv[3], work))
+        sys.exit(run_worker(int(sys.argv[2]), int(sys.argv[3]), work))
         """
     )
     with pytest.raises(InputError, match=r"^no such thing$"):

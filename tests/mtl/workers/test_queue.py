@@ -1,7 +1,8 @@
-"""A queue of made-up jobs: tries that count and those that do not, and what is kept of each."""
+"""A queue of made-up jobs: which tries count, and what is kept of each."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -101,6 +102,16 @@ def test_what_was_recorded_stays_and_an_interrupted_try_does_not_count(jobs) -> 
     queue.work()
     assert [progress.state for progress in queue.progress.values()] == ["finished", "finished"]
     assert queue.progress["a"].tries == 1
+
+
+def test_a_clock_that_is_set_back_takes_no_time_away(jobs, monkeypatch) -> None:
+    def sets_the_clock_back(progress: Half, record: Callable[[Half], None]) -> Half:
+        monkeypatch.setattr(time, "time", lambda: progress.started - 3600)
+        return finishes(progress, record)
+
+    queue = jobs(a=sets_the_clock_back)
+    queue.work()
+    assert 0 <= queue.progress["a"].seconds < 60
 
 
 def test_a_job_whose_processes_died_is_given_up_and_runs_only_while_its_process_lives(jobs) -> None:

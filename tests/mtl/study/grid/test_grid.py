@@ -1,4 +1,4 @@
-"""The grid of a study: which runs, made how, in which order, and the message on a bad one."""
+"""The grid of a study: its runs, their order and configurations, and the messages about bad grids."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def test_named_sets_and_sums_of_tasks_are_setups():
 @pytest.mark.parametrize(
     ("sets", "reason"),
     [
-        ({"single": ["pos", "dep"]}, "^sets: 'single' is the name of a setup already"),
-        ({"pos": ["pos", "dep"]}, "^sets: 'pos' is the name of a task already"),
+        ({"single": ["pos", "dep"]}, "^sets: 'single' is already the name of a setup"),
+        ({"pos": ["pos", "dep"]}, "^sets: 'pos' is already the name of a task"),
         ({"mine": []}, "^sets: mine is empty: list its tasks"),
         ({"mine": ["pos", "dpe"]}, "^unknown task in setup 'mine': 'dpe': did you mean 'dep'"),
     ],
@@ -177,9 +177,9 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
     ("probes", "message"),
     [
         (ProbesConfig(sentences=0), r"^probes\.sentences=0: use a number from 1"),
-        (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: say what"),
+        (ProbesConfig(measures=("ablation",), close=()), r"^probes\.close is empty: name what"),
         (ProbesConfig(measures=("carry_over",)), r"^probes\.measures has carry_over: set probes"),
-        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: use an order"),
+        (ProbesConfig(measures=("curve",), orders=()), r"^probes\.orders is empty: name at least one order"),
         (ProbesConfig(measures=("curve",), draws=0), r"^probes\.draws=0: use a number from 1"),
         (
             ProbesConfig(measures=("curve",), orders=("radnom",)),
@@ -211,7 +211,7 @@ def test_a_block_has_measures_of_its_own():
     }  # fmt: skip
     with pytest.raises(InputError, match=r"a block's probes.*'mesures': did you mean 'measures'"):
         names(Block(("all",), probes={"mesures": []}))
-    with pytest.raises(InputError, match=r"make the run all-seed1 in different ways \(probes\)"):
+    with pytest.raises(InputError, match=r"make the run all-seed1 with different settings \(probes\)"):
         names(Block(("all",), label="x"), Block(("all",)), Block(("all",), probes=own))
 
 
@@ -265,6 +265,20 @@ def test_what_the_grid_decides_cannot_be_set_for_all_runs(train, message):
         names(Block(), train=train)
 
 
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"gates.scope": "shared"}, "gates.scope"),
+        ({"gates": {"scope": "per_task"}}, "gates.scope"),
+        ({"wandb": {"group": "mine", "project": "heads"}}, "wandb.group"),
+    ],
+)
+def test_what_the_grid_decides_cannot_be_set_for_a_block(values, key):
+    with pytest.raises(InputError, match=f"^{key} cannot be in a block's set: "):
+        names(Block(set=values))
+
+
 def test_a_task_that_the_study_leaves_out_is_no_setup():
     with pytest.raises(InputError, match=r"train.tasks leaves it out \(pos, ner\)"):
         names(Block(("dep",)), train=TrainConfig(tasks=("pos", "ner")))
@@ -272,7 +286,7 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 def test_two_ways_to_make_one_run_need_a_label():
     blocks = Block(("all",)), Block(("all",), set={"max_epochs": 3})
-    with pytest.raises(InputError, match=r"all-seed1 in different ways \(max_epochs\): label one of them"):
+    with pytest.raises(InputError, match=r"all-seed1 with different settings \(max_epochs\): give one"):
         names(*blocks, seeds=(1,))
     assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
 

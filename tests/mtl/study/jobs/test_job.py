@@ -1,4 +1,4 @@
-"""A job and its record: what is written is read back, also what older versions wrote."""
+"""Jobs and their records: every job is read as it was written, also by older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to do: made of what, changed in what, and refused before the first run."""
+"""The plan of a study: fingerprints, changes, and what is refused before the first run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def carry_out(plan: Plan) -> Plan:
 
 
 class World:
-    """A study whose runs are only made up as finished."""
+    """A study whose runs only pretend to be finished."""
 
     def __init__(self, root: Path, encoder: Path) -> None:
         self.root, self.encoder, self.corpus = root, encoder, root / "corpus"
@@ -162,7 +162,7 @@ def test_what_is_archived_can_still_be_found(world):
     world.finish(world.plan())
     (world.folder.run("ner-seed1") / "note.txt").write_text("mine")
     plan = world.plan(grid=[{"setups": ["pos"]}])
-    assert changes_of(plan) == ["ner-seed1: not in the study any more; archived"]
+    assert changes_of(plan) == ["ner-seed1: no longer in the study; archived"]
     carry_out(plan)
     assert [job.name for job in world.folder.jobs()] == ["pos-seed1"]
     [kept] = (world.folder.path / ".replaced").glob("ner-seed1-*/note.txt")
@@ -274,7 +274,7 @@ def test_changed_probes_repeat_no_training(world):
     carry_out(world.plan("--probes.split=dev", "--probes.measures=[probes,importance]"))
     assert len(list((world.folder.path / ".replaced").glob("pos-seed1-*"))) == 1  # nothing was replaced
     assert changes_of(world.plan("--probes.masks=[]")) == [
-        f"{task}-seed1: probes not wanted any more; its training stays" for task in ("pos", "ner")
+        f"{task}-seed1: probes no longer wanted; its training stays" for task in ("pos", "ner")
     ]
 
 
@@ -301,7 +301,7 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
     assert changes_of(again) == ["pos-seed1: the code of ablation changed; its training stays"]
     fewer = world.plan("--probes.measures=[importance]", "--probes.sentences=5", grid=grid)
     assert changes_of(fewer) == [
-        "pos-seed1: the settings of importance changed, probes and ablation not wanted any more; "
+        "pos-seed1: the settings of importance changed, probes and ablation no longer wanted; "
         "its training stays"
     ]
 
@@ -332,7 +332,7 @@ def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
     # Training does not read it; what probes take is its splits that they read.
     (world.root / "moved" / "train.jsonl").unlink()
     assert {change.name for change in world.plan(words, grid=grid).changes} == set(changes)
-    with pytest.raises(InputError, match=r"no train\.jsonl in it, which is to be probed"):
+    with pytest.raises(InputError, match=r"train\.jsonl, on which heads are probed, is missing"):
         world.plan(words, "--probes.centroids=train", grid=grid)
 
 

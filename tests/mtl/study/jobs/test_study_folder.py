@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.main import main
+from mtl.commands.study import _status
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.study.jobs.folder import StudyFolder
@@ -88,11 +89,26 @@ def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
 
 def test_no_process_is_started_where_all_jobs_have_ended(study):
     with interrupted_by_signals():
-        run_locally(StudyView(study), "no_such_module", 2, Console(quiet=True))
+        run_locally(StudyView(study), "no_such_module:work", 2, Console(quiet=True))
         assert not (study.path / "logs").exists()
         study.write_progress("ner-seed1", Progress("waiting", made_of={"code": "c"}))
         with pytest.raises(InputError, match="worker processes keep crashing"):
-            run_locally(StudyView(study), "no_such_module", 1, Console(quiet=True))
+            run_locally(StudyView(study), "no_such_module:work", 1, Console(quiet=True))
+
+
+def test_the_state_on_a_terminal_follows_a_command_until_it_ends(study, monkeypatch):
+    terminal = Console(file=StringIO(), width=100, force_terminal=True, color_system=None)
+    looks = iter((True, True, False))
+
+    def commands(folder: StudyFolder) -> list[Holder]:
+        study.write_progress("ner-seed1", Progress("failed", made_of={"code": "c"}, error="no luck"))
+        return [Holder.me()] if next(looks) else []
+
+    monkeypatch.setattr(StudyFolder, "commands", commands)
+    assert _status(study, terminal) == 0
+    shown = terminal.file.getvalue()
+    assert "ner-seed1: failed: no luck" in shown
+    assert shown.rstrip().endswith("2 jobs: 1 finished, 1 failed")
 
 
 def test_commands_in_two_containers_with_one_host_name_have_two_leases(study):
@@ -162,7 +178,7 @@ def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
 
 
 def test_a_file_that_was_written_just_now_is_read_again(tmp_path, reads):
-    """Its successor could have the same time, size and number."""
+    """Its successor could have the same time, size and inode number."""
     study = StudyFolder(tmp_path)
     study.write_progress("a", Progress("running"))
     file = tmp_path / "jobs" / "a.progress.json"

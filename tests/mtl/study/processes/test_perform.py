@@ -1,4 +1,4 @@
-"""A process's share of a study: by the code that the study was planned for."""
+"""What one process does of a study, with the code that the study was planned for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfi
 
 
 def planned() -> dict[str, str]:
-    """What a run of this code is made of."""
+    """The fingerprints of a run with this code."""
     return {"configuration": "c"} | codes_of(JOB)
 
 
@@ -58,7 +58,7 @@ def test_probes_of_a_run_that_other_code_has_trained_may_be_measured_again(study
 
 
 class Measuring:
-    """Stands in for the measurements: it writes down what was asked for, and fails where it shall."""
+    """Stands in for the measurements: records those that are requested, and fails at the chosen one."""
 
     def __init__(self, table: Path) -> None:
         self.table, self.asked, self.fails = table, [], ""

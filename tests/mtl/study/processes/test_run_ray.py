@@ -1,4 +1,4 @@
-"""Studies on a Ray cluster: two nodes of one core each on this machine, stopped, and one of them lost."""
+"""Studies on a Ray cluster of two nodes on this machine: stopped, resumed, and continued without one node."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
+from mtl.commands.main import main
 from mtl.config.parse import read_configuration
 from mtl.errors import InputError
 from mtl.models.inputs import InputCache
@@ -31,10 +32,9 @@ from mtl.study.jobs.folder import StudyFolder
 from mtl.study.jobs.job import Progress
 from mtl.study.jobs.plan import carrying_out, make_plan
 from mtl.study.processes import run_ray as on_ray
-from mtl.study.processes.perform import StudyJobs
-from mtl.study.processes.ray_cluster import RunResources, connected, fitting_in
+from mtl.study.processes.perform import StudyJobs, check_node
+from mtl.study.processes.ray_cluster import connected, fitting_in
 from mtl.study.processes.run_ray import StudyLocation, ray_worker, run_on_ray
-from mtl.study.processes.worker import check_node
 from mtl.workers import pool
 from mtl.workers.worker import INTERRUPTED
 from tests.mtl.study import small
@@ -84,7 +84,7 @@ class Node:
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[str, Callable[[], Node]]]:
-    """The address of a cluster of one node, and what adds nodes to it."""
+    """The address of a cluster of one node, and a function that adds nodes to it."""
     pytest.importorskip("ray")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -111,7 +111,7 @@ def cluster() -> Iterator[tuple[str, Callable[[], Node]]]:
 
 @pytest.fixture
 def begin() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """What begins `mtl study`."""
+    """A function that starts `mtl study`."""
     begun: list[subprocess.Popen[str]] = []
 
     def one(file: Path, *more: str) -> subprocess.Popen[str]:
@@ -250,7 +250,7 @@ def planned(toy, tiny_encoder, tmp_path) -> StudyFolder:
 
 
 def plan_otherwise(study: StudyFolder, part: str) -> str:
-    """As a machine would have planned the study that has something else; returns the job's name."""
+    """Plan a job as a machine with a different PART would; returns the job's name."""
     job = study.jobs()[0]
     study.write_job(replace(job, made_of=job.made_of | {part: "something else"}))
     return job.name
@@ -335,7 +335,7 @@ def test_processes_have_the_account_of_the_command_unless_the_node_has_one(plann
 
 
 class Cluster(ModuleType):
-    """As much of Ray as a study sees of a cluster whose nodes are too small, or in which a worker ends so."""
+    """A fake of the module `ray`: a cluster of small nodes whose workers all have the same outcome."""
 
     def __init__(self, cpus: float = 1.0, outcome: Exception | str | None = None) -> None:
         super().__init__("ray")
@@ -380,7 +380,7 @@ class RayError(Exception): ...
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """The handlers of signals as they were."""
+    """Restores the handlers of signals."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -393,9 +393,9 @@ def test_a_cluster_whose_nodes_are_too_small_is_not_waited_for_for_ever(planned,
     monkeypatch.setitem(sys.modules, "ray", cluster)
     monkeypatch.setattr(on_ray, "ROOMLESS", 0.1)
     console = Console(record=True, width=200, file=io.StringIO())
-    too_small = r"no node has room for a run \(no node has more than 1 core and 0 GPUs\): start one that has"
+    too_small = r"no node has room for a run \(no node has more than 1 core and 0 GPUs\): start a larger one"
     with pytest.raises(InputError, match=too_small):
-        run_on_ray(planned, planned.jobs(), 0, console, None, RunResources(cpus=8.0))
+        run_on_ray(planned, planned.jobs(), 0, console, cpus=8.0)
     assert console.export_text().count("waiting") == 1
     assert cluster.cancelled == cluster.begun == len(planned.jobs())
 
@@ -446,6 +446,19 @@ def test_a_worker_that_ray_gives_up_is_said_in_one_line(planned, monkeypatch, ha
         run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"), [(ImportError("no\nmodule"), "module"), (AssertionError(), "AssertionError")]
+)
+def test_an_error_in_a_worker_is_named_with_its_node(planned, monkeypatch, handlers, cause, said):
+    cluster = Cluster()
+    error = cluster.exceptions.RayTaskError()
+    error.cause, error.ip = cause, "10.0.0.2"
+    cluster.outcome = error
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with pytest.raises(InputError, match=rf"^node 10\.0\.0\.2: {said} \(every node needs the same version"):
+        run_on_ray(planned, planned.jobs(), 0, Console(quiet=True))
+
+
 def test_a_cluster_of_other_versions_is_said_with_both():
     cluster = Cluster()
 
@@ -478,18 +491,25 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
 
 
 @pytest.mark.parametrize(
-    ("count", "resources", "message"),
+    ("word", "message"),
     [
-        (-1, RunResources(), "--jobs=-1: use a number of runs"),
-        (0, RunResources(cpus=0.0), "--cpus=0: use the number of cores of one run"),
-        (0, RunResources(gpus=-0.5), "--gpus=-0.5: use a run's share of a GPU"),
-        (0, RunResources(gpus=2.0), "--gpus=2: use a run's share of a GPU"),
+        ("--jobs=-1", "use a number from 0 to 1,000,000"),
+        ("--cpus=0.0", "use a number above 0"),
+        ("--gpus=-0.5", "use a number from 0 to 1"),
+        ("--gpus=2.0", "use a number from 0 to 1"),
     ],
 )
-def test_impossible_resources_are_refused(count, resources, message, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    with pytest.raises(InputError, match=f"^{message}"):
-        run_on_ray(StudyFolder(tmp_path), [], count, Console(quiet=True), None, resources)
+def test_impossible_resources_are_refused(word, message, capsys):
+    assert main(["study", "configs/study/demo.yaml", "--engine=ray", word]) == 2
+    assert capsys.readouterr().err == f"mtl: {word}: {message}\n"
+
+
+@pytest.mark.parametrize("word", ["--ray_address=head:6379", "--cpus=2", "--gpus=0.25"])
+def test_options_of_ray_are_refused_without_it(word, capsys):
+    assert main(["study", "configs/study/demo.yaml", word]) == 2
+    option = word.partition("=")[0]
+    said = f"mtl: {option} has no effect without --engine=ray: leave it out\n"
+    assert capsys.readouterr().err == said
 
 
 def test_what_fits_is_counted_by_node():

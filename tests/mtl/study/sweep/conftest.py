@@ -27,7 +27,7 @@ MADE_OF = {"corpus": "c", "code": "d"}
 
 
 def sweep_of(name: str = "s", **changes: Any) -> Sweep:
-    """The grid with changes; `None` takes a key out."""
+    """The grid with changes; `None` removes a key."""
     words = {"name": name, **GRID, **changes}
     return sweep_from({key: value for key, value in words.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""Trials asked for, carried out, failed, stopped, killed and taken up again, on planted objectives."""
+"""Trials that are started, performed, failed, stopped, killed and resumed, on planted objectives."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_changed_sweep_is_refused_and_said(bench, tmp_path):
 
     assert start(run_cap=3, project="p") == []
     [note] = start(run_cap=3, description="more", project="p")
-    assert note == "without effect on trials without W&B's server: description"
+    assert note == "these keys have no effect without W&B's server: description"
     for changes, message in (
         ({"method": "random", "run_cap": 9}, "other method"),
         ({"parameters": {"seed": {"values": [1, 2, 3]}}}, "other parameters.gates, parameters.seed"),

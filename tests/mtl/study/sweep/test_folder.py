@@ -1,4 +1,4 @@
-"""A sweep's folder that was damaged, robbed of a file, or stands on a full disk; and one that goes on."""
+"""A sweep's folder that is damaged, lacks a file or is on a full disk; and one that is continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters draw what their distributions say; bad descriptions, and what only W&B draws, are one line."""
+"""Parameters draw from their distributions; bad ones, and those of W&B alone, are refused in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def only(description):
 
 
 def drawn(description, draws=DRAWS):
-    """Values as a random sweep draws them, each with a sampler of its own."""
+    """Values as a random sweep draws them, each with its own sampler."""
     parameter = only(description)
     sweep = sweep_of(method="random", parameters={"seed": description})
     study = optuna.create_study()
@@ -71,7 +71,7 @@ def test_listed_values_may_be_anything():
     ("ends", "kind"), [((0, 1.5), float), ((1.0, 10.0), float), ((1.0, 9), float), ((1, 9), int)]
 )
 def test_ends_decide_between_whole_numbers_and_others(ends, kind):
-    """W&B: integers if both ends are, floats else."""
+    """As in W&B: integers if both ends are integers, otherwise floats."""
     description = dict(zip(("min", "max"), ends, strict=True))
     assert {type(value) for value in drawn(description, 20).tolist()} == {kind}
     # What is tried on the configuration has the type of what is drawn.
@@ -110,7 +110,7 @@ def test_distributions_that_only_the_server_draws_from_are_refused_locally_in_on
     sweep = sweep_of(method="random", parameters={"seed": description})
     with pytest.raises(InputError) as raised:
         sweep.check_local()
-    assert f"parameters: seed: distribution {kind} runs with W&B's server only" in str(raised.value)
+    assert f"parameters: seed: distribution {kind} runs only with W&B's server" in str(raised.value)
     assert "log_uniform_values" in str(raised.value)
     assert "\n" not in str(raised.value)
     # The server gets them as they are given.
@@ -124,7 +124,7 @@ def test_probabilities_and_rounding_in_a_grid_are_the_servers_too():
     ):
         sweep = sweep_of(method="grid", parameters={"seed": description})
         assert sweep.points() is None
-        with pytest.raises(InputError, match="W&B's server only"):
+        with pytest.raises(InputError, match="only with W&B's server"):
             sweep.check_local()
 
 
@@ -149,15 +149,15 @@ def test_probabilities_and_rounding_in_a_grid_are_the_servers_too():
         ({"distribution": "q_log_uniform_values", "min": 0, "max": 1}, "has no logarithm"),
         ({"values": [1, 2], "probabilities": [0.5]}, "use one for each of the 2 values"),
         ({"values": [1, 2], "probabilities": [0.5, 0.6]}, "sum to 1"),
-        ({"distribution": "log_uniform_values", "min": "1e-5", "max": 1}, "'1e-5' is no number"),
+        ({"distribution": "log_uniform_values", "min": "1e-5", "max": 1}, "'1e-5' is not a number"),
         ({"distribution": "log_uniform_values", "min": 0, "max": 1}, "has no logarithm"),
-        ({"min": True, "max": 2.0}, "'true' is no number"),
+        ({"min": True, "max": 2.0}, "'true' is not a number"),
         ({"distribution": "int_uniform", "min": 1.5, "max": 2}, "whole numbers"),
         ({"values": []}, "at least one value"),
         ({"values": [1, 2, 1]}, "1 is given twice"),
         ({"min": 1, "max": 1}, "min=1 is not below max=1"),  # as W&B says
         ({"values": [1], "distribution": ["categorical"]}, "unknown distribution"),
-        ({"min": 0, "max": math.inf}, "'Infinity' is no number"),
+        ({"min": 0, "max": math.inf}, "'Infinity' is not a number"),
         ({"values": {"a": 1}}, "at least one value"),
         ({}, "use value, values"),
         (3, "use value, values"),
@@ -204,6 +204,9 @@ def test_the_distribution_of_a_range_is_written_out_for_the_server(ends, kind):
     sent = sweep_of(method="random", parameters=nested).given["parameters"]
     assert sent["gates"]["parameters"]["lr"] == {"distribution": kind, "min": low, "max": high}
     assert sent["seed"] == {"values": [1]}
+    unnamed = {"seed": {"min": low, "max": high, "distribution": None}}
+    sent_alone = sweep_of(method="random", parameters=unnamed).given["parameters"]
+    assert sent_alone["seed"] == {"distribution": kind, "min": low, "max": high}
     again = sweep_of(method="random", parameters=sent)  # as a sweep's folder keeps it
     assert again.given["parameters"] == sent
 
@@ -211,7 +214,7 @@ def test_the_distribution_of_a_range_is_written_out_for_the_server(ends, kind):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("controller", {"type": "local"}, "controller: trials are chosen by W&B's server"),
+        ("controller", {"type": "local"}, "controller: W&B's server chooses the trials"),
         ("job", "x", "job is a key of W&B Launch"),
         ("imageuri", "x", "imageuri is a key of W&B Launch"),
     ],

@@ -1,4 +1,4 @@
-"""The report of a sweep's folder, and that reports without a sweep are as they were."""
+"""The report of a sweep's folder; reports without a sweep do not change."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_finished_trial_whose_folder_was_deleted_is_named_and_left_out(bench):
     performed(sweep)
     shutil.rmtree(sweep.folder.run("trial-0000"))
     printed = collected(sweep.folder)
-    assert "runs/trial-0000 is not there any more: figures are drawn without it" in printed.replace("\n", "")
+    assert "runs/trial-0000 is gone: figures are drawn without it" in printed.replace("\n", "")
     assert "trial-0000" in pl.read_csv(sweep.folder.path / "tables" / "trials.csv")["trial"].to_list()
     for number in range(1, 6):
         shutil.rmtree(sweep.folder.run(trial_name(number)))

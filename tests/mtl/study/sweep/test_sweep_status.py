@@ -1,4 +1,4 @@
-"""`mtl sweep --dry-run`: what is printed, and that nothing is done; options that would have no effect."""
+"""`mtl sweep --dry-run` prints and does nothing; options without an effect are refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.main import main
-from mtl.study.sweep.early_stopping import Stopping
 from mtl.study.sweep.engine import drawn_at
+from mtl.study.sweep.file import Stopping
 from mtl.workers.lease import lease
 from mtl.workers.watch import watching
 from tests.mtl.study.sweep.conftest import PRODUCT, Bench, sweep_of
@@ -88,7 +88,7 @@ def test_drawn_parameters_are_told_with_their_distributions(shown, tmp_path):
     assert shown(f"{DRAWN}run_cap: 5")[1][3] == "trials: 5"
     code, lines, errors = shown(DRAWN, "--local")
     assert (code, lines) == (2, [])
-    assert "parameters: gates.penalty: distribution normal runs with W&B's server only" in errors
+    assert "parameters: gates.penalty: distribution normal runs only with W&B's server" in errors
 
 
 def test_a_long_grid_is_cut(shown):
@@ -118,6 +118,16 @@ def test_trials_so_far_are_counted_and_a_changed_sweep_is_said(shown, tmp_path):
     assert code == 2
     assert len([line for line in lines if "trial-0" in line]) == 9
     assert "other parameters.seed" in errors
+
+
+def test_the_value_of_an_option_is_not_taken_for_the_file(shown, tmp_path, capsys):
+    shown(GRID)
+    words = ["--max_epochs", "3", str(tmp_path / "search.yaml"), "--overwrite", "--dry-run"]
+    assert main(["sweep", *words]) == 0
+    assert (
+        "all trials share: mtl train configs/joint.yaml --pruning=dynamic --max_epochs=3 --overwrite=true"
+        in (capsys.readouterr().out)
+    )
 
 
 def test_bad_files_are_said_by_a_dry_run_too(shown):

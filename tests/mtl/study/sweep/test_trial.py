@@ -1,4 +1,4 @@
-"""Trials that train, on a tiny corpus and encoder: what they leave, and how the command carries them out."""
+"""Trials that train on a tiny corpus and encoder: their files, and the command that runs them."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     first = program(*arguments)
     until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
     # The program dies, and one of its workers; the other sees that and stops.
-    workers = of_sweep(folder.path, "mtl.study.sweep.worker")
+    workers = of_sweep(folder.path, "mtl.study.sweep.trial:work_on")
     assert len(workers) == 2
     workers[0].kill()
     first.kill()
     first.communicate()
-    until(lambda: not of_sweep(folder.path, "mtl.study.sweep.worker"))
+    until(lambda: not of_sweep(folder.path, "mtl.study.sweep.trial:work_on"))
     sweep, _, _ = folder.read_sweep()
     before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
     again = program(*arguments)

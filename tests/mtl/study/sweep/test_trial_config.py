@@ -1,4 +1,4 @@
-"""From a sweep file to the configurations of its trials, and the message on a bad file before the first."""
+"""From a sweep file to the configurations of its trials, and the messages about bad files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_figures_of_runs_are_known():
             {"parameters": {"gates.lr": {"value": 1.0}, "gates": {"parameters": {"lr": {"value": 1.0}}}}},
             "gates.lr is given twice",
         ),
-        ({"run_cap": 0}, "run_cap: '0' is no whole number above 0"),
+        ({"run_cap": 0}, "run_cap=0: use at least 1"),
         ({"early_terminate": {"type": "envelope"}}, "early_terminate.type: unknown 'envelope'"),
         (
             {"early_terminate": {"type": "hyperband", "min_itr": 3}},
@@ -130,14 +130,18 @@ def test_figures_of_runs_are_known():
             "use either min_iter, or max_iter and s",
         ),
         ({"early_terminate": {"type": "hyperband", "max_iter": 2, "s": 1}}, "leaves no comparison"),
-        ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}}, "eta=1"),
+        (
+            {"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}},
+            "early_terminate.eta=1: use at least 2",
+        ),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "early_terminate.min_iter=0"),
         ({"command": ["python", "train.py", "${args}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "${args_no_hyphens}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "${envvar:X}", "${args}"]}, "command must be [mtl, train"),
         ({"command": ["mtl", "train", "--name=a", "${args}"]}, "name=a cannot be set"),
-        ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "raise --jobs"),
+        ({"command": ["mtl", "train", "--trainer.devices=2", "${args}"]}, "use --jobs=N"),
         ({"command": ["mtl", "train", "--max_epoch=2", "${args}"]}, "did you mean 'max_epochs'?"),
-        ({"program": "train.py"}, "no configuration file"),
+        ({"program": "train.py"}, "not a configuration file"),
         # Types are those of what is drawn: a range of floats draws none that is whole, whatever its ends.
         (
             {
@@ -203,12 +207,15 @@ def test_figures_of_runs_are_known():
             "and a trial has 30",
         ),
         ({"metric": {"name": "dev/mean", "goal": "maximize", "impute": "mean"}}, "metric.impute"),
-        ({"metric": {"name": "dev/mean", "goal": "maximize", "target": math.nan}}, "'nan' is no number"),
+        (
+            {"metric": {"name": "dev/mean", "goal": "maximize", "target": math.nan}},
+            "metric.target=nan: use a finite number",
+        ),
         ({"metric": {"name": ["dev/mean"], "goal": "maximize"}}, "metric.name: expected a text"),
         ({"parameters": [1]}, "parameters: expected KEY: VALUE pairs"),
         (
             {"parameters": {"gates": {"parameters": {"lr": {"value": 1.0}}, "value": 1}}},
-            "nothing else can be beside it",
+            "nothing else can be given next to nested parameters",
         ),
         ({"command": "mtl train"}, "command: expected a list"),
         ({"command": ["mtl", "train", {"--seed": 3}, "${args}"]}, "command: expected a list, each a text"),

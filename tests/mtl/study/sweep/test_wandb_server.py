@@ -1,4 +1,4 @@
-"""W&B's server, faked: what is sent there, what is printed, and what its agent calls."""
+"""A fake of W&B's server: what is sent to it, what is printed, and what its agent calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ parameters:
 
 @pytest.fixture
 def server(monkeypatch):
-    """Keeps what W&B is told."""
+    """Records what W&B gets."""
     told = SimpleNamespace(sweeps=[], agents=[], key=True)
 
     def sweep(given, entity=None, project=None):
@@ -113,7 +113,7 @@ def test_a_bad_key_is_said_before_the_server_hears_of_it(server, file, capsys):
 
 
 def agent_words(**values):
-    """The words that W&B makes of a trial's values, by its own code."""
+    """The arguments that W&B's own code makes of a trial's values."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
     return create_sweep_command_args({"args": {key: {"value": value} for key, value in values.items()}})[
