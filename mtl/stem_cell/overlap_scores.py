@@ -11,6 +11,7 @@ from mtl.heads.gate_file import read_gates
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates
 from mtl.runs.compare.alike import comparable
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import draw_of, place_now
@@ -43,12 +44,11 @@ SCHEMA = pl.Schema(
 def overlap_scores(
     runs: Sequence[Run], split: str, score: Mapping[str, str]
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Scores of the runs that trained two tasks under a fixed mask each, and notes on unfinished ones and
-    those that were trained otherwise than most, or under masks of other sizes than most of their pair, which
-    are left out.
+    """Scores of the runs that trained two tasks under a fixed mask each, and notes on those left out.
 
-    `score` names the main score of each task (`TrainConfig.main_scores`). Other runs have no rows. Raises
-    `InputError` for files that cannot be read.
+    Left out are unfinished runs, those that repeat another one, those that were trained otherwise than most,
+    and those whose masks have other sizes than most of their pair. `score` names the main score of each task
+    (`TrainConfig.main_scores`). Raises `InputError` for files that cannot be read.
     """
     rows: list[dict[str, Any]] = []
     pairs = {
@@ -58,8 +58,12 @@ def overlap_scores(
         if config.get("pruning") == "fixed" and len(config["tasks"]) == 2
         if config.get("gates", {}).get("scope") == "per_task"
     }
-    settings = {name: settings_of_run(run) for name, (run, _) in pairs.items()}
-    alike, notes = comparable(settings, MAY_DIFFER)
+    drawn = {name: _draw(run, config) for name, (run, config) in pairs.items()}
+    draws = {run.folder: drawn[name].get("draw") for name, (run, _) in pairs.items()}
+    once, copies = without_repeats([run for run, _ in pairs.values()], draws)
+    settings = {str(run.folder): settings_of_run(run) for run in once}
+    alike, unlike = comparable(settings, MAY_DIFFER)
+    notes = [*copies, *unlike]
     scored = {}
     for name in alike:
         found, unscored = scores_of([pairs[name][0]], split, score)
@@ -67,7 +71,6 @@ def overlap_scores(
         if found.height:
             scored[name] = found
     heads_of = {name: _heads(pairs[name][0], settings[name].tasks) for name in scored}
-    drawn = {name: _draw(*pairs[name]) for name in scored}
     kinds = {
         name: (settings[name].tasks, {"heads": [*map(len, heads.values())]} | _kept(drawn[name], DRAWN_BY))
         for name, heads in heads_of.items()

@@ -11,6 +11,7 @@ from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.keys import MASKS, keys_in_words
+from mtl.runs.compare.left_out import repeats
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.task import Task
 
@@ -28,14 +29,14 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     """A row per pair run and task: run, setup, seed, task (as the run names it), of, partner; `None` if none.
 
     `of` is the task that a twin is half of, else the task; the partner of a twin is `twin`. A control task
-    has no row. If pairs were trained in several ways (more updates, copied heads), the way with the most
-    pairs of tasks is taken; among equals the one with the fewest settings that are not neutral. A note names
-    the keys in which the others differ.
+    has no row, and neither has a run that repeats another one. If pairs were trained in several ways (more
+    updates, copied heads), the way with the most pairs of tasks is taken; among equals the one with the
+    fewest settings that are not neutral. Notes say which runs are left out, and why.
     """
-    pairs = {}
-    for run in runs:
-        if run.settings.plain and len(run.settings.tasks) == 2:
-            pairs[str(run.run.folder)] = run.settings
+    plain = [run for run in runs if run.settings.plain and len(run.settings.tasks) == 2]
+    repeated, copies = repeats([(run.run.folder, run.setup, run.settings) for run in plain])
+    notes += copies
+    pairs = {str(run.run.folder): run.settings for run in plain if run.run.folder not in repeated}
     if not pairs:
         return None
 

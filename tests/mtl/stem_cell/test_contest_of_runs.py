@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import polars as pl
@@ -261,7 +262,7 @@ def test_scores_of_pairs_are_one_group(planted):
     assert set(groups["MTL-2"].values()) == {"STL"}
 
 
-def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
+def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path, capsys):
     study = ContestStudy(tmp_path / "conflict")
     masked = [study.run([task], 11, probe=False) for task in ("pos", "dep")]
     pairs = [study.run(["pos", "dep"], seed, pruning="none", probe=False) for seed in (1, 2)]
@@ -285,6 +286,12 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
     assert [caption.split(" at heads")[0] for _, caption in answer.figures] == [
         "Cosines of two tasks' gradients"
     ]
+    copy = tmp_path / "copy"
+    shutil.copytree(pairs[0], copy)
+    capsys.readouterr()
+    figure("conflict", [*masked, *pairs, copy], tmp_path / "copied.png")
+    assert pl.read_parquet(tmp_path / "copied.parquet")["cosine"].equals(table["cosine"])
+    assert f"note: {copy} repeats {pairs[0]}, seed and all: left out" in capsys.readouterr().out
     with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
 
