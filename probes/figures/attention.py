@@ -15,7 +15,7 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
-from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, new_figure, styled
+from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, colour_bar, figure_of, new_figure, styled
 from mtl.probes.shown_attention import ShownAttention
 from mtl.tasks.in_words import counted
 
@@ -165,9 +165,7 @@ def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
                             linestyle="solid" if arc.hit else "dotted",
                         )
                     )  # fmt: skip
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label("attention")
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure_of(axes), image, "attention", ax=axes, fraction=0.04, pad=0.02)
 
 
 def _plain(text: str) -> str:

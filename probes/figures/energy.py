@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.style import COLUMN, GRID, INK, PANEL, new_figure, styled
+from mtl.probes.figures.style import COLUMN, INK, PANEL, new_figure, open_frame, styled
 from mtl.probes.tables.energy_table import MATRICES
 
 
@@ -41,8 +41,7 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
             axes.set_ylim(0, 102)
             axes.set_xlim(left=0)
             axes.axhline(90, color=INK, linewidth=0.5, linestyle=":")
-            axes.grid(axis="y", color=GRID, linewidth=0.4)
-            axes.spines[["top", "right"]].set_visible(False)
+            open_frame(axes)
         row[0].set_ylabel("captured, %")
     for axes in panels[-1]:
         axes.set_xlabel("leading components")

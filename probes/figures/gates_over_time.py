@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
+from mtl.probes.figures.style import FAINT, INK, colour_bar, grid_size, panel_figure, site_ticks, styled
 from mtl.probes.sites import in_order, kind_starts
 from mtl.probes.task_order import tasks_in
 
@@ -35,14 +35,10 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
     layers = len(sites)
     places, texts = site_ticks(sites)
     starts = kind_starts(sites)
-    columns = min(len(tasks), 3)
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.6, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    height = 0.35 + 0.028 * min(max(layers * heads, 50), 100)
+    figure, panels = panel_figure(len(tasks), height, 0.6, most=3, sharey=True)
     images = []
-    for panel in panels.flat[len(tasks) :]:
-        panel.axis("off")
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    for task, axes in zip(tasks, panels, strict=True):
         of_task = table.filter(pl.col("task") == task).sort("step", in_order(sites), "layer", "head")
         steps = of_task["step"].unique().sort().to_numpy()
         values = of_task[column].to_numpy().reshape(len(steps), layers * heads).T
@@ -74,11 +70,10 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
         )
     figure.supxlabel("update (a column for each evaluation, ending there)", fontsize=7)
     figure.supylabel("layer (a row for each head)", fontsize=7)
-    bar = figure.colorbar(
-        images[0], ax=panels, location="top", fraction=0.03, pad=0.02, aspect=40, ticks=[0, 0.5, 1]
-    )
-    bar.set_label(key)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(
+        figure, images[0], key, ax=figure.axes, location="top", fraction=0.03, pad=0.02, aspect=40,
+        ticks=[0, 0.5, 1],
+    )  # fmt: skip
     return figure
 
 

@@ -12,6 +12,7 @@ from mtl.probes.figures.style import (
     COLUMN,
     MOSTLY_FORCED,
     cell_inches,
+    colour_bar,
     head_axes,
     new_figure,
     strike,
@@ -42,7 +43,5 @@ def grey_overlap(
     if forced is not None and struck:
         strike(axes, forced[0], forced[1], gates.mean(0) > 0.5)
         key = f"{key}\n{MOSTLY_FORCED}"
-    bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label(key)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure, image, key, cax=below, orientation="horizontal")
     return figure

@@ -19,6 +19,7 @@ from mtl.probes.figures.style import (
     COLUMN,
     FORCED,
     cell_inches,
+    colour_bar,
     grid_size,
     head_axes,
     new_figure,
@@ -167,8 +168,7 @@ def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage
         strokes.append(strike(axes, opened, closed, cells > 0.5))
         head_axes(axes, sites, heads, COLUMN / columns - 0.35)
         axes.set_title(title)
-    key = parts[1].subplots()
-    bar = figure.colorbar(images[0], cax=key, orientation="horizontal", ticks=[0, 0.5, 1])
-    bar.set_label(f"{history.key}\n{FORCED}" if forced else history.key)
-    bar.outline.set_linewidth(0.5)
+    key = f"{history.key}\n{FORCED}" if forced else history.key
+    place = parts[1].subplots()
+    colour_bar(figure, images[0], key, cax=place, orientation="horizontal", ticks=[0, 0.5, 1])
     return figure, images, strokes

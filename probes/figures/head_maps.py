@@ -13,6 +13,7 @@ from mtl.probes.figures.correlation import MAP
 from mtl.probes.figures.style import (
     COLUMN,
     cell_inches,
+    colour_bar,
     grid_size,
     head_axes,
     new_figure,
@@ -87,7 +88,5 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
             head_axes(axes, layers, heads, across)
             axes.set_title(titles[task, setup, kind])
         if image is not None:
-            bar = figure.colorbar(image, ax=list(row), fraction=0.05, pad=0.02)
-            bar.set_label(key)
-            bar.outline.set_linewidth(0.5)
+            colour_bar(figure, image, key, ax=list(row), fraction=0.05, pad=0.02)
     return figure

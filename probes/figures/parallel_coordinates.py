@@ -16,7 +16,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mtl.probes.figures.style import FAINT, INK, new_figure, styled
+from mtl.probes.figures.style import FAINT, INK, colour_bar, new_figure, styled
 
 NEAR = 0.09
 """Smallest distance between marks of an axis, as a share of its length."""
@@ -75,9 +75,7 @@ def parallel_coordinates(
     panel.tick_params(axis="x", length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
-    bar = figure.colorbar(ScalarMappable(norm, colours), ax=panel, fraction=0.03, pad=0.01)
-    bar.set_label(metric)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure, ScalarMappable(norm, colours), metric, ax=panel, fraction=0.03, pad=0.01)
     return figure
 
 

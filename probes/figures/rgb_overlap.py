@@ -19,6 +19,7 @@ from mtl.probes.figures.style import (
     INK,
     cell_inches,
     head_axes,
+    is_dark,
     new_figure,
     strike,
     styled,
@@ -50,13 +51,6 @@ def rgb_image(
     strength = np.clip(gates, 0, 1)[..., None]
     blend = np.prod(1 - strength * (1 - inks.reshape(CHANNELS, *[1] * (gates.ndim - 1), 3)), axis=0)
     return np.rint(255 * blend).astype(np.uint8)
-
-
-def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
-    """Whether white is read better than black on these colours (WCAG 2)."""
-    part = colours / 255
-    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
-    return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
 
 
 def shades(
@@ -125,7 +119,7 @@ def rgb_overlap(
     head_axes(picture, sites, heads)
     if struck and forced is not None:
         opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
-        strike(picture, opened, closed, is_dark(colours))
+        strike(picture, opened, closed, is_dark(colours / 255))
     _draw_in_grey(grey, gates, sites, forced)
     parts = "left, middle, right: " + ", ".join(names)
     if numbered or len(parts) * LETTER > COLUMN:

@@ -9,15 +9,16 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -111,6 +112,41 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
+def panel_figure(
+    count: int, height: float, more: float, most: int = 2, *, sharex: bool = False, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure with rows of at most `most` panels, and the panels.
+
+    Its height in inches is `height` for each row, and `more`. Places without a panel stay empty.
+    """
+    columns = min(count, most)
+    rows = -(-count // columns)
+    figure = new_figure(height * rows + more)
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flat)
+    for axes in panels[count:]:
+        axes.axis("off")
+    return figure, panels[:count]
+
+
+def open_frame(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """Leave out the frame at the top and on the right, and draw a grid for one axis."""
+    axes.grid(axis=grid, color=GRID, linewidth=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def colour_bar(figure: Figure, image: ScalarMappable, label: str, **place: Any) -> None:
+    """Explain an image's colours by a bar; `place` as `Figure.colorbar` takes it."""
+    bar = figure.colorbar(image, **place)
+    bar.set_label(label)
+    bar.outline.set_linewidth(0.5)
+
+
+def is_dark(colours: Float[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
+    """Whether white has more contrast than black on colours (red, green and blue, from 0 to 1; WCAG 2)."""
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
+
+
 class _RoundedLayout(ConstrainedLayoutEngine):
     """matplotlib's constrained layout, its places rounded to a millionth of the figure.
 
@@ -147,21 +183,16 @@ class TaskPanels:
 
 def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
-    columns = 1 if len(tasks) == 1 else 2
-    rows = -(-len(tasks) // columns)
-    in_legend = 1 if len(looks) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    in_legend = 1 if len(looks) < 7 or len(tasks) == 1 else 2
+    figure, panels = panel_figure(len(tasks), PANEL, 0.4 + 0.13 * -(-len(looks) // in_legend))
+    by_task = dict(zip(tasks, panels, strict=True))
+    for task, axes in by_task.items():
         # At given places: else matplotlib looks for ticks beside them whenever it lays out or draws.
         axes.set_title(task, y=1.0)
         axes.xaxis.set_label_coords(0.5, 0.0)
         axes.set_ylabel(score_name(metrics, task))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    return TaskPanels(figure, dict(zip(tasks, panels.flat, strict=False)), looks, in_legend)
+        open_frame(axes)
+    return TaskPanels(figure, by_task, looks, in_legend)
 
 
 def score_name(metrics: Mapping[str, str], task: str) -> str:

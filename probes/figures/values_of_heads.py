@@ -8,7 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.correlation import MAP
-from mtl.probes.figures.style import COLUMN, cell_inches, figure_of, grid_size, head_axes, new_figure, styled
+from mtl.probes.figures.style import (
+    COLUMN,
+    cell_inches,
+    colour_bar,
+    figure_of,
+    grid_size,
+    head_axes,
+    new_figure,
+    styled,
+)
 from mtl.probes.sites import grid
 
 
@@ -33,6 +42,4 @@ def draw_values(values: pl.DataFrame, title: str, axes: Axes) -> None:
         aspect="auto", interpolation="nearest",
     )  # fmt: skip
     head_axes(axes, sites, heads, COLUMN - 0.7)
-    bar = figure_of(axes).colorbar(image, ax=axes, fraction=0.05, pad=0.02)
-    bar.set_label(title)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure_of(axes), image, title, ax=axes, fraction=0.05, pad=0.02)

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from markupsafe import Markup, escape
 
-from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, is_dark, rgb_image, set_names, thirds
+from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, rgb_image, set_names, thirds
 from mtl.probes.figures.rgb_overlap import Forced as ForcedOfThree
+from mtl.probes.figures.style import is_dark
 from mtl.probes.sites import Site, kind_starts, several_kinds
 
 LEVELS = 20
@@ -58,7 +59,7 @@ def rgb_map(
         for site, head in np.ndindex(gates.shape[1:])
     )
     opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
-    strokes = "".join(_strokes((opened, closed), is_dark(image)))
+    strokes = "".join(_strokes((opened, closed), is_dark(image / 255)))
     return _map(cells + strokes, sites, gates.shape[2], title, " rgb")
 
 
