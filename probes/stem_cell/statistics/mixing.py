@@ -34,10 +34,10 @@ TESTS = pl.Schema(
 
 @dataclass(frozen=True)
 class MixingByClaims:
-    """Overlap of the heads of each class."""
+    """How much the mixing vectors of each class of heads overlap."""
 
     tests: pl.DataFrame
-    """The schema `TESTS`."""
+    """A row per class of heads (`TESTS`)."""
     pairs: pl.DataFrame
     """attention, layer, first, second, claims (one of `CLASSES` or `MIXED`), overlap (mean over seeds)."""
 
@@ -67,10 +67,10 @@ def overlap_by_claims(
     """Compare pairs of heads claimed by several tasks, by one, or by none, with all pairs of their layer.
 
     `overlaps` has the schema `OVERLAPS`, `claims` the columns task, attention, layer, head, claimed.
-    `overlap` is the mean over the pairs of a class, `above` what it has above the mean of all pairs of the
-    layer; runs of one seed are averaged first. The interval is Student's over seeds. p is two-sided and by
-    permutation: which heads of a layer are in the class is drawn at random. `p_holm` is corrected over the
-    classes. What cannot be computed is null.
+    `overlap` is the mean over the pairs of a class, and `above` is the mean of their overlap less that of all
+    pairs of the layer; runs of one seed are averaged first. The interval is Student's over seeds. p is
+    two-sided and by permutation: which heads of a layer are in the class is drawn at random. `p_holm` is
+    corrected over the classes. A value that cannot be computed is null.
 
     Raises `ValueError` for runs with different heads, or heads without claims.
     """
@@ -117,7 +117,7 @@ def class_means(
     strata: Int[np.ndarray, " head"],
     orders: Orders,
 ) -> Float[np.ndarray, " draw"]:
-    """The mean over the pairs of chosen heads of one layer, after each reordering of who is chosen.
+    """The mean over pairs of chosen heads of the same layer, for each reordering of which heads are chosen.
 
     NaN if no layer has two of them.
     """
@@ -156,7 +156,7 @@ def _tested(
 
 
 def _by_seed(overlaps: pl.DataFrame) -> tuple[pl.DataFrame, Float[np.ndarray, "seed head head"]]:
-    """The heads, in order, and the overlaps of each seed between them."""
+    """The heads, in order, and the overlaps between them for each seed; those between layers are 0."""
     sites = sites_of(overlaps)
     heads = (
         pl.concat([overlaps.select(*KEYS[:2], head=end) for end in ("first", "second")])

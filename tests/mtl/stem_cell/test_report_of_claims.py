@@ -85,7 +85,7 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
 
 def test_without_masks_or_with_forced_ones_the_page_says_so(study):
     study.run(["pos"], 1, pruning="none", probe=False)
-    assert page_of(study.root).says("No masks, so that there are no claims to compare with losses.")
+    assert page_of(study.root).says("No masks, so there are no claims to compare with losses.")
     for seed in (1, 2, 3):
         for task, learned in (("pos", 2), ("dep", 1)):
             study.force(study.run([task], seed), {task: learned})

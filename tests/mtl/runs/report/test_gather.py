@@ -568,8 +568,8 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
         assert f"<dt>{word}</dt>" in text
     first, words = text.index('id="seeds"'), text.index("<dt>STL</dt>")
     assert first < text.index('id="kept"') < words < text.index('id="scores"')
-    assert page.says("Each map lays three masks over each other, one for each seed (STL, dynamic)")
-    assert page.says("the thirds of a head are seed 1, seed 2, seed 3, from left to right")
+    assert page.says("Each map puts three masks on top of each other, one for each seed (STL, dynamic)")
+    assert page.says("from left to right, the thirds of a head are seed 1, seed 2, seed 3")
     assert page.says("score against open heads") or "score against open heads" in text
     assert "scores on dev while training" in text
 
