@@ -1,4 +1,4 @@
-"""How two setups' scores differ, with three intervals for each task."""
+"""The difference between two setups' scores, with three intervals for each task."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _INTERVALS = {
 
 @styled
 def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
-    """A row per task; right of the line the first side scores higher.
+    """A row per task; right of the line, the first side scores higher.
 
-    The legend has the intervals that are known for some task. `table` is that of
+    The legend has the intervals that are known for at least one task. `table` is that of
     `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
     """
     table = by_catalogue(table)

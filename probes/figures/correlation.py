@@ -12,27 +12,26 @@ from mtl.probes.figures.style import COLUMN, INK, colour_bar, is_dark, new_figur
 MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""
 KEY = 1.7
-"""Width in inches that the words of the key need."""
+"""Width in inches that the text of the key needs."""
 CELL = 0.2
-"""Least width in inches of a cell, whose number has to fit in; with more names the figure is wider."""
+"""Least width in inches of a cell, into which its number has to fit; with more names, the figure is wider."""
 SLANTED = 1.2
-"""Longest names in inches that are written below the columns, too; of longer ones the numbers are."""
+"""Length in inches up to which names are also written below the columns; longer names have numbers there."""
 NAMES = {
     "paper": "Pearson, %\n(diagonal: √ adjusted R²)",
     "pairwise": "Pearson, %",
     "spearman": "Spearman, %\n(diagonal: seeds)",
     "pearson": "Pearson, %\n(diagonal: seeds)",
 }
-"""Columns with correlations, as the key of the figure prints them."""
+"""The columns with correlations, and how the key of the figure prints them."""
 
 
 @styled
 def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
-    """Correlations in per cent, each pair once; a dash where one is not defined.
+    """Correlations in per cent, each pair once; a dash if one is not defined.
 
-    Long names have numbers, which stand for them below the columns.
-    `table` has the columns `first`, `second` and `value`, a key of `NAMES`: it is a `correlation_table`, or
-    an `agreement` of one measure.
+    Long names have numbers, which stand for them below the columns. `table` has the columns `first`, `second`
+    and `value`, a key of `NAMES`: it is a `correlation_table`, or an `agreement` of one measure.
     """
     names = ordered(pl.concat([table["first"], table["second"]]).unique(maintain_order=True))
     place = {name: index for index, name in enumerate(names)}
@@ -43,7 +42,7 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
     longest = 0.055 * max(map(len, names))
     numbered = longest > SLANTED
     cell = max(CELL, min(0.42, (COLUMN - longest - 0.2) / len(names)))
-    # The key below is as wide as its words, however few names there are.
+    # The key below is as wide as its text, however few names there are.
     width = max(cell * len(names) + longest + 0.2, KEY)
     figure = new_figure(cell * len(names) + (0.15 if numbered else longest) + 0.7, width)
     axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])

@@ -1,4 +1,4 @@
-"""How gates moved while training, head by head."""
+"""The gates of each head in the course of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.probes.task_order import tasks_in
 
 
 def gates_over_time(gates: pl.DataFrame) -> Figure:
-    """The gates of a run's gates.parquet; heads that a target forced at the end are marked beside it."""
+    """The gates of a run's gates.parquet, with marks beside the heads that a target forced at the end."""
     forced = "learned" in gates.columns and not gates["open"].equals(gates["learned"])
     key = "gate: white closed, black open" + (f"\n{MARKED}" if forced else "")
     return heads_over_time(gates, "gate", key)
@@ -24,11 +24,11 @@ MARKED = "at the right: ▲ forced open, ▽ shut"
 
 @styled
 def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
-    """Every head a row, every evaluation a column that ends at its update; a panel for each task.
+    """A panel for each task, a row for each head, and for each evaluation a column that ends at its update.
 
     `table` has the columns of gates.parquet that name a head and a step, and `column` with values from 0
-    (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 0, kinds of
-    attention parted by thicker lines and named at their first layer.
+    (white) to 1 (black), which `key` explains. Lines separate layers, which are numbered from 0. Thicker
+    lines separate kinds of attention, which are named at their first layer.
     """
     tasks = tasks_in(table)
     sites, heads = grid_size(table)
@@ -78,7 +78,7 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
 
 
 def _mark_forced(axes: Axes, last: pl.DataFrame) -> None:
-    """Triangles beside the last column, at the rows of the heads that a target forced."""
+    """Draw triangles beside the last column, at the rows of the heads that a target forced."""
     opened, learned = (last[name].cast(pl.Boolean).to_numpy() for name in ("open", "learned"))
     beside = axes.get_yaxis_transform()
     for forced, marker, fill in ((opened & ~learned, "^", INK), (~opened & learned, "v", "none")):
@@ -93,6 +93,6 @@ def _mark_forced(axes: Axes, last: pl.DataFrame) -> None:
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:
-    """Limits of the columns: an evaluation's column covers the updates since the one before."""
+    """Limits of the columns: an evaluation's column covers the updates since the previous evaluation."""
     first = max(0, 2 * steps[0] - steps[1]) if len(steps) > 1 else 0
     return np.concatenate([[first], steps])

@@ -1,4 +1,4 @@
-"""The paper's picture of how often each head is used over tasks and runs."""
+"""The grey picture of He & Choi 2021: how often each head is used, over tasks and runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grey_overlap(
     sites: Sequence[Site],
     forced: tuple[Bool[np.ndarray, "site head"], Bool[np.ndarray, "site head"]] | None = None,
 ) -> Figure:
-    """The mean gate over all masks: black is a head that all of them use, white one that none does.
+    """The mean gate over all masks: a black head is used by all of them, a white one by none.
 
     `forced` heads, open and shut (`mtl.probes.statistics.masks.mostly_forced`), are struck through.
     """

@@ -1,4 +1,4 @@
-"""Which head knows which label."""
+"""How well each head knows each label."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from mtl.tasks.in_words import counted
 
 @styled
 def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
-    """All heads across, the `top` most frequent labels downwards, the best head of a label marked.
+    """A column for each head, a row for each of the `top` most frequent labels, the best head of each marked.
 
-    `values`: label, attention, layer, head, value (0 to 1), count, counted, one row for each label and head
-    of one task. Labels that do not count have a star. The axis names the number of labels that are left out.
+    `values`: label, attention, layer, head, value (0 to 1), count, counted, with a row for each label and
+    head of one task. Labels that do not count have a star. The axis gives the number of labels that are left
+    out.
     """
     counts = (
         values.group_by("label")

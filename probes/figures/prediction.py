@@ -14,14 +14,14 @@ from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.task_order import tasks_in
 
 _CHARACTERS = 56
-"""Most characters of a setup's name on a line of the legend."""
+"""The most characters of a setup's name on a line of the legend."""
 
 
 @styled
 def prediction_dots(table: pl.DataFrame) -> Figure:
-    """A panel per task, a row per measure, a colour per setup; full dots over all heads, empty within layers.
+    """A panel per task, a row per measure, a colour per setup; full dots: all heads; empty: within layers.
 
-    `table` as `mtl.probes.statistics.prediction.prediction` gives it.
+    `table` is that of `mtl.probes.statistics.prediction.prediction`.
     """
     tasks, setups = tasks_in(table), list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups)

@@ -32,7 +32,7 @@ def values_of_heads(values: pl.DataFrame, title: str) -> Figure:
 
 @styled
 def draw_values(values: pl.DataFrame, title: str, axes: Axes) -> None:
-    """Draw the map on given axes; white is zero, and blue is below it where there are negative values."""
+    """Draw the map on given axes; white is zero, and blue is below zero if there are negative values."""
     sites, heads = grid_size(values)
     cells = grid(values, "value", sites, heads)
     most = float(np.nanmax(np.abs(cells), initial=0)) or 1.0

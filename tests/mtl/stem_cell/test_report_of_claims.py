@@ -61,7 +61,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
         assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
     assert table["p"].n_unique() > 1
     assert table["p_holm"].max() > table["p"].max()
-    assert page.says("The claims are those of STL, dynamic : by default: of the setups of single-task")
+    assert page.says("The claims are those of STL, dynamic : by default, of the setups of single-task")
     assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
 
 

@@ -518,7 +518,7 @@ def test_claims_of_runs_without_masks(study):
 
 def test_joint_masks_that_were_chosen_are_said_to_be_of_joint_runs(study):
     page = page_of(study.small(), claims="MTL-5, dynamic")
-    assert page.says("claims are those of MTL-5, dynamic, whose runs are joint ones themselves")
+    assert page.says("claims are those of MTL-5, dynamic, whose runs are joint runs")
 
 
 def test_masks_of_joint_runs_where_no_task_has_its_own(study):
