@@ -236,14 +236,15 @@ def training_seconds(
 
     The `first` steps are made twice, and timed once.
     """
-    clock = Clock(first, now)
+    warming = steps[:first]
+    clock = Clock(len(warming), now)
     model.train()
     trainer = pl.Trainer(
         accelerator=accelerator, devices=1, max_epochs=1, logger=False, callbacks=[clock],
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         precision=precision,
     )  # fmt: skip
-    loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*steps[:first], *steps])
+    loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*warming, *steps])
     trainer.fit(JointTraining(model, Uniform(), updates=1000), loader)
     return clock.seconds
 
