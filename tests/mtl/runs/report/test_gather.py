@@ -497,8 +497,8 @@ def with_static_masks(study):
 @pytest.mark.slow
 def test_the_claims_that_decide_can_be_chosen(study):
     folder = with_static_masks(study)
-    assert page_of(folder).says("in more than half of their seeds (STL, dynamic:")
-    assert page_of(folder, claims="STL, static").says("in more than half of their seeds (STL, static:")
+    assert page_of(folder).says("in more than half of the seeds (STL, dynamic:")
+    assert page_of(folder, claims="STL, static").says("in more than half of the seeds (STL, static:")
     with pytest.raises(
         InputError, match=r"setup in --claims: 'STL statc': did you mean 'STL, static'\? .* STL, dynamic;"
     ):
