@@ -74,7 +74,7 @@ class KeptHeads:
 
 
 def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads | None:
-    """The heads that every task claims; those that most tasks learned come first. `None` for a single task.
+    """The heads that every task claims; those that most tasks learned come first. `None` without two tasks.
 
     `heads` has the columns of heads.parquet of all runs, with `regime`, `run` and `seed`.
     """
