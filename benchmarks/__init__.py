@@ -1,1 +1,1 @@
-"""Timings; each prints ratios measured in one run on one machine."""
+"""Benchmarks: comparisons with other programs and with the bare encoder."""

@@ -1,4 +1,4 @@
-"""Decoding spanning trees and charts against supar, in one run and one thread.
+"""The speed of decoding spanning trees and charts against supar, in one process with one thread.
 
 python -m benchmarks.decoding [--rounds N]
 """

@@ -1,8 +1,8 @@
-"""A run in torch, and exported to ONNX in float32 and with 8-bit weights: scores, sizes and processor time.
+"""Scores, sizes and times of a run in torch, and exported to ONNX in float32 and with 8-bit weights.
 
 python -m benchmarks.exported --run RUN [--corpus DIR] [--split NAME] [--rounds N]
 
-All annotate the same sentences with one thread, one by one and in batches, in alternating turns.
+All annotate the same sentences with one thread, one by one and in batches, and take turns.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def report(models: dict[str, Annotator], sizes: dict[str, int], gold: list[Sente
 
 
 def _ratios(turns: list[float], base: list[float]) -> str:
-    """Processor seconds (median), and over those of torch in the same turn: median, least and most."""
+    """Medians of processor seconds and of their ratios to torch in the same turn, with least and most."""
     ratios = [one / other for one, other in zip(turns, base, strict=True)]
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     return f"{statistics.median(turns):.2f} s, {statistics.median(ratios):.2f} ({spread})"

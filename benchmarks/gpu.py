@@ -1,13 +1,12 @@
-"""What to run first on a machine with a GPU: curves and masks against the CPU's, waits, speed and memory.
+"""What to run first on a machine with a GPU: speed and memory, waits, and curves and masks beside the CPU's.
 
 python -m benchmarks.gpu [--corpus DIR] [--seeds N] [--epochs N] [--rounds N] [--out FOLDER]
                          [--parts speed waits curves]
 
-Times training, evaluation, ablation and importance against the bare encoder (by the clock, after the GPU
-has finished), and counts where the program waits for the GPU. Then it trains five tasks with masks on the
-CPU and on the GPU, in float32 and bfloat16, and compares losses, scores and masks between devices with those
-between seeds.
-Writes FOLDER/gpu.json and the page FOLDER/gpu.md.
+It times training, evaluation, ablation and importance against the bare encoder (on the clock, when the GPU
+has finished), and counts where the program waits for the GPU. Then it trains five tasks with masks on the CPU
+and on the GPU, in float32 and bfloat16, and compares the differences in losses, scores and masks between
+devices with those between seeds. It writes FOLDER/gpu.json and the page FOLDER/gpu.md.
 """
 
 from __future__ import annotations
@@ -33,19 +32,17 @@ import pytorch_lightning as pl
 import torch
 import transformers
 
-from benchmarks.throughput import load, plan_config
+from benchmarks.throughput import load, training_seconds
 from mtl.analysis.ablation.joint import Ablator, ablations
 from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.analysis.importance.gradients import task_importance
-from mtl.config.schema import TrainConfig
+from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, aligned_batches, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
-from mtl.training.balancers import Uniform
 from mtl.training.epoch_batches import EpochBatches
-from mtl.training.step import JointTraining
 
 SETUPS = {
     "CPU, float32": ("cpu", "32-true"),
@@ -54,7 +51,7 @@ SETUPS = {
 }
 PARTS = ("speed", "waits", "curves")
 PEAK = {"32-true": 67e12, "bf16-mixed": 989e12}
-"""Floating-point operations in a second of an H100 (SXM), without sparsity, by NVIDIA's data sheet."""
+"""Floating-point operations per second of an H100 (SXM) without sparsity, from NVIDIA's data sheet."""
 
 
 def main() -> None:
@@ -97,7 +94,7 @@ def main() -> None:
 
 
 def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Train every seed in every setup, side by side; losses by epoch, final scores, open heads."""
+    """Train all seeds in all setups at the same time: losses and seconds by epoch, scores, open heads."""
     setups = SETUPS if device.type == "cuda" else {"CPU, float32": SETUPS["CPU, float32"]}
     started = {}
     for seed in range(1, arguments.seeds + 1):
@@ -134,7 +131,7 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
 
 
 def masks_of(folder: Path) -> dict[str, list[list[int]]]:
-    """Each task's open heads of a run, as pairs of layer and head."""
+    """The open heads of each task of a run, as pairs of layer and head."""
     gates = polars.read_parquet(folder / "gates.parquet")
     last = gates.filter(step=gates["step"].max())
     return {
@@ -148,7 +145,7 @@ def masks_of(folder: Path) -> dict[str, list[list[int]]]:
 
 @contextmanager
 def waiting(counted: Counter[str], device: torch.device) -> Iterator[None]:
-    """Count, by line of this program or of a library, where the host waits for the GPU."""
+    """Count where the host waits for the GPU, by line of this program or of a library."""
     if device.type != "cuda":
         yield
         return
@@ -165,7 +162,7 @@ def waiting(counted: Counter[str], device: torch.device) -> Iterator[None]:
 
 
 def waits(corpus: Path, device: torch.device) -> dict[str, dict[str, float]]:
-    """Waits per batch of training without Lightning, evaluation, ablation and importance."""
+    """The waits per batch in training (without Lightning), evaluation, ablation and importance, by line."""
     model, annotated, steps = model_of(load(corpus, 160), "minilm", device)
     loader = BatchLoader(annotated, model.encoder.tokenizer, model.tasks, steps)
     trained = [batch.to(device) for batch in loader]
@@ -195,7 +192,7 @@ def waits(corpus: Path, device: torch.device) -> dict[str, dict[str, float]]:
 def model_of(
     sentences: Sequence[Any], encoder: str, device: torch.device, batch: int = 16, names: Sequence[str] = ()
 ) -> tuple[JointModel, list[Example], list[BatchIndices]]:
-    """A model of the tasks (default: five) on the device, its annotated sentences, and an epoch's batches."""
+    """A model of the tasks (default: five) on the device, its examples, and the batches of an epoch."""
     pl.seed_everything(1, verbose=False)
     every = TrainConfig().chosen()
     tasks = {name: every[name] for name in names or every}
@@ -203,11 +200,12 @@ def model_of(
     made = Encoder.from_pretrained("minilm") if encoder == "minilm" else base_encoder()
     model = JointModel(made, tasks, labels).to(device)
     annotated = examples(sentences, model.encoder.tokenizer, model.tasks, labels)
-    return model, annotated, list(EpochBatches(plan_config(batch, "aligned"), 1, annotated, tuple(tasks))(0))
+    plan = BatchConfig(mode="aligned", sentences=batch)
+    return model, annotated, list(EpochBatches(plan, 1, annotated, tuple(tasks))(0))
 
 
 def base_encoder() -> Encoder:
-    """A random BERT of 12 layers of 12 heads of 64 (85 million parameters in its layers)."""
+    """A random BERT with 12 layers of 12 heads of width 64 (85 million parameters in its layers)."""
     encoder = Encoder.from_pretrained("minilm")
     config = transformers.BertConfig(vocab_size=encoder.transformer.config.vocab_size)
     return Encoder(transformers.BertModel(config, add_pooling_layer=False), encoder.tokenizer.tokenizer)
@@ -221,51 +219,31 @@ def forward_backward(model: JointModel, trained: Sequence[Batch]) -> None:
         model.zero_grad()
 
 
-class Clock(pl.Callback):
-    """Times an epoch from the end of its third step, and waits for the device at both ends."""
-
-    def __init__(self) -> None:
-        self.seconds, self._start = 0.0, 0.0
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
-        if batch_idx == 2:
-            finish(pl_module.device)
-            self._start = time.perf_counter()
-
-    def on_train_epoch_end(self, trainer, pl_module) -> None:
-        finish(pl_module.device)
-        self.seconds = time.perf_counter() - self._start
-
-
-def finish(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+def now(device: torch.device) -> float:
+    """The time on the clock when the device has done everything that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize()
+    return time.perf_counter()
 
 
-def training_seconds(
+def trained_seconds(
     model: JointModel,
     annotated: list[Example],
     steps: list[BatchIndices],
     precision: Any,
     device: torch.device,
 ) -> float:
-    """An epoch as `mtl train` does it, after three more steps."""
-    clock = Clock()
-    model.train()
-    trainer = pl.Trainer(
-        accelerator="gpu" if device.type == "cuda" else "cpu", devices=1, max_epochs=1, logger=False,
-        callbacks=[clock], enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        precision=precision,
-    )  # fmt: skip
-    loader = BatchLoader(annotated, model.encoder.tokenizer, model.tasks, [*steps[:3], *steps])
-    trainer.fit(JointTraining(model, Uniform(), updates=1000), loader)
+    """The seconds on the clock of an epoch as in `mtl train`, after three more steps."""
+    accelerator = "gpu" if device.type == "cuda" else "cpu"
+    seconds = training_seconds(
+        model, annotated, steps, precision, first=3, now=lambda: now(device), accelerator=accelerator
+    )
     model.to(device)  # the trainer leaves it on the CPU
-    return clock.seconds
+    return seconds
 
 
 def encoder_seconds(encoder: Encoder, bare: list[Batch], precision: str, device: torch.device) -> float:
-    """Forward, backward and AdamW of the encoder alone over the same batches, which lie on the device."""
+    """The seconds of forward, backward and AdamW of the encoder alone over batches on the device."""
     encoder.train()
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-4, fused=True)
     direction = torch.randn(encoder.hidden, device=device)
@@ -284,12 +262,10 @@ def encoder_seconds(encoder: Encoder, bare: list[Batch], precision: str, device:
 
 
 def clocked(job: Callable[[], object], device: torch.device) -> float:
-    """The clock's seconds of a call, with all that the device does for it."""
-    finish(device)
-    start = time.perf_counter()
+    """The seconds on the clock of a call, with everything that the device does for it."""
+    start = now(device)
     job()
-    finish(device)
-    return time.perf_counter() - start
+    return now(device) - start
 
 
 def speed(corpus: Path, number: int, rounds: int, device: torch.device) -> list[dict[str, Any]]:
@@ -308,7 +284,7 @@ def speed(corpus: Path, number: int, rounds: int, device: torch.device) -> list[
 def timed(
     sentences: Sequence[Any], encoder: str, batch: int, precision: str, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """A row for each job with an encoder, a size of batches and a precision; jobs take turns."""
+    """A row for each job with this encoder, batch size and precision; the jobs take turns."""
     model, annotated, steps = model_of(sentences, encoder, device, batch)
     alone, own, own_steps = model_of(sentences, encoder, device, batch, ("dep",))
     untasked = [BatchIndices(step.indices, ()) for step in steps]
@@ -317,8 +293,8 @@ def timed(
         "bare encoder, forward, backward, AdamW": lambda: encoder_seconds(
             model.encoder, bare, precision, device
         ),
-        "training, five tasks": lambda: training_seconds(model, annotated, steps, precision, device),
-        "training, DEP alone": lambda: training_seconds(alone, own, own_steps, precision, device),
+        "training, five tasks": lambda: trained_seconds(model, annotated, steps, precision, device),
+        "training, DEP alone": lambda: trained_seconds(alone, own, own_steps, precision, device),
     }
     if precision == "32-true" and batch == 16:
         jobs |= measures(model, annotated, steps, bare, device)
@@ -347,7 +323,7 @@ def timed(
 
 
 def peak(job: Callable[[], object], device: torch.device) -> float | None:
-    """The most memory of the GPU, in gigabytes, that tensors take during a call; `None` without a GPU."""
+    """The most GPU memory, in gigabytes, that tensors take during a call; `None` without a GPU."""
     if device.type != "cuda":
         job()
         return None
@@ -363,7 +339,7 @@ def measures(
     bare: list[Batch],
     device: torch.device,
 ) -> dict[str, Callable[[], float]]:
-    """The bare forward pass, and evaluation, ablation and importance of a model."""
+    """Jobs: the bare forward pass, and evaluation, importance and ablation of a model."""
     small = aligned_batches(annotated, tuple(model.tasks), BATCH_TOKENS[device.type], None, None)
     rows = [one.to(device) for one in BatchLoader(annotated, model.encoder.tokenizer, model.tasks, small)]
     trained = [one.to(device) for one in BatchLoader(annotated, model.encoder.tokenizer, model.tasks, steps)]
@@ -387,7 +363,7 @@ def measures(
 
 
 def page(found: dict[str, Any]) -> str:
-    """All figures as Markdown."""
+    """All results as Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     lines = [f"`{found['command']}` on {found['device']}, {versions}."]
     if "speed" in found:
@@ -427,11 +403,11 @@ def speed_line(row: dict[str, Any]) -> str:
 
 
 def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
-    """Losses, scores and masks of the setups, each the mean over seeds with its standard deviation."""
+    """Losses and scores of the setups as means and deviations over seeds, and how far masks agree."""
     made = {name: [run for run in runs.values() if run] for name, runs in found.items()}
     made = {name: runs for name, runs in made.items() if runs}
     tasks = sorted({task for runs in made.values() for run in runs for task in run["losses"]})
-    lines = [f"| {what} | " + " | ".join(made) + " |" for what in ("mean loss in an epoch",)]
+    lines = ["| mean loss in an epoch | " + " | ".join(made) + " |"]
     lines.append("|---" * (len(made) + 1) + "|")
     for task in tasks:
         epochs = min(len(run["losses"][task]) for runs in made.values() for run in runs)
@@ -463,7 +439,7 @@ def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
 
 
 def agreement(one: dict[str, list], other: dict[str, list]) -> float:
-    """The mean over tasks of Jaccard's index of two masks."""
+    """The mean over tasks of the Jaccard index of two runs' masks."""
     return float(np.mean([
         len(set(map(tuple, one[task])) & set(map(tuple, other[task])))
         / max(1, len(set(map(tuple, one[task])) | set(map(tuple, other[task]))))
@@ -472,12 +448,12 @@ def agreement(one: dict[str, list], other: dict[str, list]) -> float:
 
 
 def agreement_line(name: str, pairs: Sequence[float]) -> list[str]:
-    """A row of the table of agreements; none without a pair."""
+    """A row of the table of agreements; none if there is no pair."""
     return [f"| {name} | {np.mean(pairs):.3f} | {len(pairs)} |"] if pairs else []
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation."""
+    """The mean and, if there are several values, the standard deviation."""
     deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.{digits}f}{deviation}"
 

@@ -1,4 +1,4 @@
-"""What masks cost in training, and what cutting heads saves, in one run and one thread.
+"""What masks cost in training, and what cutting heads saves, in one process with one thread.
 
 python -m benchmarks.masks [--rounds N] [--cut_rounds N]
 """
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def gate_cost(models: dict[str, tuple[nn.Module, int]], rounds: int) -> Table:
-    """Forward, backward and update with and without gates, alternating on the same batch."""
+    """Forward, backward and update with and without gates, in turns on the same batch."""
     table = Table(title="Training with gates (SDPA attention, 24 subwords a sentence)")
     for column in ("encoder", "sentences", "without, s", "shared mask", "a mask per row"):
         table.add_column(column, justify="left" if column == "encoder" else "right")
@@ -50,7 +50,7 @@ def gate_cost(models: dict[str, tuple[nn.Module, int]], rounds: int) -> Table:
         tap = HeadTap(model, family_of(model))
         ids = torch.randint(1000, 5000, (rows, 24))
         gates = HeadGates(len(tap.sites), tap.heads)
-        # Not a plain sum: after a layer norm its gradient is rounding only, in slow denormal numbers.
+        # Not a plain sum: after a layer norm, its gradient is only rounding, in slow denormal numbers.
         direction = torch.randn(model.config.hidden_size)
         optimizer = torch.optim.AdamW([*model.parameters(), *gates.parameters()], lr=0.0, fused=True)
 
@@ -85,7 +85,7 @@ def gate_cost(models: dict[str, tuple[nn.Module, int]], rounds: int) -> Table:
 
 
 def cut_times(model: nn.Module, rounds: int) -> Table:
-    """Forward time by share of heads kept, against what counting floating-point operations predicts."""
+    """The forward time by share of heads kept, beside the prediction from floating-point operations."""
     heads = model.config.num_attention_heads
     shares = (1.0, 0.75, 0.5, 0.25, 0.0)
     cut = {}
@@ -123,7 +123,7 @@ def cut_times(model: nn.Module, rounds: int) -> Table:
 
 
 def count(model: nn.Module, ids: Tensor) -> int:
-    """Floating-point operations of one forward pass."""
+    """The number of floating-point operations of a forward pass."""
     with FlopCounterMode(display=False) as counter:
         model(ids)
     return counter.get_total_flops()

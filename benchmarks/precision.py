@@ -1,29 +1,33 @@
-"""How much faster bfloat16 is than float32 on this processor, in training and evaluation, on one thread.
+"""How much faster bfloat16 is than float32 on this processor, in training and evaluation, with one thread.
 
 python -m benchmarks.precision [--corpus DIR] [--sentences N] [--rounds N]
 
-The precisions take turns, and times are the process's processor time, so that other work on the machine
-disturbs both alike.
+The precisions take turns, and times are processor times, so that other work on the machine disturbs both
+alike.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import statistics
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-import pytorch_lightning as pl
 import torch
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.throughput import bare_encoder, encoder_step, load, processor_seconds, training_seconds
+from benchmarks.throughput import (
+    bare_encoder,
+    encoder_step,
+    in_turn,
+    load,
+    one_quiet_thread,
+    processor_seconds,
+    table_of,
+    training_seconds,
+)
 from mtl.config.schema import BatchConfig, TrainConfig
-from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import BatchIndices, BatchLoader, examples
 from mtl.models.device import has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
@@ -42,11 +46,7 @@ def main() -> None:
     if not has_fast_bfloat16():
         print("bfloat16: skipped, this processor has neither AMX nor AVX512-BF16")
         return
-    torch.set_num_threads(1)
-    keep_large_blocks()
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    pl.seed_everything(1, verbose=False)
+    one_quiet_thread()
     sentences = load(arguments.corpus, arguments.sentences)
     tasks = TrainConfig().chosen()
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
@@ -78,23 +78,21 @@ def main() -> None:
             lambda: processor_seconds(lambda: evaluate(rounded, batches(corpus, rounded))),
         ),
     }
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in jobs}
-    for number in range(arguments.rounds + 1):
-        for name, (exact, fast) in jobs.items():
-            pair = exact(), fast()
-            if number:  # the first round compiles
-                times[name].append(pair)
-    table = Table(title=f"{len(corpus)} sentences, one thread, medians of {arguments.rounds} rounds")
-    for column in ("job", "float32 s", "bfloat16 s", "times as fast"):
-        table.add_column(column, justify="left" if column == "job" else "right")
-    for name, pairs in times.items():
-        exact_seconds, fast_seconds = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(exact / fast for exact, fast in pairs)
-        table.add_row(name, f"{exact_seconds:.2f}", f"{fast_seconds:.2f}", f"{ratio:.2f}")
+    in_both = {(name, place): job for name, pair in jobs.items() for place, job in enumerate(pair)}
+    times = in_turn(in_both, arguments.rounds)
+    title = f"{len(corpus)} sentences, one thread, medians of {arguments.rounds} rounds"
+    table = table_of(title, "job", "float32 s", "bfloat16 s", "times as fast")
+    for name in jobs:
+        exact, fast = times[name, 0], times[name, 1]
+        ratio = statistics.median(one / other for one, other in zip(exact, fast, strict=True))
+        table.add_row(
+            name, f"{statistics.median(exact):.2f}", f"{statistics.median(fast):.2f}", f"{ratio:.2f}"
+        )
     Console(width=120).print(table)
-    joint, bare_times = (times[name] for name in list(jobs)[:2])
+    joint, alone, *_ = jobs
     for place, precision in enumerate(("float32", "bfloat16")):
-        ratios = sorted(ours[place] / alone[place] for ours, alone in zip(joint, bare_times, strict=True))
+        pairs = zip(times[joint, place], times[alone, place], strict=True)
+        ratios = sorted(ours / theirs for ours, theirs in pairs)
         print(
             f"joint training in {precision}: {statistics.median(ratios):.2f} times the bare encoder "
             f"(forward, backward, AdamW; {ratios[0]:.2f} to {ratios[-1]:.2f})"

@@ -1,11 +1,11 @@
-"""Speed of `mtl predict`: a file of sentences against an older version of the program, and a line in a pipe.
+"""The speed of `mtl predict`, on a file beside an older version of the program, and line by line in a pipe.
 
 python -m benchmarks.predicting [--against TREE] [--sentences N] [--lines N] [--rounds N]
 
 Both run the program as a user does, in processes of one thread on one core, with the embedded MiniLM and five
-tasks that were trained for one epoch on a few generated sentences: how good the model is has no part in its
-speed, but for the number of predicates. TREE is a checkout of the older version, which trains: new versions
-read its run.
+tasks that were trained for one epoch on a few generated sentences. How good the model is does not matter for
+its speed, apart from the number of predicates. TREE is a checkout of the older version, which trains the run,
+since newer versions can read it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mtl.corpora.toy.corpus import toy_corpus
 
 HERE = Path(__file__).parents[1]
 WARMING = 20
-"""Lines before those that are timed: loading, and what is compiled or allocated once."""
+"""The number of lines before those that are timed, which include loading and what is done only once."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 class Program:
-    """A version of the program, and the run that all versions read."""
+    """A version of the program in a folder with a run that all versions read."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Program:
         self.core = max(os.sched_getaffinity(0))
 
     def train(self) -> None:
-        """Make the run."""
+        """Train the run."""
         for words in (
             "data toy --out=toy --train=40 --dev=10 --test=10",
             "train --name=run --corpus.path=toy --encoder.name=minilm --max_epochs=1",
@@ -74,7 +74,7 @@ class Program:
             )
 
     def predicting(self) -> subprocess.Popen[bytes]:
-        """`mtl predict` of tokens as JSON lines, reading from a pipe and writing to one, on one core."""
+        """`mtl predict` from tokens to JSON lines, from a pipe to a pipe, on one core."""
         return subprocess.Popen(
             [sys.executable, "-m", "mtl", "predict", "runs/run", "--input=tokens", "--output=json"],
             cwd=self.folder,
@@ -86,7 +86,7 @@ class Program:
 
 
 def of_a_file(programs: dict[str, Program], lines: Sequence[str], rounds: int) -> Table:
-    """Seconds for a file, start-up included; the versions take turns."""
+    """The seconds for a file, including the start of the program; the versions take turns."""
     text = "".join(f"{line}\n" for line in lines).encode()
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for _ in range(rounds):
@@ -112,7 +112,7 @@ def of_a_file(programs: dict[str, Program], lines: Sequence[str], rounds: int) -
 
 
 def of_lines(program: Program, lines: Sequence[str]) -> Table:
-    """Milliseconds from a line written to its answer read, each line after the answer to the one before."""
+    """The milliseconds from writing a line to reading its answer, for one line after the other."""
     process = program.predicting()
     assert process.stdin is not None
     assert process.stdout is not None

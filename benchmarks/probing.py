@@ -1,4 +1,4 @@
-"""Cost of probing a configuration's tasks against one plain eager forward pass, in one run and one thread.
+"""The cost of probing a configuration's tasks against one eager forward pass, in one process with one thread.
 
 python -m benchmarks.probing [--config FILE] [--corpus DIR] [--split SPLIT] [--rounds N]
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
+from benchmarks.throughput import in_turn, processor_seconds
 from mtl.analysis.probing.observe import ObservedCorpus
 from mtl.analysis.probing.probe import index_corpus, probe
 from mtl.analysis.probing.run import target_of
@@ -47,18 +47,11 @@ def main() -> None:
         encoder.tokenizer.collate([tokens[number] for number in batch])
         for batch in ObservedCorpus(encoder, sentences).batches
     ]
-    jobs: dict[str, Callable[[], object]] = {
-        "eager forward pass, seconds": lambda: forward(encoder, batches),
-        "probing all tasks, seconds": lambda: probed(encoder, sentences, targets),
+    jobs = {
+        "eager forward pass, seconds": lambda: processor_seconds(lambda: forward(encoder, batches)),
+        "probing all tasks, seconds": lambda: processor_seconds(lambda: probed(encoder, sentences, targets)),
     }
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(arguments.rounds + 1):
-        for name, job in jobs.items():  # in turn, so that what else the machine does hits both alike
-            # The processor's time, since what else the machine does is not in it.
-            start = time.process_time()
-            job()
-            if turn:  # the first round warms up
-                times[name].append(time.process_time() - start)
+    times = in_turn(jobs, arguments.rounds)
     ratios = [after / before for before, after in zip(*times.values(), strict=True)]
     console = Console(highlight=False)
     words = sum(map(len, sentences))
@@ -69,13 +62,13 @@ def main() -> None:
 
 @torch.inference_mode()
 def forward(encoder: Encoder, batches: Sequence[Subwords]) -> None:
-    """Word vectors of the same sentences in the same batches, which have been collated before."""
+    """Compute the word vectors of batches that have been collated before."""
     for batch in batches:
         encoder(batch)
 
 
 def probed(encoder: Encoder, sentences: list[Sentence], targets: Mapping[str, ProbeTarget]) -> None:
-    """Everything that `mtl probe` does between reading the corpus and writing the table."""
+    """Do everything that `mtl probe` does between reading the corpus and writing the table."""
     corpus = index_corpus(sentences, targets=targets)
     best_heads(probe(encoder, corpus, Mask("", tuple(targets), None)))
 

@@ -1,4 +1,7 @@
-"""Seconds of relevance beside those of a training step on the same batches: `--run RUN --corpus DIR`."""
+"""The time of relevance beside that of training steps on the same batches.
+
+python -m benchmarks.relevance --run RUN --corpus DIR [--sentences N] [--rounds N]
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from mtl.tasks.sentence import Sentence
 
 
 def seconds(action: Callable[[], None], rounds: int) -> float:
-    """The shortest of some rounds, in seconds of processor time; one more comes first and is not counted."""
+    """The processor seconds of the fastest round, after a round that does not count."""
     taken = []
     for _ in range(rounds + 1):
         start = time.process_time()
@@ -28,7 +31,7 @@ def seconds(action: Callable[[], None], rounds: int) -> float:
 
 
 def relevance(explainer: Explainer) -> None:
-    """All batches once."""
+    """Compute the relevance of all batches once."""
     for batch in range(len(explainer.batches)):
         explainer.relevance(batch)
 
@@ -36,7 +39,7 @@ def relevance(explainer: Explainer) -> None:
 def training(
     model: JointModel, sentences: Sequence[Sentence], tasks: Sequence[str], explainer: Explainer
 ) -> None:
-    """A step on each of the batches, at a learning rate that changes nothing."""
+    """Make a training step on each batch, at a learning rate that changes nothing."""
     chosen = {name: model.tasks[name] for name in tasks}
     corpus = examples(sentences, model.encoder.tokenizer, chosen, model.labels)
     plan = [BatchIndices(batch, tuple(tasks)) for batch in explainer.batches]
@@ -50,8 +53,8 @@ def training(
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=100)

@@ -1,11 +1,11 @@
-"""How cost grows with sentences, words, tasks, labels, heads, ranks and runs: time, memory, exponents.
+"""How time and memory grow with sentences, words, labels, tasks, heads, ranks and runs.
 
 python -m benchmarks.scale [SERIES …] [--largest]
 
-Each size is measured in a process of its own with one thread. Times are processor time, so that other work
-on the machine matters little. An exponent is the slope of log time over log size between the last two sizes:
-1 is in step with the work. Memory is the most that the process held, or the largest of those that it started.
-`--largest` adds a million sentences on disk.
+Each size is measured in a process of its own with one thread. Times are processor times, so that other work
+on the machine matters little. An exponent is the slope of log time over log size between the last two sizes;
+1 is in proportion to the size. Memory is the most that the process held at one time. `--largest` adds a
+million sentences on disk.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Times = dict[str, float]
 WORD_TASKS = ("pos", "ner", "dep", "con", "srl")
 HIDDEN = 384
 PART = 10_000
-"""Sentences that are made up at once."""
+"""The number of sentences that are made up at once."""
 LABELLED = 24
-"""Words of a sentence in the series of labels."""
+"""The number of words of a sentence in the series of labels."""
 
 
 class Series(NamedTuple):
-    """What is made larger, and what is timed."""
+    """The sizes of what is made larger, and what is timed."""
 
     sizes: Sequence[int]
     measure: Callable[[int, Path], Times]
@@ -55,8 +55,8 @@ def main() -> None:
     """Measure the series, and print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("series", nargs="*", default=[], help=f"of {', '.join(SERIES)}; all by default")
-    parser.add_argument("--largest", action="store_true")
-    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)  # of one point, which is printed as JSON
+    parser.add_argument("--largest", action="store_true", help="a million sentences on disk, too")
+    parser.add_argument("--size", type=int, help="only this size of the first series, printed as JSON")
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.series).difference(SERIES)):
         parser.error(f"no series {', '.join(unknown)}: choose from {', '.join(SERIES)}")
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def measured(name: str, size: int) -> Times:
-    """The times of one size and the memory in MB, from a process of its own."""
+    """The times of one size and its memory in MB, measured in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.scale", name, f"--size={size}"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: Times = json.loads(done.stdout.splitlines()[-1])
@@ -88,7 +88,7 @@ def point(series: Series, size: int) -> Times:
 
 
 def table_of(name: str, points: Mapping[int, Times]) -> Table:
-    """Times of all sizes, and exponents between the last two."""
+    """A table of the times of all sizes, with the exponents between the last two."""
     table = Table(title=f"{name}: {SERIES[name].unit}")
     table.add_column("processor seconds")
     for size in points:
@@ -104,21 +104,20 @@ def table_of(name: str, points: Mapping[int, Times]) -> Table:
 
 @contextmanager
 def timed(times: Times, what: str) -> Iterator[None]:
-    """Add the processor time of the block, of this process and those that it started and that have ended."""
+    """Add the processor time of a block, including processes that it started and that have ended."""
     begun = processor_time()
     yield
     times[what] = times.get(what, 0.0) + processor_time() - begun
 
 
 def processor_time() -> float:
-    """Seconds of this process and of its children that have ended."""
+    """The processor seconds of this process and of its children that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def of_sentences(size: int, folder: Path) -> Times:
-    """What happens up to the first update of five tasks on a corpus on disk, before there is a store, and
-    with it."""
+    """What happens up to the first update of five tasks on a corpus on disk, without a store and with it."""
     from mtl.config.schema import BatchConfig, CorpusConfig, TrainConfig
     from mtl.corpora.sources import corpus_fingerprint
     from mtl.models.batches import BatchLoader
@@ -162,7 +161,7 @@ def of_sentences(size: int, folder: Path) -> Times:
 
 
 def of_sentences_in_memory(size: int, folder: Path) -> Times:
-    """What happens before the first update of five tasks on a corpus of this size, and that update."""
+    """What happens up to the first update of five tasks on a corpus in memory."""
     from mtl.config.schema import BatchConfig, TrainConfig
     from mtl.models.batches import BatchLoader, examples
     from mtl.models.encoder import Encoder
@@ -201,7 +200,7 @@ def of_labels(size: int, folder: Path) -> Times:
 
 
 def of_decoders(sentences: list[Sentence], first: int | None = None) -> Times:
-    """Losses with gradients, and decoding, of the first sentences by the five decoders without an encoder."""
+    """Loss with gradients, and decoding, of the `first` sentences (`None`: all) by five decoders alone."""
     from mtl.config.schema import TrainConfig
 
     times: Times = {}
@@ -226,7 +225,7 @@ def of_decoders(sentences: list[Sentence], first: int | None = None) -> Times:
 
 
 def made_up(words: int, labels: int, random: Random) -> Sentence:
-    """A sentence of random labels in five layers: a chain of arcs, a flat tree of pairs, one frame."""
+    """A sentence with random labels in five layers: a chain of arcs, a flat tree of pairs, one frame."""
     pairs = [(start, start + 2) for start in range(0, words - 1, 2)]
     relations = [f"r{random.randrange(labels)}" for _ in range(words - 1)]
     arguments = [[*pair, f"A{random.randrange(labels)}"] for pair in pairs[1:10]]
@@ -244,7 +243,7 @@ def made_up(words: int, labels: int, random: Random) -> Sentence:
 
 
 def of_tasks(size: int, folder: Path) -> Times:
-    """An update and the evaluation of this number of tagging tasks on one encoder."""
+    """An update and an evaluation of this number of tagging tasks on one encoder."""
     from mtl.models.encoder import Encoder
     from mtl.models.evaluate import batches, evaluate
     from mtl.tasks.catalogue import KINDS
@@ -268,7 +267,7 @@ SHAPES = {72: (6, 12), 192: (12, 16), 384: (24, 16), 768: (24, 32), 1536: (48, 3
 
 
 def of_heads(size: int, folder: Path) -> Times:
-    """Heads of width 8: an update with a mask for each of two tasks and without, importance, probes."""
+    """Heads of width 8: an update of two tasks, importance, and an update with a mask per task."""
     from transformers import BertConfig, BertModel
 
     from mtl.analysis.importance.gradients import task_importance
@@ -303,7 +302,7 @@ def of_heads(size: int, folder: Path) -> Times:
 
 
 def of_ranks(size: int, folder: Path) -> Times:
-    """One epoch of POS on 512 sentences by this number of processes; times are of all of them."""
+    """One epoch of POS on 512 sentences by this number of processes, and the time of all of them."""
     write_toy(folder / "toy", 512, 8, 8, seed=1)
     words = [
         "train", "--tasks=[pos]", f"--corpus.path={folder / 'toy'}", "--encoder.name=minilm",
@@ -318,7 +317,7 @@ def of_ranks(size: int, folder: Path) -> Times:
 
 
 def of_runs(size: int, folder: Path) -> Times:
-    """A study of this number of made-up runs: its plan, its state, its report."""
+    """The plan, the state and the report of a study with this number of made-up runs."""
     import io
 
     from mtl.config.schema import TrainConfig
@@ -344,7 +343,7 @@ def of_runs(size: int, folder: Path) -> Times:
 
 
 def joint(encoder: Any, tasks: Mapping[str, Task], sentences: Sequence[Sentence]) -> tuple[Any, Any]:
-    """A model of the tasks, and the sentences as it reads them."""
+    """A model of the tasks, and the sentences as examples for it."""
     from mtl.models.batches import examples
     from mtl.models.joint import JointModel
 
@@ -362,7 +361,7 @@ def batch_of(model: Any, corpus: Any) -> Any:
 
 
 def train_step(model: Any, batch: Any) -> None:
-    """Forward, backward and AdamW with a state that is made anew."""
+    """Forward, backward and AdamW with a new state."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     torch.stack([*model.losses(batch, model(batch)).values()]).sum().backward()

@@ -1,15 +1,15 @@
-"""How well running text is split into sentences and words: against a treebank, scored by udtools.
+"""How well running text is split into sentences and words, against treebanks, scored by udtools.
 
 python -m benchmarks.segmentation GOLD.conllu [GOLD.conllu …]
 
-The text of a treebank is put together from its words and its paragraphs, as UD does. It is split as `mtl
-predict` splits English, a paragraph at a time, and compared with the treebank's own sentences and words by
-the evaluator of UD's shared tasks. Words are UD's words; multiword tokens are not looked at.
+The text of a treebank is put together from its words and paragraphs, as UD does. It is split as `mtl predict`
+splits English, one paragraph at a time, and compared with the sentences and words of the treebank by the
+evaluator of UD's shared tasks. Words are UD's words; multiword tokens are not compared.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,13 +23,13 @@ from mtl.corpora.raw_text import sentences_of
 
 def main() -> None:
     """Score each file and print."""
-    table = Table("treebank", "words in gold", *("words F1", "sentences F1"))
-    for file in sys.argv[1:]:
-        scores = score(Path(file))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("gold", nargs="+", type=Path, help="treebank as CoNLL-U")
+    table = Table("treebank", "words in gold", "words F1", "sentences F1")
+    for file in parser.parse_args().gold:
+        scores = score(file)
         words, sentences = scores["Words"], scores["Sentences"]
-        table.add_row(
-            Path(file).stem, str(words.gold_total), f"{100 * words.f1:.2f}", f"{100 * sentences.f1:.2f}"
-        )
+        table.add_row(file.stem, str(words.gold_total), f"{100 * words.f1:.2f}", f"{100 * sentences.f1:.2f}")
     Console(width=100).print(table)
 
 
@@ -45,7 +45,7 @@ def score(gold: Path) -> dict[str, udeval.Score]:
 
 
 def paragraphs(gold: Path) -> Iterator[str]:
-    """The text of each paragraph of a treebank: its sentences, with blanks where words are not joined."""
+    """The text of each paragraph of a treebank, with blanks between words that are not joined."""
     text, inside = "", 0
     for line in gold.read_text(encoding="utf-8").splitlines():
         if line.startswith(("# newpar", "# newdoc")) and text.strip():

@@ -1,8 +1,9 @@
-"""What a study costs besides its runs, and what two runs side by side gain: the demo, alone on a machine.
+"""What a study costs besides its runs, and what is gained by two runs at the same time.
 
-    python -m benchmarks.study [STUDY.yaml] [--key=value …]
+python -m benchmarks.study [STUDY.yaml] [--key=value …]
 
-carries the study out with --jobs 1 and with --jobs 2, each in an empty folder.
+The study, by default the demo, is carried out with --jobs 1 and with --jobs 2, each in an empty folder. The
+machine should do nothing else.
 """
 
 from __future__ import annotations
@@ -18,17 +19,9 @@ from mtl.study.jobs.job import Progress
 
 
 def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[Progress]]:
-    """Seconds on the clock, and how far every job is."""
-    command = [
-        sys.executable,
-        "-m",
-        "mtl",
-        "study",
-        *words,
-        f"--jobs={jobs}",
-        f"--studies={place}",
-        "--name=s",
-    ]
+    """The seconds of a study on the clock, and the progress of every job."""
+    options = [f"--jobs={jobs}", f"--studies={place}", "--name=s"]
+    command = [sys.executable, "-m", "mtl", "study", *words, *options]
     begun = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - begun
@@ -37,7 +30,7 @@ def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[P
 
 
 def main(words: list[str]) -> None:
-    """Print the figures of both ways."""
+    """Measure and print."""
     clocks = {}
     for jobs in (1, 2):
         with tempfile.TemporaryDirectory() as place:

@@ -1,9 +1,9 @@
-"""Speed of training, evaluation and decoding against the bare encoder, in one run and one thread.
+"""The speed of training and evaluation against the bare encoder, in one process with one thread.
 
 python -m benchmarks.throughput [--corpus DIR] [--config FILE] [--run DIR] [--sentences N] [--rounds N]
 
 The tasks are those of a configuration (such as configs/joint10.yaml on EWT-10), by default the five on words.
-With --run nothing is trained: a run's model is evaluated, and annotates sentences one by one and in batches.
+With --run, nothing is trained: a run's model is evaluated, and annotates sentences one by one and in batches.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import logging
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 import pytorch_lightning as pl
@@ -39,6 +40,8 @@ from mtl.training.balancers import Uniform
 from mtl.training.epoch_batches import EpochBatches
 from mtl.training.step import JointTraining
 
+K = TypeVar("K")
+
 
 def main() -> None:
     """Measure and print."""
@@ -51,18 +54,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--separate", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_large_blocks()
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    pl.seed_everything(1, verbose=False)
+    one_quiet_thread()
     sentences = load(arguments.corpus, arguments.sentences)
     if arguments.run is not None:
         trained_model(arguments.run, sentences, arguments.rounds)
         return
     files = [] if arguments.config is None else [str(arguments.config)]
     every = configured("mtl train", TrainConfig, files).chosen()
-    plans = {"joint, aligned": (every, "aligned")}
+    plans: dict[str, tuple[dict[str, Task], Literal["aligned", "separate"]]] = {
+        "joint, aligned": (every, "aligned")
+    }
     if arguments.separate:
         plans["joint, separate"] = (every, "separate")
     plans |= {f"{name} alone": ({name: task}, "aligned") for name, task in every.items()}
@@ -75,7 +76,8 @@ def main() -> None:
     jobs: dict[str, Callable[[], float]] = {}
     counts: dict[str, int] = {}
     model, corpus = model_of(every)
-    steps = EpochBatches(plan_config(arguments.batch, "aligned"), 1, corpus, tuple(every))(0)
+    plan = BatchConfig(mode="aligned", sentences=arguments.batch)
+    steps = EpochBatches(plan, 1, corpus, tuple(every))(0)
     untasked = [BatchIndices(step.indices, ()) for step in steps]
     bare = list(BatchLoader(corpus, model.encoder.tokenizer, {}, untasked))
     alone, optimizer = bare_encoder()
@@ -84,7 +86,8 @@ def main() -> None:
     bare_evaluation = list(batches(corpus, model))
     for name, (tasks, mode) in plans.items():
         trained, annotated = model_of(tasks)
-        own_steps = EpochBatches(plan_config(arguments.batch, mode), 1, annotated, tuple(tasks))(0)
+        plan = BatchConfig(mode=mode, sentences=arguments.batch)
+        own_steps = EpochBatches(plan, 1, annotated, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
     jobs["evaluation, all tasks"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
@@ -95,29 +98,33 @@ def main() -> None:
             lambda: evaluate(m, batches(c, m))
         )
 
-    for job in jobs.values():
-        job()  # compile, warm up
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(arguments.rounds):  # in turn, so that other work on the machine disturbs all alike
-        for name, job in jobs.items():
-            times[name].append(job())
+    times = in_turn(jobs, arguments.rounds)
     show(times, counts, len(corpus), sum(example.length for example in corpus))
 
 
+def one_quiet_thread() -> None:
+    """Compute with one thread and a fixed seed, keep large blocks of memory, and silence the libraries."""
+    torch.set_num_threads(1)
+    keep_large_blocks()
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    pl.seed_everything(1, verbose=False)
+
+
 def bare_encoder() -> tuple[Encoder, torch.optim.Optimizer]:
-    """The encoder with torch's fused AdamW over all of its parameters, as decoders would train it."""
+    """The encoder, and torch's fused AdamW for all of its parameters, as decoders would train it."""
     encoder = Encoder.from_pretrained("minilm")
     return encoder, torch.optim.AdamW(encoder.parameters(), lr=5e-5, fused=True)
 
 
 def trained_model(run: Path, sentences: list[Sentence], rounds: int) -> None:
-    """Print what evaluation costs beside the forward pass, and single sentences beside a batch of them."""
+    """Print the time of evaluation over the forward pass, and of single sentences over a batch of them."""
     precisions: list[Precision] = ["32-true", "bf16-true"] if has_fast_bfloat16() else ["32-true"]
     for precision in precisions:
         model = prepare(JointModel.from_pretrained(run), "cpu", precision)
         corpus = examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
         bare = list(batches(corpus, model))
-        in_turn(
+        print_ratio(
             f"evaluation of {len(model.tasks)} tasks over the forward pass, {precision}",
             lambda m=model, c=corpus: evaluate(m, batches(c, m)),
             lambda m=model, b=bare: encoder_pass(m.encoder, b),
@@ -127,7 +134,7 @@ def trained_model(run: Path, sentences: list[Sentence], rounds: int) -> None:
     words = [word for sentence in sentences for word in sentence.words]
     for length in (10, 20, 40, 80, 160):
         texts = [words[start : start + length] for start in range(0, min(len(words), 320), length)]
-        in_turn(
+        print_ratio(
             f"annotate, {length} words, one by one over a batch of {len(texts)}",
             lambda given=texts: [model.annotate([text]) for text in given],
             lambda given=texts: model.annotate(given, batch_tokens=2**20),
@@ -135,11 +142,21 @@ def trained_model(run: Path, sentences: list[Sentence], rounds: int) -> None:
         )
 
 
-def in_turn(title: str, job: Callable[[], object], beside: Callable[[], object], rounds: int) -> None:
-    """Print a job's time over that of another, in turns after one that is not timed."""
-    pairs = [(processor_seconds(job), processor_seconds(beside)) for _ in range(rounds + 1)][1:]
-    ratios = [one / other for one, other in pairs]
-    seconds = statistics.median(one for one, _ in pairs)
+def in_turn(jobs: Mapping[K, Callable[[], float]], rounds: int) -> dict[K, list[float]]:
+    """What each job returns in each round, after a round that compiles and warms up.
+
+    The jobs take turns, so that other work on the machine disturbs all of them alike.
+    """
+    turns = [{name: job() for name, job in jobs.items()} for _ in range(rounds + 1)]
+    return {name: [turn[name] for turn in turns[1:]] for name in jobs}
+
+
+def print_ratio(title: str, job: Callable[[], object], beside: Callable[[], object], rounds: int) -> None:
+    """Print the processor time of a job, and its ratio to that of another job."""
+    jobs = {name: lambda made=made: processor_seconds(made) for name, made in ((0, job), (1, beside))}
+    times = in_turn(jobs, rounds)
+    ratios = [one / other for one, other in zip(*times.values(), strict=True)]
+    seconds = statistics.median(times[0])
     print(
         f"{title}: {seconds:.3f} s, ratio {statistics.median(ratios):.2f} "
         f"({min(ratios):.2f} to {max(ratios):.2f})",
@@ -148,7 +165,7 @@ def in_turn(title: str, job: Callable[[], object], beside: Callable[[], object],
 
 
 def load(folder: Path, number: int) -> list[Sentence]:
-    """The first sentences annotated in all five layers, of EWT-5 where it is, else generated ones."""
+    """The first sentences in dev.jsonl that have all five layers; without such a file, generated ones."""
     path = folder / "dev.jsonl"
     sentences = read_jsonl(path) if path.exists() else toy_corpus(number, 1)
     print(f"corpus: {path if path.exists() else 'generated'}")
@@ -159,13 +176,8 @@ def load(folder: Path, number: int) -> list[Sentence]:
     ][:number]
 
 
-def plan_config(sentences: int, mode: str) -> BatchConfig:
-    """Batches of at most this number of sentences."""
-    return BatchConfig(mode="aligned" if mode == "aligned" else "separate", sentences=sentences)
-
-
 def processor_seconds(job: Callable[[], object]) -> float:
-    """The processor time of one call, on which other processes have less influence than on the clock."""
+    """The processor time of a call, which other processes influence less than the time on the clock."""
     start = time.process_time()
     job()
     return time.process_time() - start
@@ -174,8 +186,8 @@ def processor_seconds(job: Callable[[], object]) -> float:
 def encoder_step(encoder: Encoder, loader: Sequence[Batch], optimizer: torch.optim.Optimizer) -> None:
     """Forward, backward and the optimizer's step for the encoder alone.
 
-    The gradient of a plain sum would be zero but for rounding after the last layer norm, and its denormal
-    numbers would make the encoder look twice as slow as it is.
+    The loss is not a plain sum: after the last layer norm, the gradient of a sum is only rounding, and its
+    denormal numbers would make the encoder look twice as slow as it is.
     """
     encoder.train()
     direction = torch.randn(encoder.hidden)
@@ -187,27 +199,27 @@ def encoder_step(encoder: Encoder, loader: Sequence[Batch], optimizer: torch.opt
 
 @torch.inference_mode()
 def encoder_pass(encoder: Encoder, loader: Sequence[Batch]) -> None:
-    """Forward through the encoder alone."""
+    """Forward passes through the encoder alone."""
     encoder.eval()
     for batch in loader:
         encoder(batch.subwords)
 
 
 class Clock(pl.Callback):
-    """Times an epoch from the end of its first step, in which the optimizer makes its state."""
+    """Times an epoch from the end of its first steps, in which the optimizer makes its state."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._start = 0.0
+    def __init__(self, first: int, now: Callable[[], float]) -> None:
+        self.first, self.now = first, now
+        self.seconds = self._start = 0.0
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: object, index: int
     ) -> None:
-        if index == 0:
-            self._start = time.process_time()
+        if index == self.first - 1:
+            self._start = self.now()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.seconds = time.process_time() - self._start
+        self.seconds = self.now() - self._start
 
 
 def training_seconds(
@@ -215,35 +227,43 @@ def training_seconds(
     corpus: Sequence[Example],
     steps: list[BatchIndices],
     precision: _PRECISION_INPUT = "32-true",
+    *,
+    first: int = 1,
+    now: Callable[[], float] = time.process_time,
+    accelerator: str = "cpu",
 ) -> float:
-    """An epoch as `mtl train` does it: batching, forward, backward, clipping, update.
+    """The seconds, by `now`, of an epoch as in `mtl train`: batches, forward, backward, clipping, update.
 
-    The first step is made twice, and timed once.
+    The `first` steps are made twice, and timed once.
     """
-    clock = Clock()
+    warming = steps[:first]
+    clock = Clock(len(warming), now)
     model.train()
-    module = JointTraining(model, Uniform(), updates=1000)
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, callbacks=[clock], enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, precision=precision,
+        accelerator=accelerator, devices=1, max_epochs=1, logger=False, callbacks=[clock],
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        precision=precision,
     )  # fmt: skip
-    trainer.fit(module, BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [steps[0], *steps]))
+    loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*warming, *steps])
+    trainer.fit(JointTraining(model, Uniform(), updates=1000), loader)
     return clock.seconds
+
+
+def table_of(title: str, names: str, *numbers: str) -> Table:
+    """A table with a column of names, and columns of numbers."""
+    table = Table(names, title=title)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
 
 
 def show(times: dict[str, list[float]], counts: dict[str, int], sentences: int, subwords: int) -> None:
     """Print medians, rates and ratios."""
     medians = {name: statistics.median(values) for name, values in times.items()}
-    table = Table(title=f"{sentences} sentences, one thread, median of {len(next(iter(times.values())))}")
-    for column in (
-        "job",
-        "seconds",
-        "sentences/s",
-        "subwords/s",
-        "task-sentences/s",
-        "ratio to bare encoder",
-    ):
-        table.add_column(column, justify="left" if column == "job" else "right")
+    table = table_of(
+        f"{sentences} sentences, one thread, median of {len(next(iter(times.values())))}", "job", "seconds",
+        "sentences/s", "subwords/s", "task-sentences/s", "ratio to bare encoder",
+    )  # fmt: skip
     for name, value in medians.items():
         reference = "bare encoder, forward" if "evaluation" in name else "bare encoder, training"
         passes = 1.0 if "separate" not in name else counts[name] / sentences

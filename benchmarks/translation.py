@@ -1,10 +1,10 @@
-"""What ablations and gates cost in translation, and what cutting heads saves, in one run and one thread.
+"""What ablation and gates cost in translation, and what cutting heads saves, in one process with one thread.
 
 python -m benchmarks.translation [ablation|gates|cut …] [--data DIR] [--run RUN] [--rounds N]
 
-The model is that of configs/translation.yaml, with random weights or those of a run. Without DIR, a folder
-with Multi30k, its vocabulary is trained on generated text. Jobs take turns, and times are the process's
-processor time, so that other work on the machine disturbs all alike.
+The model is that of configs/translation.yaml, with random weights or those of a run. DIR is a folder with
+Multi30k; without it, the vocabulary is trained on generated text. Jobs take turns, and times are processor
+times, so that other work on the machine disturbs all jobs alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import copy
 import random
 import statistics
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,13 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from benchmarks.throughput import processor_seconds
+from benchmarks.throughput import in_turn, one_quiet_thread, processor_seconds, table_of
 from mtl.analysis.ablation.joint import Ablator, ablations
 from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.config.parse import read_configuration
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.corpora.readers import read
-from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches, collate, examples
 from mtl.models.device import has_fast_bfloat16
 from mtl.models.joint import JointModel
@@ -41,40 +39,41 @@ from mtl.training.initial_seq2seq import seq2seq_from_scratch
 
 CONFIG = Path(__file__).parents[1] / "configs" / "translation.yaml"
 PIECES = 16
-"""Pieces of every translation of a cut model: models that end elsewhere are compared by their speed."""
+"""The number of pieces of every translation of a cut model, so that only the speed of models differs."""
+PARTS = ("ablation", "gates", "cut")
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["ablation", "gates", "cut"])
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--run", type=Path)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--data", type=Path, help="folder with Multi30k")
+    parser.add_argument("--run", type=Path, help="folder of a run whose model is measured")
     parser.add_argument("--sentences", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=40, help="training steps with and without gates")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    keep_large_blocks()
-    warnings.simplefilter("ignore")
+    if unknown := set(arguments.parts).difference(PARTS):
+        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(PARTS)}")
+    parts = arguments.parts or PARTS
+    one_quiet_thread()
     config = read_configuration(TrainConfig, CONFIG)
     train, test = texts(arguments.data, "train"), texts(arguments.data, "test_2016_flickr")
     model = model_of(config, train, arguments.run)
     console = Console(width=110)
-    if "ablation" in arguments.parts:
+    if "ablation" in parts:
         corpus = of(model, test[: arguments.sentences])
         console.print(ablation_cost(model, corpus, arguments.rounds))
-    if "gates" in arguments.parts:
+    if "gates" in parts:
         console.print(gate_cost(model, of(model, train[:5000]), config, arguments.pairs))
-    if "cut" in arguments.parts:
+    if "cut" in parts:
         corpus = of(model, test[:16])
         console.print(cut_times(model, corpus, config, arguments.rounds))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread")
 
 
 def texts(data: Path | None, split: str) -> list[Sentence]:
-    """A split of Multi30k, or generated pairs of sentences about as long."""
+    """A split of Multi30k, or generated pairs of sentences of about the same length."""
     if data is not None:
         return read(f"{data}/{split}.en.gz:{data}/{split}.de.gz", "parallel")
     draw = random.Random(split)
@@ -88,7 +87,7 @@ def texts(data: Path | None, split: str) -> list[Sentence]:
 
 
 def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -> JointModel:
-    """A run's model, or a random one of the configuration's size."""
+    """A run's model, or a random model of the configuration's size."""
     if run is not None:
         return JointModel.from_pretrained(run / "model", attention=config.encoder.attention)
     tasks = config.chosen()
@@ -102,7 +101,7 @@ def of(model: JointModel, sentences: Sequence[Sentence]) -> list[Example]:
 
 
 def ablation_cost(model: JointModel, corpus: Sequence[Example], rounds: int) -> Table:
-    """Ablation of each head against as many plain searches, of the same batches."""
+    """Ablation of each head against as many plain searches."""
     tokenizer = model.encoder.tokenizer
     plan = aligned_batches(corpus, tuple(model.tasks), BATCH_TOKENS["cpu"], None, None)
     parts = list(BatchLoader(corpus, tokenizer, model.tasks, plan))
@@ -117,7 +116,7 @@ def ablation_cost(model: JointModel, corpus: Sequence[Example], rounds: int) -> 
             for batch in batches:
                 model.decoded(batch)
 
-    times = in_turn(
+    times = seconds_of(
         {
             "a plain search, batches of ablation": lambda: search(parts),
             "a plain search, batches of evaluation": lambda: search(evaluated),
@@ -125,9 +124,8 @@ def ablation_cost(model: JointModel, corpus: Sequence[Example], rounds: int) -> 
         },
         rounds,
     )
-    table = Table(title=f"{len(corpus)} sentences, beam {model.tasks['translate'].beam}, {rounds} rounds")
-    for column in ("job", "seconds", f"ablation / {len(chosen)} of these"):
-        table.add_column(column, justify="left" if column == "job" else "right")
+    title = f"{len(corpus)} sentences, beam {model.tasks['translate'].beam}, {rounds} rounds"
+    table = table_of(title, "job", "seconds", f"ablation / {len(chosen)} of these")
     *searches, ablation = times
     for name, values in times.items():
         shares = [whole / (len(chosen) * one) for whole, one in zip(times[ablation], values, strict=True)]
@@ -137,7 +135,7 @@ def ablation_cost(model: JointModel, corpus: Sequence[Example], rounds: int) -> 
 
 
 def gate_cost(model: JointModel, corpus: Sequence[Example], config: TrainConfig, pairs: int) -> Table:
-    """Training steps with gates on all kinds of attention and without, by turns on the same batches."""
+    """Training steps with gates on all kinds of attention and without, in turns on the same batches."""
     model = copy.deepcopy(model).train()
     encoder, tasks = model.encoder, tuple(model.tasks)
     plan = aligned_batches(corpus, tasks, config.batch.tokens, config.batch.sentences, None)
@@ -180,7 +178,7 @@ def gate_cost(model: JointModel, corpus: Sequence[Example], config: TrainConfig,
 
 
 def cut_times(model: JointModel, corpus: Sequence[Example], config: TrainConfig, rounds: int) -> Table:
-    """Time of a beam search with its cache, of models with heads cut out and of the whole one."""
+    """The time of a beam search with a cache, for models with heads cut out and for the whole model."""
     encoder = model.encoder.eval()
     assert isinstance(encoder, Seq2Seq)
     sites = encoder.tap.sites
@@ -207,9 +205,8 @@ def cut_times(model: JointModel, corpus: Sequence[Example], config: TrainConfig,
     for name, heads in cuts.items():
         cut[name] = copy.deepcopy(encoder)
         cut[name].prune({site: gone for site, gone in heads.items() if gone})
-    table = Table(title=f"Beam search of {PIECES} pieces, beam {config.translate.beam}, {rounds} rounds")
-    for column in ("model", "heads", "batch 1: ms a sentence", "of whole", "batch 16", "of whole"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    title = f"Beam search of {PIECES} pieces, beam {config.translate.beam}, {rounds} rounds"
+    table = table_of(title, "model", "heads", "batch 1: ms a sentence", "of whole", "batch 16", "of whole")
     cells = {name: [str(sum(map(len, one.tap.remaining)))] for name, one in cut.items()}
     for size in (1, 16):
         parts = [
@@ -220,7 +217,7 @@ def cut_times(model: JointModel, corpus: Sequence[Example], config: TrainConfig,
             name: (lambda one=one, p=parts: [generate(one, subwords, config) for subwords in p])
             for name, one in cut.items()
         }
-        times = in_turn(jobs, rounds)
+        times = seconds_of(jobs, rounds)
         for name, values in times.items():
             ratios = [ours / theirs for ours, theirs in zip(values, times["whole"], strict=True)]
             milliseconds = 1e3 * statistics.median(values) / (len(parts) * size)
@@ -240,15 +237,9 @@ def generate(encoder: Seq2Seq, subwords: ParallelSubwords, config: TrainConfig) 
     )  # fmt: skip
 
 
-def in_turn(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of each job, the jobs taking turns; a first round warms up."""
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(rounds + 1):
-        for name, job in jobs.items():
-            seconds = processor_seconds(job)
-            if turn:
-                times[name].append(seconds)
-    return times
+def seconds_of(jobs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The processor seconds of each job in each round."""
+    return in_turn({name: lambda job=job: processor_seconds(job) for name, job in jobs.items()}, rounds)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,27 @@
-"""What importance and ablation of all heads cost, beside training steps and plain evaluations.
+"""The cost of importance and ablation of all heads, beside training steps and plain evaluations.
 
 python -m benchmarks.worth [--corpus DIR] [--sentences N] [--rounds N]
 
-Measures are made of the batches that `mtl importance` and `mtl ablate` make of a corpus.
+Measures use the batches that `mtl importance` and `mtl ablate` make of a corpus.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import statistics
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import pytorch_lightning as pl
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.throughput import load, plan_config, processor_seconds
+from benchmarks.throughput import load, one_quiet_thread, processor_seconds, table_of
 from mtl.analysis.ablation.joint import Ablator, ablations
 from mtl.analysis.ablation.run import BATCH_TOKENS
 from mtl.analysis.importance.gradients import task_importance
 from mtl.analysis.probing.observe import BATCH_TOKENS as OBSERVED_TOKENS
-from mtl.config.schema import TrainConfig
-from mtl.models.allocator import keep_large_blocks
+from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchLoader, aligned_batches, examples
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate
@@ -41,11 +36,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_large_blocks()
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    pl.seed_everything(1, verbose=False)
+    one_quiet_thread()
     sentences = load(arguments.corpus, arguments.sentences)
     every = TrainConfig().chosen()
     jobs: dict[str, Callable[[], float]] = {}
@@ -53,18 +44,13 @@ def main() -> None:
         labels = {name: task.labels(sentences) for name, task in tasks.items()}
         model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
         corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
-        steps = EpochBatches(plan_config(16, "aligned"), 1, corpus, tuple(tasks))(0)
-        trained = list(BatchLoader(corpus, model.encoder.tokenizer, tasks, steps))
-        measured, decoded = (
-            list(
-                BatchLoader(
-                    corpus,
-                    model.encoder.tokenizer,
-                    tasks,
-                    aligned_batches(corpus, tuple(tasks), tokens, None, None),
-                )
-            )
-            for tokens in (OBSERVED_TOKENS, BATCH_TOKENS["cpu"])
+        plans = (
+            EpochBatches(BatchConfig(mode="aligned", sentences=16), 1, corpus, tuple(tasks))(0),
+            aligned_batches(corpus, tuple(tasks), OBSERVED_TOKENS, None, None),
+            aligned_batches(corpus, tuple(tasks), BATCH_TOKENS["cpu"], None, None),
+        )
+        trained, measured, decoded = (
+            list(BatchLoader(corpus, model.encoder.tokenizer, tasks, plan)) for plan in plans
         )
         ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
         jobs |= {
@@ -91,7 +77,7 @@ def _timed(job: Callable[[], object]) -> Callable[[], float]:
 
 
 def _steps(model: JointModel, loader: list[Batch]) -> None:
-    """Forward and backward as in training, for parameters, with dropout."""
+    """Forward and backward as in training: gradients of parameters, with dropout."""
     model.train()
     for batch in loader:
         torch.stack(list(model.losses(batch, model(batch)).values())).sum().backward()
@@ -100,9 +86,8 @@ def _steps(model: JointModel, loader: list[Batch]) -> None:
 
 def _show(seconds: Mapping[str, float], operations: Mapping[str, float], sentences: int) -> None:
     """Print medians, and ratios of times and of the operations of matrix products (without attention's)."""
-    table = Table(title=f"{sentences} sentences, one thread, processor time, median of rounds")
-    for column in ("job", "seconds", "ratio", "ratio of operations"):
-        table.add_column(column, justify="left" if column == "job" else "right")
+    title = f"{sentences} sentences, one thread, processor time, median of rounds"
+    table = table_of(title, "job", "seconds", "ratio", "ratio of operations")
     for name, value in seconds.items():
         job, _, title = name.partition(", ")
         ratios = ["", ""]

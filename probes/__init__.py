@@ -1,1 +1,1 @@
-"""The middle floor: measurements on attention heads, their statistics and figures."""
+"""The middle floor: measures on attention heads, their statistics, figures and report."""

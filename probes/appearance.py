@@ -1,6 +1,6 @@
-"""How a user wants names to be shown: their colours and their order, in figures and on pages.
+"""The colours and the order in which a user wants names to be shown, in figures and on pages.
 
-Whatever is drawn within `appearing` follows the choice, as matplotlib's figures follow `rc_context`.
+Everything that is drawn within `appearing` follows the choice, as matplotlib's figures follow `rc_context`.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Appearance:
-    """How names are shown; by default as usual."""
+    """How names are shown; the default changes nothing."""
 
     palette: str = ""
-    """A list of colours of matplotlib (`Dark2`), taken instead of the usual ones."""
+    """The name of a list of colours of matplotlib, such as `Dark2`, that replaces the usual one."""
     colours: dict[str, str] = field(default_factory=dict)
-    """Colours by name of a task, setup, method or run: `{pos: black, STL: "#0072B2"}`."""
+    """Colours by the name of a task, setup, method or run: `{pos: black, STL: "#0072B2"}`."""
     order: tuple[str, ...] = ()
-    """Names in the order in which they are shown; others follow as usual."""
+    """Names in the order in which they are shown; other names follow in their usual order."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An appearance, and the names that were shown by it."""
+    """An appearance, and the names that were shown in it."""
 
     chosen: Appearance
     coloured: dict[str, None] = field(default_factory=dict)
     ordered: dict[str, None] = field(default_factory=dict)
 
     def faults(self, what: str) -> Iterator[str]:
-        """What was chosen and had no effect on `what` was drawn, a line each."""
+        """A line for each choice that had no effect on what was drawn, which is called `what`."""
         if self.chosen.palette and not self.coloured:
             yield f"palette: {what} has no colours of names"
         for key, named, there in (
@@ -50,7 +50,7 @@ _SHOWN: ContextVar[Shown | None] = ContextVar("shown", default=None)
 
 @contextmanager
 def appearing(chosen: Appearance) -> Iterator[Shown]:
-    """Have all that is drawn within it look as chosen."""
+    """Everything that is drawn within it looks as chosen."""
     shown = Shown(chosen)
     token = _SHOWN.set(shown)
     try:
@@ -60,7 +60,7 @@ def appearing(chosen: Appearance) -> Iterator[Shown]:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """The names, each once: the chosen ones in their order, then the others as they are."""
+    """The names, each once: those of the chosen order first, then the others as they come."""
     shown = _SHOWN.get()
     names = dict.fromkeys(names)
     if shown is None:
@@ -71,7 +71,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 
 def chosen_colour(name: str) -> str | None:
-    """The colour chosen for a name; `None`: the usual one, or that of the chosen palette."""
+    """The colour that is chosen for a name; `None`: none is, so that the palette's is taken."""
     shown = _SHOWN.get()
     if shown is None:
         return None
@@ -80,6 +80,6 @@ def chosen_colour(name: str) -> str | None:
 
 
 def chosen_palette() -> str:
-    """The name of the palette that is chosen; empty: the usual one."""
+    """The name of the chosen palette; empty: the usual one."""
     shown = _SHOWN.get()
     return "" if shown is None else shown.chosen.palette

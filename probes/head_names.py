@@ -1,6 +1,6 @@
-"""The one name of a head, made and read here: `L2H9`, both numbers from 0, as in transformers.
+"""The name of a head, which is made and read only here: `L2H9`, both numbers from 0, as in transformers.
 
-Where a model has several kinds of attention the kind stands before it (`cross L2H9`); a layer alone is `L2`.
+If a model has several kinds of attention, the kind comes first (`cross L2H9`). A layer is called `L2`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _FROM_ONE = re.compile(r"\bL[0-9]+ +H[0-9]+", re.IGNORECASE)
 def layer_name(site: Site, sites: Sequence[Site] = ()) -> str:
     """A layer's name in a model of these sites: `L2`, or `cross L2` with several kinds of attention.
 
-    Without sites there is one kind.
+    Without `sites`, there is one kind.
     """
     return f"{site.attention} L{site.layer}" if several_kinds(sites) else f"L{site.layer}"
 
 
 def head_name(site: Site, head: int | None, sites: Sequence[Site] = ()) -> str:
-    """A head's name in a model of these sites; that of the whole layer for `None`."""
+    """A head's name in a model of these sites; the name of the layer for `None`."""
     layer = layer_name(site, sites)
     return layer if head is None else f"{layer}H{head}"
 
@@ -40,11 +40,11 @@ def cell_names(sites: Sequence[Site], heads: int) -> list[str]:
 
 
 def read_head(text: str, sites: Sequence[Site], heads: int) -> tuple[int, int | None]:
-    """The number of the site and the head that a name stands for; `None` for the head of a whole layer.
+    """The number of the site and the head that a name stands for; the head is `None` for a whole layer.
 
-    Beside `L2H9`, `L2`, `cross L2H9` and `cross L2` bare numbers are read (`2.9`, `2`), and a dot after the
-    kind (`cross.L2H9`, `cross.2.9`). Raises `ValueError` with one line for what is no name, lacks its kind,
-    or is not there in a model of these sites with `heads` heads each.
+    Besides `L2H9`, `L2`, `cross L2H9` and `cross L2`, bare numbers are read (`2.9`, `2`), and so is a dot
+    after the kind (`cross.L2H9`, `cross.2.9`). Raises `ValueError` with one line for a text that is no name
+    or lacks the kind, and for a head that a model of these sites, with `heads` heads each, does not have.
     """
     kinds = list(dict.fromkeys(site.attention for site in sites))
     match = _NAME.fullmatch(text.strip())
@@ -52,7 +52,7 @@ def read_head(text: str, sites: Sequence[Site], heads: int) -> tuple[int, int | 
         if _FROM_ONE.search(text):
             raise ValueError(
                 "names with a blank between layer and head are from older reports and count from 1: take 1 "
-                "off both numbers and leave the blank out, as in L2H9"
+                "off both numbers and leave out the blank, as in L2H9"
             )
         before = f"{kinds[-1]} " if len(kinds) > 1 else ""
         raise ValueError(f"write a head as {before}L2H9 and a whole layer as {before}L2, both counted from 0")
@@ -69,9 +69,9 @@ def read_head(text: str, sites: Sequence[Site], heads: int) -> tuple[int, int | 
 
 
 def with_names(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with a column `name` behind layer and head, if it has a row per head or layer.
+    """The table with a column `name` after layer and head, if it has a row per head or layer.
 
-    Rows that belong to no layer have no name; those without a head have the layer's.
+    Rows that belong to no layer have no name; rows without a head have the layer's name.
     """
     if "name" in table.columns or not table.schema.get("layer", pl.String).is_integer():
         return table
@@ -83,7 +83,7 @@ def with_names(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_name(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with the name alone instead of the columns for attention, layer and head."""
+    """The table with only the name instead of the columns for attention, layer and head."""
     named = with_names(table)
     if named is table:
         return table

@@ -1,4 +1,4 @@
-"""Differences in words: `4.0 % more`, `0.5 to 5.6 points less`; never a negative number of something lost."""
+"""Differences in words, without negative numbers: `4.0 % more`, `0.5 to 5.6 points less`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass
 
 ANY = "any number"
-"""What a number that is not finite says."""
+"""The words for a number that is not finite."""
 
 
 @dataclass(frozen=True)
 class SignedWords:
-    """How a difference is worded: `less` is the word for values above zero, `more` for those below."""
+    """How a difference is worded: `less` is the word for values of at least zero, `more` for those below."""
 
     less: str
     more: str
     unit: str
     decimals: int = 2
     scale: float | int = 1
-    """What values are multiplied by, such as 100 for shares in per cent."""
+    """The factor of values, such as 100 for shares in per cent."""
 
     def of(self, value: float | None) -> str:
         """A number without its sign, its unit and the word for its sign: `4.0 % more`."""

@@ -1,4 +1,4 @@
-"""Where a row of heads is: a layer of one kind of attention."""
+"""Sites: the layers of each kind of attention, each with a row of heads."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from mtl.tasks.in_words import counted
 KEYS = ("attention", "layer", "head")
 """The columns that name a head in every table."""
 KINDS = ("self", "vision", "text", "encoder", "decoder", "cross")
-"""The kinds of attention in the order of a model's sites; for tables whose rows are in another order."""
+"""The kinds of attention in the order of a model's sites, for tables whose rows are in another order."""
 
 
 class Site(NamedTuple):
-    """One layer of one kind of attention: a place with a row of heads."""
+    """A layer of one kind of attention."""
 
     attention: str
     """The kind of attention; `self` in encoders."""
     layer: int
-    """The layer, from 0 within its kind."""
+    """The number of the layer within its kind, from 0."""
 
 
 def sites_of(table: pl.DataFrame) -> tuple[Site, ...]:
-    """The sites of a table: kinds in the order in which they first appear, layers ascending in each.
+    """The sites of a table: kinds in the order in which they first appear, and the layers of each ascending.
 
-    Rows that belong to no head (layer is null) do not count.
+    Rows without a layer do not count.
     """
     return sites_among(table.select("attention", "layer").unique(maintain_order=True).iter_rows())
 
 
 def sites_among(places: Iterable[tuple[Any, Any]]) -> tuple[Site, ...]:
-    """As `sites_of`, of kinds of attention and layers."""
+    """As `sites_of`, from pairs of a kind of attention and a layer."""
     rows = [Site(kind, layer) for kind, layer in dict.fromkeys(places) if None not in (kind, layer)]
     kinds = list(dict.fromkeys(site.attention for site in rows))
     return tuple(sorted(rows, key=lambda site: (kinds.index(site.attention), site.layer)))
@@ -48,7 +48,7 @@ def kinds_in_order(kinds: Iterable[str]) -> list[str]:
 
 
 def in_order(sites: Sequence[Site]) -> pl.Expr:
-    """The column `attention` as a number by which tables are sorted: the order of the kinds."""
+    """The place of the column `attention` in the order of the kinds, to sort tables by."""
     kinds = list(dict.fromkeys(site.attention for site in sites))
     return pl.col("attention").replace_strict(
         {kind: place for place, kind in enumerate(kinds)}, default=len(kinds), return_dtype=pl.Int32
@@ -64,7 +64,7 @@ def numbered(rows: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
 def grid(
     rows: pl.DataFrame, column: str, sites: Sequence[Site], heads: int
 ) -> Float[np.ndarray, "site head"]:
-    """A column of a table with a row per head, laid out by site and head; NaN where there is no row."""
+    """A column of a table with a row per head, laid out by site and head; NaN if there is no row or value."""
     place = {site: number for number, site in enumerate(sites)}
     values = np.full((len(sites), heads), np.nan)
     for kind, layer, head, value in zip(*(rows[name].to_list() for name in (*KEYS, column)), strict=True):

@@ -1,4 +1,4 @@
-"""Tasks in one order in every table and figure: the chosen one, else that of the catalogue."""
+"""The order of tasks in every table and figure: the chosen order, else that of the catalogue."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from mtl.tasks.order import in_order_of_catalogue
 
 
 def tasks_in(table: pl.DataFrame, column: str = "task") -> list[str]:
-    """The tasks that a column names, in the chosen order (`mtl.probes.appearance`), else the catalogue's."""
+    """The tasks in a column, in the chosen order (`mtl.probes.appearance`), else the catalogue's."""
     return ordered(in_order_of_catalogue(table[column].unique()))
 
 
 def by_catalogue(table: pl.DataFrame, column: str = "task") -> pl.DataFrame:
-    """The rows by the task that a column names, in the order of `tasks_in`, else as they are."""
+    """The rows, sorted by the task in a column in the order of `tasks_in`; a task's rows keep their order."""
     place = {name: number for number, name in enumerate(tasks_in(table, column))}
     return table.sort(pl.col(column).replace_strict(place, return_dtype=pl.Int64), maintain_order=True)

@@ -11,6 +11,7 @@ from mtl.heads.gate_file import read_gates
 from mtl.probes.sites import KEYS
 from mtl.probes.tables.gates_table import last_gates
 from mtl.runs.compare.alike import comparable
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.scores import scores_of
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.folder.content import draw_of, place_now
@@ -45,9 +46,9 @@ def overlap_scores(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Scores of the runs that trained two tasks under a fixed mask each, and notes on those left out.
 
-    Left out are unfinished runs, and runs whose settings or kind of masks differ from those of most (masks:
-    of most runs of their pair). `score` names the main score of each task (`TrainConfig.main_scores`). Raises
-    `InputError` for files that cannot be read.
+    Left out are unfinished runs, runs that repeat another one, and runs whose settings or kind of masks
+    differ from those of most (masks: of most runs of their pair). `score` names the main score of each task
+    (`TrainConfig.main_scores`). Raises `InputError` for files that cannot be read.
     """
     rows: list[dict[str, Any]] = []
     pairs = {
@@ -57,8 +58,14 @@ def overlap_scores(
         if config.get("pruning") == "fixed" and len(config["tasks"]) == 2
         if config.get("gates", {}).get("scope") == "per_task"
     }
-    settings = {name: settings_of_run(run) for name, (run, _) in pairs.items()}
-    alike, notes = comparable(settings, MAY_DIFFER)
+    drawn = {name: _draw(run, config) for name, (run, config) in pairs.items()}
+    by_file: dict[str, list[Run]] = {}  # older runs record no fingerprint of their masks, but their place
+    for run, config in pairs.values():
+        by_file.setdefault(str(config["gates"]["masks"]), []).append(run)
+    once = [without_repeats(of_file) for of_file in by_file.values()]
+    settings = {str(run.folder): settings_of_run(run) for kept, _ in once for run in kept}
+    alike, unlike = comparable(settings, MAY_DIFFER)
+    notes = [*(note for _, copies in once for note in copies), *unlike]
     scored = {}
     for name in alike:
         found, unscored = scores_of([pairs[name][0]], split, score)
@@ -66,7 +73,6 @@ def overlap_scores(
         if found.height:
             scored[name] = found
     heads_of = {name: _heads(pairs[name][0], settings[name].tasks) for name in scored}
-    drawn = {name: _draw(*pairs[name]) for name in scored}
     kinds = {
         name: (
             settings[name].tasks,

@@ -16,6 +16,7 @@ from mtl.probes.tables.label_scores import weighted_mean
 from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
 from mtl.runs.compare.keys import MASKS, keys_in_words
+from mtl.runs.compare.left_out import repeats
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.task import Task
 
@@ -32,14 +33,14 @@ same), `partner` another task, `control` or `twin`."""
 def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | None:
     """A row per pair run and task (`PAIRS`); `None` if there are no pair runs without masks.
 
-    A control task has no row. If pairs were trained in several ways (more updates, copied heads), the way
-    with the most pairs of tasks is taken, and among equals the one with the fewest settings that are not
-    neutral. A note names the keys in which the others differ.
+    A control task has no row, and neither has a run that repeats another one. If pairs were trained in
+    several ways (more updates, copied heads), the way with the most pairs of tasks is taken; among equals the
+    one with the fewest settings that are not neutral. Notes say which runs are left out, and why.
     """
-    pairs = {}
-    for run in runs:
-        if run.settings.plain and len(run.settings.tasks) == 2:
-            pairs[str(run.run.folder)] = run.settings
+    plain = [run for run in runs if run.settings.plain and len(run.settings.tasks) == 2]
+    repeated, copies = repeats([(run.run.folder, run.setup, run.settings) for run in plain])
+    notes += copies
+    pairs = {str(run.run.folder): run.settings for run in plain if run.run.folder not in repeated}
     if not pairs:
         return None
 

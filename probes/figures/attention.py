@@ -1,4 +1,4 @@
-"""The attention of a head on sentences: arcs over the words, or a matrix."""
+"""The attention of a head on sentences, as arcs over the words or as a matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
-from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, new_figure, styled
+from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, colour_bar, figure_of, new_figure, styled
 from mtl.probes.shown_attention import ShownAttention
 from mtl.tasks.in_words import counted
 
@@ -23,17 +23,17 @@ View = Literal["arcs", "matrix"]
 LEAST = 0.1
 """Attention below this share has no arc."""
 MOST_WORDS = {"arcs": 80, "matrix": 60}
-"""Words of a sentence that a picture can hold and still be read."""
+"""The most words of a sentence for which a picture can be read."""
 HIT, MISSED, ATTENDS = "#009E73", "#D55E00", "#0072B2"
 _LETTER, _BETWEEN = 0.062, 0.09
-"""Inches of a letter, and between words."""
+"""Inches of a letter, and of the space between words."""
 _LEVEL = 0.2
-"""Inches by which an arc rises for each doubling of the words that it spans."""
+"""Inches by which an arc rises each time the number of words that it spans doubles."""
 
 
 @styled
 def attention_figure(shown: Sequence[ShownAttention], view: View = "arcs", least: float = LEAST) -> Figure:
-    """A figure with a panel per sentence, below each other; raises `ValueError` for one that is too long."""
+    """A figure with a panel per sentence; raises `ValueError` for a sentence that is too long."""
     sizes = [panel_size(each, view) for each in shown]
     figure = new_figure(sum(height for _, height in sizes), max(width for width, _ in sizes))
     panels = figure.subplots(len(shown), 1, squeeze=False, height_ratios=[height for _, height in sizes])
@@ -43,12 +43,12 @@ def attention_figure(shown: Sequence[ShownAttention], view: View = "arcs", least
 
 
 def panel_size(shown: ShownAttention, view: View) -> tuple[float, float]:
-    """Width and height in inches of a sentence's panel; raises `ValueError` where it is too long."""
+    """Width and height in inches of a sentence's panel; raises `ValueError` if the sentence is too long."""
     words = len(shown.sentence)
     if words > MOST_WORDS[view]:
         raise ValueError(
-            f"a sentence of {counted(words, 'word')} does not fit a picture of {view}, which holds "
-            f"{MOST_WORDS[view]}: choose a shorter one"
+            f"a sentence of {counted(words, 'word')} does not fit into a picture of {view}, which holds at "
+            f"most {MOST_WORDS[view]}: choose a shorter one"
         )
     if view == "matrix":
         side = max(COLUMN, 0.13 * words + _LETTER * _longest(shown) + 0.6)
@@ -77,7 +77,7 @@ def _longest(shown: ShownAttention) -> int:
 
 
 def _places(shown: ShownAttention) -> tuple[Float[np.ndarray, " column"], float]:
-    """The middle of each column's text in inches, and the width of all."""
+    """The middle of each column's text, and the width of all columns, in inches."""
     widths = [max(len(_plain(text)), 1) * _LETTER + _BETWEEN if text else 0.0 for text in shown.columns]
     ends = np.cumsum(widths)
     return ends - np.array(widths) / 2, float(ends[-1])
@@ -125,7 +125,7 @@ def _arc(
     axes: Axes, start: float, end: float, base: float, rise: float, colour: str, line: float, alpha: float,
     style: str = "solid",
 ) -> None:  # fmt: skip
-    """An arc with an arrow's head at its end: what is attended to, or the dependent."""
+    """An arc with an arrowhead at its end: at the attended word, or at the dependent."""
     # A cubic curve reaches three quarters of the way to its control points.
     control = base + (rise - base) * 4 / 3
     bend = 0.15 * (end - start)
@@ -142,7 +142,7 @@ def _arc(
 
 
 def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
-    """Rows attend to columns; a frame: both directions of a gold arc, solid for a hit."""
+    """Rows attend to columns. Frames mark both directions of a gold arc, solid for a hit."""
     there = [number for number, text in enumerate(shown.columns) if text]
     rows = [number for number in there if number <= len(shown.sentence)]
     weights = shown.weights[np.ix_(rows, there)]
@@ -165,13 +165,11 @@ def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
                             linestyle="solid" if arc.hit else "dotted",
                         )
                     )  # fmt: skip
-    bar = axes.figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label("attention")
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure_of(axes), image, "attention", ax=axes, fraction=0.04, pad=0.02)
 
 
 def _plain(text: str) -> str:
-    """A text as it can be drawn: a box for each character that the font lacks, or that does not print."""
+    """A text as it can be drawn, with a box for each character that the font lacks."""
     glyphs = _glyphs()
     return "".join(letter if ord(letter) in glyphs else "□" for letter in text)
 

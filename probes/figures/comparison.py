@@ -1,4 +1,4 @@
-"""How two setups' scores differ, with three intervals for each task."""
+"""The difference between two setups' scores, with three intervals for each task."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled, wrapped
+from mtl.probes.figures.style import COLOURS, COLUMN, INK, new_figure, open_frame, styled, wrapped
 from mtl.probes.task_order import by_catalogue
 
 _INTERVALS = {
@@ -19,11 +19,10 @@ _INTERVALS = {
 
 @styled
 def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
-    """A row per task; right of the line the first side scores higher.
+    """A row per task; right of the line, the first side scores higher.
 
-    The legend has the intervals that are known for some task.
-
-    `table` is that of `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
+    The legend has the intervals that are known for at least one task. `table` is that of
+    `mtl.runs.compare.comparison`; `first` and `second` name the two sides.
     """
     table = by_catalogue(table)
     colours = {name: colour_of(label, usual) for name, (label, usual, _) in _INTERVALS.items()}
@@ -44,8 +43,7 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     axes.set_yticks(range(len(tasks)), tasks)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
     axes.set_xlabel(below)
-    axes.grid(axis="x", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
     handles = [
         Line2D([], [], color=colours[name], linewidth=width, label=label)

@@ -1,4 +1,4 @@
-"""Variance of query and key matrices that their leading components capture."""
+"""The variance of query and key matrices that their leading components capture."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.style import COLUMN, GRID, INK, PANEL, new_figure, styled
+from mtl.probes.figures.style import COLUMN, INK, PANEL, new_figure, open_frame, styled
 from mtl.probes.tables.energy_table import MATRICES
 
 
 @styled
 def energy_curves(energy: pl.DataFrame) -> Figure:
-    """Per matrix a panel for all heads of a layer together and one for single heads; a colour per model.
+    """Per matrix, a panel for all heads of a layer together and one for single heads; a colour per model.
 
-    `energy` has the schema `ENERGY`. Lines are means over layers (and heads). Heads share components where a
-    layer's heads together need fewer than one head needs times their number. With a single model, faint lines
-    in the panels of all heads are its layers. Lines of the first models are wider, so that they can be seen
-    below others that coincide with them.
+    `energy` has the schema `ENERGY`. Lines are means over layers (and heads). Heads share components if the
+    heads of a layer together need fewer than one head needs times their number. With a single model, faint
+    lines in the panels of all heads are its layers. Lines of the first models are wider, so that they can be
+    seen below others that coincide with them.
     """
     models = list(energy["model"].unique(maintain_order=True))
     looks = {
@@ -41,8 +41,7 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
             axes.set_ylim(0, 102)
             axes.set_xlim(left=0)
             axes.axhline(90, color=INK, linewidth=0.5, linestyle=":")
-            axes.grid(axis="y", color=GRID, linewidth=0.4)
-            axes.spines[["top", "right"]].set_visible(False)
+            open_frame(axes)
         row[0].set_ylabel("captured, %")
     for axes in panels[-1]:
         axes.set_xlabel("leading components")
@@ -57,7 +56,7 @@ def energy_curves(energy: pl.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, rows: pl.DataFrame, colour: str, width: float, *, layers: bool) -> None:
-    """The mean over layers (and heads); layers that have fewer components have captured all from there on."""
+    """The mean over layers (and heads); a layer with fewer components has captured all after its last one."""
     if rows.is_empty():
         return
     keys = ["attention", "layer", "head"]

@@ -1,4 +1,4 @@
-"""How gates moved while training, head by head."""
+"""The gates of each head in the course of training."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.style import COLUMN, FAINT, INK, grid_size, new_figure, site_ticks, styled
+from mtl.probes.figures.style import FAINT, INK, colour_bar, grid_size, panel_figure, site_ticks, styled
 from mtl.probes.sites import in_order, kind_starts
 from mtl.probes.task_order import tasks_in
 
 
 def gates_over_time(gates: pl.DataFrame) -> Figure:
-    """The gates of a run's gates.parquet; heads that a target forced at the end are marked beside it."""
+    """The gates of a run's gates.parquet, with marks beside the heads that a target forced at the end."""
     forced = "learned" in gates.columns and not gates["open"].equals(gates["learned"])
     key = "gate: white closed, black open" + (f"\n{MARKED}" if forced else "")
     return heads_over_time(gates, "gate", key)
@@ -24,25 +24,21 @@ MARKED = "at the right: ▲ forced open, ▽ shut"
 
 @styled
 def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
-    """Every head a row, every evaluation a column that ends at its update; a panel for each task.
+    """A panel for each task, a row for each head, and for each evaluation a column that ends at its update.
 
     `table` has the columns of gates.parquet that name a head and a step, and `column` with values from 0
-    (white) to 1 (black), which `key` explains. Layers are parted by lines and numbered from 0, kinds of
-    attention parted by thicker lines and named at their first layer.
+    (white) to 1 (black), which `key` explains. Lines separate layers, which are numbered from 0. Thicker
+    lines separate kinds of attention, which are named at their first layer.
     """
     tasks = tasks_in(table)
     sites, heads = grid_size(table)
     layers = len(sites)
     places, texts = site_ticks(sites)
     starts = kind_starts(sites)
-    columns = min(len(tasks), 3)
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(rows * (0.35 + 0.028 * min(max(layers * heads, 50), 100)) + 0.6, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    height = 0.35 + 0.028 * min(max(layers * heads, 50), 100)
+    figure, panels = panel_figure(len(tasks), height, 0.6, most=3, sharey=True)
     images = []
-    for panel in panels.flat[len(tasks) :]:
-        panel.axis("off")
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    for task, axes in zip(tasks, panels, strict=True):
         of_task = table.filter(pl.col("task") == task).sort("step", in_order(sites), "layer", "head")
         steps = of_task["step"].unique().sort().to_numpy()
         values = of_task[column].to_numpy().reshape(len(steps), layers * heads).T
@@ -74,16 +70,15 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
         )
     figure.supxlabel("update (a column for each evaluation, ending there)", fontsize=7)
     figure.supylabel("layer (a row for each head)", fontsize=7)
-    bar = figure.colorbar(
-        images[0], ax=panels, location="top", fraction=0.03, pad=0.02, aspect=40, ticks=[0, 0.5, 1]
-    )
-    bar.set_label(key)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(
+        figure, images[0], key, ax=figure.axes, location="top", fraction=0.03, pad=0.02, aspect=40,
+        ticks=[0, 0.5, 1],
+    )  # fmt: skip
     return figure
 
 
 def _mark_forced(axes: Axes, last: pl.DataFrame) -> None:
-    """Triangles beside the last column, at the rows of the heads that a target forced."""
+    """Draw triangles beside the last column, at the rows of the heads that a target forced."""
     opened, learned = (last[name].cast(pl.Boolean).to_numpy() for name in ("open", "learned"))
     beside = axes.get_yaxis_transform()
     for forced, marker, fill in ((opened & ~learned, "^", INK), (~opened & learned, "v", "none")):
@@ -98,6 +93,6 @@ def _mark_forced(axes: Axes, last: pl.DataFrame) -> None:
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:
-    """Limits of the columns: an evaluation's column covers the updates since the one before."""
+    """Limits of the columns: an evaluation's column covers the updates since the previous evaluation."""
     first = max(0, 2 * steps[0] - steps[1]) if len(steps) > 1 else 0
     return np.concatenate([[first], steps])

@@ -1,4 +1,4 @@
-"""The paper's picture of how often each head is used over tasks and runs."""
+"""The grey picture of He & Choi 2021: how often each head is used, over tasks and runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mtl.probes.figures.style import (
     COLUMN,
     MOSTLY_FORCED,
     cell_inches,
+    colour_bar,
     head_axes,
     new_figure,
     strike,
@@ -27,7 +28,7 @@ def grey_overlap(
     sites: Sequence[Site],
     forced: tuple[Bool[np.ndarray, "site head"], Bool[np.ndarray, "site head"]] | None = None,
 ) -> Figure:
-    """The mean gate over all masks: black is a head that all of them use, white one that none does.
+    """The mean gate over all masks: a black head is used by all of them, a white one by none.
 
     `forced` heads, open and shut (`mtl.probes.statistics.masks.mostly_forced`), are struck through.
     """
@@ -42,7 +43,5 @@ def grey_overlap(
     if forced is not None and struck:
         strike(axes, forced[0], forced[1], gates.mean(0) > 0.5)
         key = f"{key}\n{MOSTLY_FORCED}"
-    bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label(key)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure, image, key, cax=below, orientation="horizontal")
     return figure

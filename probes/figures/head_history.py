@@ -19,6 +19,7 @@ from mtl.probes.figures.style import (
     COLUMN,
     FORCED,
     cell_inches,
+    colour_bar,
     grid_size,
     head_axes,
     new_figure,
@@ -31,31 +32,29 @@ from mtl.probes.sites import Site, in_order
 from mtl.probes.task_order import tasks_in
 
 MOST_FRAMES = 60
-"""Most pictures in an animation; longer histories are sampled evenly."""
-
-
+"""The most pictures of an animation; longer histories are sampled evenly."""
 Forced = tuple[Bool[np.ndarray, "step task site head"], Bool[np.ndarray, "step task site head"]]
 
 
 @dataclass(frozen=True)
 class HeadHistory:
-    """What is drawn: values from 0 (white) to 1 (black)."""
+    """Values from 0 (white) to 1 (black) of every head, for each step and task."""
 
     tasks: list[str]
     steps: list[int]
     sites: tuple[Site, ...]
     values: Float[np.ndarray, "step task site head"]
     titles: list[list[str]]
-    """Per step and task."""
+    """The titles of panels, by step and task."""
     key: str
     """What white and black mean."""
     forced: Forced | None = None
-    """The heads that a target forced open, and those forced shut; `None` where there are no targets."""
+    """The heads that a target forced open, and those that it forced shut; `None` if there is no target."""
 
     def forced_at(
         self, step: int, task: int
     ) -> tuple[Bool[np.ndarray, "site head"], Bool[np.ndarray, "site head"]]:
-        """The two masks of forced heads at a step."""
+        """The heads that are forced open, and those forced shut, at the place of a step and of a task."""
         if self.forced is None:
             return (np.zeros(self.values.shape[2:], dtype=bool),) * 2
         opened, closed = self.forced
@@ -63,7 +62,7 @@ class HeadHistory:
 
 
 def by_step(table: pl.DataFrame, column: str) -> Float[np.ndarray, "step task site head"]:
-    """A column laid out by step, task and head; raises `ValueError` if some have no value, or several."""
+    """A column laid out by step, task and head; raises `ValueError` unless each has exactly one value."""
     tasks, steps = names_of(table)
     sites, heads = grid_size(table)
     if table.height != len(tasks) * len(steps) * len(sites) * heads:
@@ -82,7 +81,7 @@ def names_of(table: pl.DataFrame) -> tuple[list[str], list[int]]:
 
 @styled
 def picture(history: HeadHistory, step: int = -1) -> Figure:
-    """One moment, by default the last: a panel per task."""
+    """A panel per task at one step, by default the last; `step` is its place."""
     figure, _, _ = _panels(history, step)
     return figure
 
@@ -95,10 +94,10 @@ def animate(
     seconds: float = 6.0,
     notes: Sequence[str] = (),
 ) -> int:
-    """Write all steps as an endless GIF or WebP; returns the number of pictures.
+    """Write all steps as a GIF or WebP that repeats without end, and return the number of pictures.
 
-    The last picture stays for a second longer. The same history gives the same file. Notes are the file's
-    comment in GIF, and its description (Exif) in WebP.
+    `seconds` is the length of one round; the last picture stays for a further second. The same history gives
+    the same file. Notes are the file's comment in GIF, and its description (Exif) in WebP.
     """
     steps = history.steps
     chosen = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), MOST_FRAMES)).round().astype(int))
@@ -106,7 +105,7 @@ def animate(
     below = figure.supxlabel("update", fontsize=7)
     frames = []
     pixels(figure)
-    # The pictures are laid out once; what changes keeps its size.
+    # The layout is computed once: what changes keeps its size.
     figure.set_layout_engine("none")
     for moment in chosen.tolist():
         for task, (image, struck) in enumerate(zip(images, strokes, strict=True)):
@@ -116,7 +115,7 @@ def animate(
             opened, closed = history.forced_at(moment, task)
             set_strokes(struck, opened, closed, values > 0.5)
         below.set_text(f"update {steps[moment]}")
-        # Sixteen shades of grey make small files, and no palette has to be chosen.
+        # Sixteen shades of grey make small files, and need no choice of a palette.
         frames.append(Image.fromarray(pixels(figure, dpi=150)[..., 0] // 17 * 17))
     duration = round(1000 * min(0.5, seconds / len(frames)))
     durations = [duration] * (len(frames) - 1) + [duration + 1000]
@@ -134,7 +133,7 @@ def animate(
 
 
 def _noted(text: str, kind: Literal["gif", "webp"]) -> dict[str, bytes]:
-    """The text as what Pillow writes into a file of this kind."""
+    """The argument with which Pillow writes the text into a file of this kind."""
     if not text:
         return {}
     if kind == "gif":
@@ -167,8 +166,7 @@ def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage
         strokes.append(strike(axes, opened, closed, cells > 0.5))
         head_axes(axes, sites, heads, COLUMN / columns - 0.35)
         axes.set_title(title)
-    key = parts[1].subplots()
-    bar = figure.colorbar(images[0], cax=key, orientation="horizontal", ticks=[0, 0.5, 1])
-    bar.set_label(f"{history.key}\n{FORCED}" if forced else history.key)
-    bar.outline.set_linewidth(0.5)
+    key = f"{history.key}\n{FORCED}" if forced else history.key
+    place = parts[1].subplots()
+    colour_bar(figure, images[0], key, cax=place, orientation="horizontal", ticks=[0, 0.5, 1])
     return figure, images, strokes

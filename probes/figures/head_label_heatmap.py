@@ -1,4 +1,4 @@
-"""Which head knows which label."""
+"""How well each head knows each label."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.style import COLUMN, INK, grid_size, new_figure, site_ticks, styled
+from mtl.probes.figures.style import COLUMN, INK, colour_bar, grid_size, new_figure, site_ticks, styled
 from mtl.probes.sites import grid, kind_starts
 from mtl.probes.tables.best_heads import label_name
 from mtl.probes.tables.label_scores import FEWEST_ITEMS
@@ -15,10 +15,11 @@ from mtl.tasks.in_words import counted
 
 @styled
 def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
-    """All heads across, the `top` most frequent labels downwards, the best head of a label marked.
+    """A column for each head, a row for each of the `top` most frequent labels, the best head of each marked.
 
-    `values`: label, attention, layer, head, value (0 to 1), count, counted, one row for each label and head
-    of one task. Labels that do not count have a star. The axis names the number of labels that are left out.
+    `values`: label, attention, layer, head, value (0 to 1), count, counted, with a row for each label and
+    head of one task. Labels that do not count have a star. The axis gives the number of labels that are left
+    out.
     """
     counts = (
         values.group_by("label")
@@ -38,14 +39,9 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     for row, cells in enumerate(matrix):
         if not np.isnan(cells).all():
             axes.plot(
-                np.nanargmax(cells),
-                row,
-                marker="o",
-                markersize=3,
-                markerfacecolor="none",
-                markeredgecolor="#D55E00",
-                markeredgewidth=0.8,
-            )
+                np.nanargmax(cells), row, marker="o", markersize=3, markerfacecolor="none",
+                markeredgecolor="#D55E00", markeredgewidth=0.8,
+            )  # fmt: skip
     starts = kind_starts(sites)
     for layer in range(1, len(sites)):
         axes.axvline(layer * heads - 0.5, color="white", linewidth=2 if layer in starts else 0.6)
@@ -60,7 +56,6 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
     if counts.height > len(shown):
         axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, cax=below, orientation="horizontal")
-    bar.set_label(f"accuracy, % (circle: best head){below_count}")
-    bar.outline.set_linewidth(0.5)
+    key = f"accuracy, % (circle: best head){below_count}"
+    colour_bar(figure, image, key, cax=below, orientation="horizontal")
     return figure

@@ -13,6 +13,7 @@ from mtl.probes.figures.correlation import MAP
 from mtl.probes.figures.style import (
     COLUMN,
     cell_inches,
+    colour_bar,
     grid_size,
     head_axes,
     new_figure,
@@ -24,21 +25,21 @@ from mtl.probes.statistics.head_values import SIGNED
 from mtl.probes.task_order import tasks_in
 
 WIDEST = 2
-"""Maximum number of a paper's columns that a figure with several kinds of attention takes."""
+"""The most columns of a paper that a figure with several kinds of attention takes."""
 ROOM = 1.1
-"""Least width in inches of a map with its numbers; with more setups the figure is wider."""
+"""Least width in inches of a map with its numbers; with more setups, the figure is wider."""
 LETTER = 0.053
-"""Width in inches of a letter of the key beside a map, which is as high as the key is long."""
+"""Width in inches of a letter of the key beside a map; a map is at least as high as its key is long."""
 LINE = 0.12
 """Height in inches of a line of a title."""
 
 
 @styled
 def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
-    """A row of maps per task, a map per setup and kind of attention; a dot: significant in most runs.
+    """A row of maps per task, with a map per setup and kind of attention; a dot: significant in most runs.
 
-    `means` as `head_means` gives them, of one measure. A task's maps share their colours: white is zero, and
-    blue is below it where values may be or are negative. `key` names the measure beside its colours.
+    `means` are those of `head_means`, for one measure. The maps of a task have the same colours: white is
+    zero, and blue is below zero if values are or may be negative. `key` names the measure beside its colours.
     """
     tasks = tasks_in(means)
     sites, heads = grid_size(means)
@@ -87,7 +88,5 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
             head_axes(axes, layers, heads, across)
             axes.set_title(titles[task, setup, kind])
         if image is not None:
-            bar = figure.colorbar(image, ax=list(row), fraction=0.05, pad=0.02)
-            bar.set_label(key)
-            bar.outline.set_linewidth(0.5)
+            colour_bar(figure, image, key, ax=list(row), fraction=0.05, pad=0.02)
     return figure

@@ -1,4 +1,4 @@
-"""Score against the number of heads kept."""
+"""Scores against the number of heads kept."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def heads_kept(
 ) -> Figure:
     """A panel for each task: a faint point for each run, and per setting the mean over seeds with its spread.
 
-    `runs`: task, setup, setting (penalty or target; null where runs of a setup are no series), kept, score.
-    `heads`: how many the encoder has. `metrics`: the name of each task's score. `among`: the other
-    setups on the page (`looks_of`). A setup has a colour and a marker of its own. Lines join the settings of
-    one setup and no others: runs that were trained differently differ in more than the number of heads. Bars
-    are standard deviations over seeds (n - 1), both ways.
+    `runs`: task, setup, setting (penalty or target; null if the runs of a setup are no series), kept, score.
+    `heads`: how many the encoder has. `metrics`: the name of each task's score. `among`: the other setups on
+    the page (`looks_of`). A setup has a colour and a marker of its own. Lines join only settings of the same
+    setup, since runs that were trained differently differ in more than the number of heads. Bars are standard
+    deviations over seeds (n - 1) of both numbers.
     """
     looks = looks_of(runs["setup"].unique(maintain_order=True), among)
     panels = task_panels(tasks_in(runs), looks, metrics)
@@ -32,7 +32,7 @@ def heads_kept(
             _draw(axes, of_setup, panels.looks[str(setup)])
         axes.set_xlim(-0.05 * heads, 1.05 * heads)
     keys = [look.key(setup, 4.0, 0.0) for setup, look in panels.looks.items()]
-    return panels.finished(f"open heads of {heads} (faint: a run; else the mean over seeds)", keys)
+    return panels.finished(f"open heads of {heads} (faint: single runs; others: means over seeds)", keys)
 
 
 def _draw(axes: Axes, runs: pl.DataFrame, look: Look) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of the best head per label, before training, and after training alone, in pairs and jointly."""
+"""The best head's accuracy per label: before training, and after training alone, in pairs and jointly."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mtl.probes.tables.label_scores import FEWEST_ITEMS
 from mtl.tasks.in_words import counted
 
 PER_ROW = 24
-"""Labels in one row of the figure; more than these are not legible at column width."""
+"""Labels in one row of the figure; more would not be legible at column width."""
 MARKS = {"static": (0.94, 2.4), "stl": (0.74, 1.4), "pair": (0.5, 1.4), "joint": (0.28, 1.4)}
-"""Length (as a share of a label's width) and thickness in points of each regime's marker.
+"""Length (as a share of a label's width) and thickness (in points) of each regime's mark.
 
-Later ones are drawn over earlier ones and are shorter, so that equal values can all be seen."""
+Later marks are drawn over earlier ones and are shorter, so that all can be seen if values are equal."""
 
 
 @styled
 def label_accuracy(labels: pl.DataFrame) -> Figure:
-    """The best head's accuracy beside chance for each label of one task that counts, most frequent first.
+    """The best head's accuracy beside chance, for each label of one task that counts, most frequent first.
 
-    `labels` as `label_values` gives them, of one task. A regime that lacks a label has no marker there; what
-    was trained alone is the line to compare with. Numbers of items stand behind the labels, and the axis
-    says how many labels do not count and are left out. Raises `ValueError` if none counts.
+    `labels` are those of `label_values`, for one task. A regime without a label has no mark there. The number
+    of items follows each label, and the axis says how many labels do not count and are left out. Raises
+    `ValueError` if none counts.
     """
     left_out = labels.filter(~pl.col("counted")).height
     labels = labels.filter("counted")
@@ -64,7 +64,7 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
 
 
 def _colours(regimes: Sequence[str]) -> dict[str, str]:
-    """Those that the setups have in other figures; what was not trained is grey."""
+    """The colours of the setups in other figures; grey before training."""
     looks = looks_of(REGIME_NAMES[regime] for regime in regimes if regime != "static")
     return {
         regime: colour_of("static", FAINT) if regime == "static" else looks[REGIME_NAMES[regime]].colour

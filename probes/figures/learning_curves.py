@@ -1,4 +1,4 @@
-"""Scores on dev while training."""
+"""Scores on dev in the course of training."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mtl.probes.task_order import tasks_in
 def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Sequence[str] = ()) -> Figure:
     """A panel for each task: a faint line for each run, and the mean over the runs of a setup.
 
-    `history`: setup, task, run, update, score, a row for each evaluation. `metrics`: the name of each task's
-    score; `among`: the other setups on the page (`looks_of`). The mean is at updates at which all runs
-    of the setup were evaluated.
+    `history`: setup, task, run, update, score, with a row for each evaluation. `metrics`: the name of each
+    task's score; `among`: the other setups on the page (`looks_of`). The mean is drawn at updates at which
+    all runs of the setup were evaluated.
     """
     looks = looks_of(history["setup"].unique(maintain_order=True), among)
     panels = task_panels(tasks_in(history), looks, metrics)
@@ -38,4 +38,4 @@ def learning_curves(history: pl.DataFrame, metrics: Mapping[str, str], among: Se
             )  # fmt: skip
         axes.set_xlim(left=0)
     keys = [look.key(setup, 2.8, 1.1) for setup, look in panels.looks.items()]
-    return panels.finished("update (faint: a run; else the mean over seeds)", keys)
+    return panels.finished("update (faint: single runs; bold: means over seeds)", keys)

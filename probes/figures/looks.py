@@ -1,4 +1,4 @@
-"""What a setup, a task or a method looks like: its name decides, in every figure and in the report."""
+"""The colour and marker of a setup, a task or a method: its name decides, in every figure and on the page."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _OF_SETUPS = (
     *(("MTL", variant) for variant in ("", "dynamic", "static", "dynamic, a mask per task")),
     *(("MTL-2", variant) for variant in ("", "dynamic", "static")),
 )
-"""The plain setups (`MTL` has more than two tasks), which never look like each other."""
+"""The plain setups (`MTL` has more than two tasks), which all look different."""
 
 
 def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[str] = ()) -> dict[str, Look]:
-    """A look for each name, in the chosen order; different names look different, as far as there are looks.
+    """A look for each name, in the chosen order; different names look different, as long as there are looks.
 
-    `known` names have the looks in their order, plain setups theirs, and all others one by a checksum of the
-    name. So a name looks the same whatever stands beside it. Only where names have one look by themselves,
-    all but the first in the alphabet take the next look that is no other name's, and legends number them
-    (`Look.named`). Figures of one page give all names of the page as `among`, so that they agree there, too.
-    Chosen colours and order (`mtl.probes.appearance`) come before all this.
+    `known` names have the looks in their order, plain setups have looks of their own, and any other name has
+    the look that a checksum of the name gives. So a name looks the same whatever stands beside it. If names
+    have the same look, all but the first in the alphabet take the next look that no other name has, and
+    legends number them (`Look.named`). Figures of one page give all names of the page as `among`, so that
+    these agree, too. Chosen colours and order (`mtl.probes.appearance`) take precedence.
     """
     names = list(dict.fromkeys(names))
     alike: dict[int, list[str]] = {}
@@ -47,7 +47,7 @@ def looks_of(names: Iterable[str], among: Iterable[str] = (), known: Sequence[st
 
 
 def task_looks(tasks: Collection[str]) -> dict[str, Look]:
-    """A look for each task, in their order: its place in the catalogue decides, unless one is chosen."""
+    """A look for each task, by its place in the catalogue unless one is chosen; in the chosen order."""
     return looks_of(tasks, known=NAMES)
 
 
@@ -62,7 +62,7 @@ def _plain(name: str) -> tuple[str, str] | None:
 
 
 def _place(name: str, known: Sequence[str] = ()) -> int:
-    """The place of a name's own look, which no other name decides."""
+    """The place of a name's own look, on which other names have no influence."""
     if name in known:
         return known.index(name) % len(LOOKS)
     plain = _plain(name)

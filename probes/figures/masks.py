@@ -16,9 +16,9 @@ from mtl.probes.figures.style import grid_size
 
 
 def mask_picture(gates: pl.DataFrame) -> Figure:
-    """The masks at the last step of a run's gates.parquet, a panel each: black is open, white closed.
+    """The masks at the last step of a run's gates.parquet, a panel each: black is open, white is closed.
 
-    Heads that a target forced open or shut (`learned` is not `open`) are struck through.
+    Heads that a target forced open or shut (`learned` differs from `open`) are struck through.
     """
     return picture(_history(gates))
 
@@ -30,12 +30,12 @@ def animation(
     seconds: float = 6.0,
     notes: Sequence[str] = (),
 ) -> int:
-    """Write the masks of all steps as an animation with these notes; returns the number of pictures."""
+    """Write the masks of all steps as an animation with these notes, and return the number of pictures."""
     return animate(_history(gates), path, kind, seconds, notes)
 
 
 def _history(gates: pl.DataFrame) -> HeadHistory:
-    """The gates, with the numbers of open heads as titles, and of those that no target forced open."""
+    """The gates; titles have the number of open heads, and of those that no target forced open."""
     tasks, steps = names_of(gates)
     values = by_step(gates, "gate")
     opened = by_step(gates, "open") > 0

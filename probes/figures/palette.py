@@ -1,4 +1,4 @@
-"""The colours of names: those that are chosen for them, else those of a palette."""
+"""The colours of names: chosen ones, else those of a palette."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mtl.probes.appearance import Appearance, chosen_colour, chosen_palette
 from mtl.probes.figures.style import COLOURS
 
 MASKS = ("#00FFFF", "#FF00FF", "#FFFF00")
-"""The usual colours of three masks in one picture, whose blend is black."""
+"""The usual colours of three masks in one picture; together they are black."""
 
 
 def colour_of(name: str, usual: str) -> str:
-    """The colour of a name; `usual` is the one it has where nothing is chosen."""
+    """The colour of a name; `usual` is its colour if nothing is chosen."""
     chosen = chosen_colour(name)
     if chosen is not None:
         return to_hex(chosen)
@@ -34,7 +34,7 @@ def mask_colours(names: Sequence[str]) -> Float[np.ndarray, "3 3"]:
 
 
 def check_appearance(chosen: Appearance) -> None:
-    """Raise `ValueError` for colours and palettes that do not exist, and names that are ordered twice."""
+    """Raise `ValueError` for colours and palettes that do not exist, and for names that are listed twice."""
     if chosen.palette:
         _colours(chosen.palette)
     for name, colour in chosen.colours.items():
@@ -42,11 +42,11 @@ def check_appearance(chosen: Appearance) -> None:
             raise ValueError(f"colours: {name}: no colour {colour!r}; write a name or '#0072B2'")
     for name in chosen.order:
         if list(chosen.order).count(name) > 1:
-            raise ValueError(f"order: '{name}' stands there twice")
+            raise ValueError(f"order: '{name}' is listed twice")
 
 
 def _colours(palette: str) -> list[str]:
-    """As many of a palette's colours as the usual one has."""
+    """The first colours of a palette, as many as the usual one has."""
     known = {name: colours for name, colours in mpl.color_sequences.items() if len(colours) >= len(COLOURS)}
     if palette not in known:
         raise ValueError(f"palette: no '{palette}' with {len(COLOURS)} colours; there are {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Trials of a sweep as lines over an axis for each parameter, coloured by their score."""
+"""Trials of a sweep as lines across an axis for each parameter, coloured by their score."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mtl.probes.figures.style import FAINT, INK, new_figure, styled
+from mtl.probes.figures.style import FAINT, INK, colour_bar, new_figure, styled
 
 NEAR = 0.09
 """Smallest distance between marks of an axis, as a share of its length."""
 SPREAD = 0.05
-"""How far lines of one category are spread at most, upwards and downwards."""
+"""How far lines through one category are spread at most, upwards and downwards."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter, or a number shown in addition to the score, over all trials."""
+    """A parameter, or another number beside the score, of all trials."""
 
     name: str
     scale: Literal["linear", "log", "categories"]
     values: tuple[float | str | None, ...]
-    """One for each trial; texts if `categories`; `None` where it is not known."""
+    """One for each trial; texts if `scale` is `categories`; `None` if not known."""
     order: tuple[str, ...] = ()
-    """Of categories, upwards."""
+    """The categories, from the lowest upwards."""
 
 
 @styled
 def parallel_coordinates(
     axes: Sequence[Axis], scores: Sequence[float | None], metric: str, best: int | None, maximize: bool = True
 ) -> Figure:
-    """A line for every trial that has a score, the better ones on top and the best (its place) drawn bold.
+    """A line for every trial that has a score: better ones are on top, and the best is bold.
 
-    Raises `ValueError` if no trial has a score.
+    `best` is the place of the best trial. Raises `ValueError` if no trial has a score.
     """
     scored = [place for place, score in enumerate(scores) if score is not None and math.isfinite(score)]
     if not scored:
@@ -75,14 +75,12 @@ def parallel_coordinates(
     panel.tick_params(axis="x", length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
-    bar = figure.colorbar(ScalarMappable(norm, colours), ax=panel, fraction=0.03, pad=0.01)
-    bar.set_label(metric)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure, ScalarMappable(norm, colours), metric, ax=panel, fraction=0.03, pad=0.01)
     return figure
 
 
 def _heights(axis: Axis, scored: Sequence[int], rank: np.ndarray) -> Float[np.ndarray, " trial"]:
-    """The trials' values, scaled to 0 to 1; NaN for what is not known."""
+    """The trials' values, scaled to 0 to 1; NaN if not known."""
     values = [axis.values[place] for place in scored]
     if axis.scale == "categories":
         steps = max(len(axis.order) - 1, 1)
@@ -95,7 +93,7 @@ def _heights(axis: Axis, scored: Sequence[int], rank: np.ndarray) -> Float[np.nd
 
 
 def _is_log(axis: Axis) -> bool:
-    """Whether the axis is logarithmic: not if a value has no logarithm, such as a small one rounded to 0."""
+    """Whether the axis is logarithmic: not if a value has no logarithm, such as one rounded to 0."""
     return axis.scale == "log" and all(value is None or float(value) > 0 for value in axis.values)
 
 
@@ -121,7 +119,7 @@ def _draw_axis(panel: Axes, across: int, axis: Axis, scored: Sequence[int]) -> N
 
 
 def _marks(axis: Axis, scored: Sequence[int]) -> list[tuple[float, str]]:
-    """Heights and texts: every category, or both ends of the numbers and round ones between."""
+    """Heights and texts: every category, or both ends of the numbers and round numbers between them."""
     if axis.scale == "categories":
         steps = len(axis.order) - 1
         return [(place / steps if steps else 0.5, text) for place, text in enumerate(axis.order)]
@@ -143,5 +141,5 @@ def _marks(axis: Axis, scored: Sequence[int]) -> list[tuple[float, str]]:
 
 
 def _wrapped(name: str) -> str:
-    """A dotted key over two lines, so that axes can be close together."""
+    """A dotted key on two lines, so that axes can be close together."""
     return name.replace(".", ".\n", 1) if len(name) > 12 else name

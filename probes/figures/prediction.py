@@ -9,34 +9,29 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, new_figure, styled
+from mtl.probes.figures.style import FAINT, open_frame, panel_figure, styled
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.task_order import tasks_in
 
 _CHARACTERS = 56
-"""Most characters of a setup's name on a line of the legend."""
+"""The most characters of a setup's name on a line of the legend."""
 
 
 @styled
 def prediction_dots(table: pl.DataFrame) -> Figure:
-    """A panel per task, a row per measure, a colour per setup; full dots over all heads, empty within layers.
+    """A panel per task, a row per measure, a colour per setup; full dots: all heads; empty: within layers.
 
-    `table` as `mtl.probes.statistics.prediction.prediction` gives it.
+    `table` is that of `mtl.probes.statistics.prediction.prediction`.
     """
     tasks, setups = tasks_in(table), list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups)
     setups = list(looks)
     measures = [name for name in PREDICTORS if name in set(table["measure"])]
-    columns = 1 if len(tasks) == 1 else 2
-    rows = -(-len(tasks) // columns)
-    row_height = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
+    height = 0.13 * len(measures) * max(1.0, 0.6 * len(setups)) + 0.4
     labels = [fill(looks[setup].named(setup), _CHARACTERS) for setup in setups]
     legend_lines = sum(label.count("\n") + 1 for label in labels) + 1
-    figure = new_figure(rows * row_height + 0.35 + 0.13 * legend_lines, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    for task, axes in zip(tasks, panels.flat, strict=False):
+    figure, panels = panel_figure(len(tasks), height, 0.35 + 0.13 * legend_lines, sharex=True, sharey=True)
+    for task, axes in zip(tasks, panels, strict=True):
         for number, setup in enumerate(setups):
             cells = table.filter((pl.col("task") == task) & (pl.col("setup") == setup))
             look = looks[setup]
@@ -59,8 +54,7 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
         axes.set_ylim(len(measures) - 0.4, -0.6)
         axes.set_yticks(range(len(measures)), [PREDICTORS[name] for name in measures])
         axes.set_title(task)
-        axes.grid(axis="x", color=GRID, linewidth=0.4)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes, "x")
         axes.tick_params(axis="y", length=0)
     figure.supxlabel("Spearman with the score lost by ablation, 95 %", fontsize=7)
     handles = [

@@ -1,4 +1,4 @@
-"""Pruning curves: score, roles and time against the heads that are kept."""
+"""Pruning curves: scores, roles and time against the heads that are kept."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mtl.tasks.in_words import counted
 
 METHOD_NAMES = {
     "importance": "importance",
-    "recomputed": "importance, computed anew",
+    "recomputed": "importance, recomputed",
     "random": "random order",
     "greedy": "greedy by score",
     "gates": "learned gates",
     "rare_words": "rare words",
 }
-"""What legends call methods and roles; others are printed with spaces."""
+"""How legends print methods and roles; other names are printed with spaces."""
 
 
 @styled
@@ -32,8 +32,9 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
     """A panel for each task and a line for each method: score against the share of heads kept.
 
     `points`: rows of curve.parquet with a column `run`. `metrics`: the name of each task's score. A line is
-    the mean over runs and draws, the band one standard deviation (n - 1) to both sides. Learned gates are
-    points, since each is a training of its own. Broken lines are models trained on after heads were cut out.
+    the mean over runs and draws, with a band of one standard deviation (n - 1) to both sides. Learned gates
+    are points, since each is a training of its own. Dashed lines are models that were trained on after heads
+    were cut out.
     """
     tasks, methods = tasks_in(points), list(points["by"].unique(maintain_order=True))
     panels = task_panels(tasks, looks_of(methods, known=tuple(METHOD_NAMES)), metrics)
@@ -53,10 +54,10 @@ def pruning_curves(points: pl.DataFrame, metrics: Mapping[str, str]) -> Figure:
 
 @styled
 def role_curves(survival: pl.DataFrame) -> Figure:
-    """A panel for each method: share of the heads with a role that are kept, against that of all heads.
+    """A panel for each method: the share kept of heads with a role, against the share kept of all heads.
 
     `survival`: rows of `surviving_roles` with a column `run`. Lines are means over runs, tasks and draws,
-    bands standard deviations (n - 1); the dotted line is what chance would keep.
+    bands are standard deviations (n - 1), and the dotted line is what chance would keep.
     """
     names = {name: _title(name) for name in survival["role"].unique(maintain_order=True)}
     return _survival_curves(survival, "role", names, "heads of a role kept, %")
@@ -64,10 +65,10 @@ def role_curves(survival: pl.DataFrame) -> Figure:
 
 @styled
 def kind_curves(survival: pl.DataFrame) -> Figure:
-    """A panel for each method: share of the heads of a kind of attention that are kept, against that of all.
+    """A panel for each method: the share kept of each kind of attention, against the share kept of all heads.
 
-    `survival`: rows of `surviving_kinds` with a column `run`. What goes first lies below the dotted line, on
-    which every kind keeps the share that all heads keep. The legend has the number of heads at the start.
+    `survival`: rows of `surviving_kinds` with a column `run`. On the dotted line, a kind keeps the same share
+    as all heads; a kind below it goes before the others. The legend has the number of heads at the start.
     """
     most = dict(survival.group_by("attention").agg(pl.col("at_start").max()).iter_rows())
     names = {kind: f"{kind} ({counted(most[kind], 'head')})" for kind in kinds_in_order(most)}
@@ -93,9 +94,9 @@ def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str
 
 @styled
 def time_curves(times: pl.DataFrame) -> Figure:
-    """A panel for each task: time per sentence of cut over uncut encoders, a line for each size of batch.
+    """A panel for each task: a cut encoder's time per sentence over the uncut one's, a line per batch size.
 
-    `times`: rows of curve_time.parquet with a column `run`. The broken lines are counted operations.
+    `times`: rows of curve_time.parquet with a column `run`. Dashed lines are counted operations.
     """
     tasks = tasks_in(times)
     sizes = [str(size) for size in times["batch"].unique().sort()]
@@ -111,7 +112,7 @@ def time_curves(times: pl.DataFrame) -> Figure:
         _line(axes, of_task, "operations_of_whole", Look(FAINT, ""), broken=True)
         axes.set_xlim(-2, 102)
     handles = [
-        look.key(f"{size} sentence{'s' * (size != '1')} a batch", 2.8, 1.0)
+        look.key(f"{size} sentence{'s' * (size != '1')} per batch", 2.8, 1.0)
         for size, look in panels.looks.items()
     ]
     handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label="counted operations"))
@@ -119,9 +120,9 @@ def time_curves(times: pl.DataFrame) -> Figure:
 
 
 def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataFrame:
-    """Mean, standard deviation (n - 1; null for one) and number of a value at each share of heads kept.
+    """At each share of heads kept: a value's mean, its standard deviation (n - 1; null for one), its number.
 
-    Shares that round to the same per cent are taken together: runs may differ by a head.
+    Shares that round to the same per cent are taken together, since runs may differ by a head.
     """
     percent = (100 * pl.col("share")).round().alias("percent")
     return (
@@ -134,7 +135,7 @@ def mean_curves(points: pl.DataFrame, value: str, by: Sequence[str]) -> pl.DataF
 def _drawn(
     axes: Axes, rows: pl.DataFrame, value: str, look: Look, method: str, *, broken: bool = False
 ) -> None:
-    """Points of learned gates, each a training of its own; a line of any other method."""
+    """Points for learned gates, each of which is a training of its own; a line for any other method."""
     if method != "gates":
         _line(axes, rows, value, look, broken=broken)
         return

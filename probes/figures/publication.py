@@ -1,4 +1,4 @@
-"""A figure in the words, the letters and the size that a paper asks for."""
+"""A figure with the words, the font and the size that a paper needs."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from matplotlib.text import Text
 from mtl.probes.figures.style import FONT_SIZE
 
 POINTS = 72
-"""In an inch."""
+"""Points in an inch."""
 _SHORTEST = 6
-"""Letters of a line of a text that is too wide, at least."""
+"""The fewest letters of a line, however wide a text is."""
 _WIDE, _HIGH = 0.85, 0.6
-"""Parts of a panel's width and height for lines beside it, since ticks and legends take some."""
+"""Shares of a panel's width and height for lines of text beside it; ticks and legends take the rest."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What is changed in a finished figure; by default nothing."""
+    """Changes to a finished figure; the default changes nothing."""
 
     title: str = ""
-    """Above the figure."""
+    """The title above the figure."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What is printed instead of a word or words: `{pos: POS tagging, layer: Schicht}`."""
+    """What is printed instead of words in the figure: `{pos: POS tagging, layer: Schicht}`."""
     size: tuple[float | int, float | int] | None = None
     """Width and height in inches."""
     font: str = ""
-    """A font family that is installed."""
+    """The name of an installed font family."""
     font_size: float | int | None = None
-    """Of ordinary letters, in points; the others grow and shrink with them."""
+    """The size of ordinary letters, in points; other sizes are scaled by the same factor."""
 
 
 def publish(figure: Figure, publication: Publication) -> Figure:
-    """The figure itself, changed.
+    """Change the figure, and return it.
 
-    Names are replaced as whole words, longer ones first, each place once. What is then wider than the
-    figure gets shorter lines, and the figure grows by as much, unless its size is given. Raises
+    Names are replaced as whole words, longer ones first, each place once. Texts that are then too wide are
+    broken into shorter lines, and the figure becomes higher by as much, unless its size is given. Raises
     `ValueError` for a font that is not installed, and for sizes that are not above 0.
     """
     _check(publication)
@@ -72,16 +72,16 @@ def publish(figure: Figure, publication: Publication) -> Figure:
 
 
 def names_not_in(figure: Figure, names: Iterable[str]) -> list[str]:
-    """Those of the names that are nowhere in a figure before `publish` replaces them."""
+    """The names that do not occur in a figure; to be asked before `publish` replaces them."""
     ticks = [axis.get_ticklabels() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     texts = [text.get_text() for text in chain(figure.findobj(Text), *ticks)]
     return [name for name in names if all(_renamed(text, {name: ""}) == text for text in texts)]
 
 
 def _fit(figure: Figure, before: Mapping[Text, float]) -> float:
-    """Break the lines of what is wider than its place; returns the inches that the figure grows by.
+    """Break texts that are wider than their place, and return the inches by which the figure grows.
 
-    `before` has lengths in pixels that texts may have.
+    A text may always be as long as it was `before`, in pixels.
     """
     renderer = _renderer(figure)
     grown = 0.0
@@ -103,7 +103,7 @@ def _fit(figure: Figure, before: Mapping[Text, float]) -> float:
 
 
 def _renderer(figure: Figure) -> RendererAgg:
-    """What measures texts of a figure; the figure keeps its canvas."""
+    """A renderer, to measure texts of a figure; the figure keeps its canvas."""
     canvas = figure.canvas
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.set_canvas(canvas)
@@ -122,7 +122,7 @@ def _length(text: Text, renderer: RendererAgg) -> float:
 
 
 def _with_places(figure: Figure) -> Iterator[tuple[Text, float]]:
-    """What is written beside plots, and how long its lines may be, in pixels."""
+    """The texts beside plots, and how long their lines may be, in pixels."""
     width, height = figure.bbox.size
     yield from ((text, width) for text in figure.texts if not text.get_rotation() % 180)
     for axes in figure.axes:
@@ -143,7 +143,7 @@ def _narrow(texts: Sequence[Text], width: Callable[[], float], most: float) -> N
 
 
 def _broken(text: str, letters: int) -> str:
-    """A text in lines of at most this many letters, broken behind blanks and plus signs."""
+    """A text in lines of at most this many letters, broken after blanks and plus signs."""
     lines = [""]
     for piece in re.findall(r"[^ +]+[ +]*|[ +]+", text):
         if lines[-1] and len(lines[-1] + piece.rstrip()) > letters:
@@ -153,7 +153,7 @@ def _broken(text: str, letters: int) -> str:
 
 
 def _entitle(figure: Figure, title: str) -> None:
-    """Above everything; legends above the axes would share the place of a title that is not theirs."""
+    """Put a title above everything: that of the upper legend, if there is one, since both have one place."""
     size = FONT_SIZE + 1
     above = [legend for legend in figure.legends if getattr(legend, "_outside_loc", None) == "upper"]
     if above:
@@ -176,7 +176,7 @@ def _check(publication: Publication) -> None:
 
 
 def _rename_ticks(axes: Axes, names: Mapping[str, str]) -> Iterator[Text]:
-    """Rename what is written at ticks, which is made anew whenever the figure is drawn; yields it."""
+    """Rename tick labels, which are made again whenever the figure is drawn, and yield them."""
     for axis in (axes.xaxis, axes.yaxis):
         before = [label.get_text() for label in axis.get_ticklabels()]
         after = [_renamed(text, names) for text in before]

@@ -1,4 +1,4 @@
-"""The paper's picture of three masks in one: a channel of colour for each, and the same in shades of grey."""
+"""The picture of three masks in He & Choi 2021: a channel of colour for each, and the same in grey."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mtl.probes.figures.style import (
     INK,
     cell_inches,
     head_axes,
+    is_dark,
     new_figure,
     strike,
     styled,
@@ -28,22 +29,22 @@ from mtl.probes.sites import Site
 
 CHANNELS = 3
 LETTER = 0.057
-"""Width in inches of a letter of a key, at most on average."""
+"""Width in inches of a letter of the key; the average is at most this."""
 MOST_SHADES = 6
-"""Most colours in a swatch of the key."""
+"""The most colours in a swatch of the key."""
 Forced = tuple[Bool[np.ndarray, "3 site head"], Bool[np.ndarray, "3 site head"]]
 """The heads that a target forced open, and those that it forced shut, in each mask."""
 Shades = dict[tuple[int, ...], list[tuple[int, int, int]]]
-"""By the set of masks that keep a head the colours that such heads have."""
+"""For each set of masks, the colours of the heads that exactly these masks keep."""
 
 
 def rgb_image(
     gates: Float[np.ndarray, "3 ..."], inks: Float[np.ndarray, "3 3"] | None = None
 ) -> UInt8[np.ndarray, "... 3"]:
-    """Colours of heads, channel c 255 (1 - gate of mask c): black is used by all three, white by none.
+    """The colours of heads: channel c is 255 (1 - gate of mask c); black is used by all three, white by none.
 
-    Other `inks` (red, green and blue from 0 to 1 of each mask) blend in the same way, by their product, each
-    as strong as its gate; the usual ones are cyan, magenta and yellow.
+    Other `inks` (red, green and blue of each mask, from 0 to 1) blend in the same way, by their product, each
+    as strong as its gate. The usual inks are cyan, magenta and yellow.
     """
     if inks is None:
         inks = 1 - np.eye(CHANNELS)
@@ -52,21 +53,15 @@ def rgb_image(
     return np.rint(255 * blend).astype(np.uint8)
 
 
-def is_dark(colours: UInt8[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
-    """Whether white is read better than black on these colours (WCAG 2)."""
-    part = colours / 255
-    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
-    return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
-
-
 def shades(
     gates: Float[np.ndarray, "3 ..."],
     kept: Bool[np.ndarray, "3 ..."],
     inks: Float[np.ndarray, "3 3"] | None = None,
 ) -> Shades:
-    """By the set of masks that keep a head, for those that occur, the colours of such heads, dark first.
+    """For each set of masks that occurs, the colours of the heads that exactly these masks keep, dark first.
 
-    Of many colours some are taken, evenly from the darkest to the lightest one. `inks` as in `rgb_image`.
+    If there are many colours, `MOST_SHADES` are taken evenly between the darkest and the lightest one. `inks`
+    as in `rgb_image`.
     """
     colours = rgb_image(gates, inks).reshape(-1, CHANNELS)
     sets = kept.reshape(CHANNELS, -1).T
@@ -84,7 +79,7 @@ def shades(
 
 
 def set_names(sets: Sequence[tuple[int, ...]], names: Sequence[str], between: str) -> list[str]:
-    """Sets of masks in words."""
+    """Sets of masks in words: `none`, `all`, or the masks' names joined by `between`."""
     words = {0: "none", CHANNELS: "all"}
     return [words.get(len(chosen), between.join(names[mask] for mask in chosen)) for chosen in sets]
 
@@ -97,11 +92,11 @@ def rgb_overlap(
     kept: Bool[np.ndarray, "3 site head"],
     forced: Forced | None = None,
 ) -> Figure:
-    """The masks of three runs or of three tasks, which of them keep heads of each colour, and all in grey.
+    """The masks of three runs or of three tasks, in colours with a key, and in grey.
 
-    `kept`: the heads that each mask keeps; the key has the sets that occur, each in the colours that its
-    heads have. In grey a cell has a third for each mask, so that nobody needs to tell colours apart.
-    `forced` heads are struck through there, and where they are forced in any mask in the picture in colours.
+    `kept`: the heads that each mask keeps; the key has the sets of masks that occur, each in the colours of
+    its heads. In grey, a cell has a third for each mask, so that nobody needs to tell colours apart. `forced`
+    heads are struck through in grey; in colours, heads are that are forced in any of the masks.
     """
     _, layers, heads = gates.shape
     height = cell_inches(layers, heads, COLUMN - 0.35)
@@ -125,7 +120,7 @@ def rgb_overlap(
     head_axes(picture, sites, heads)
     if struck and forced is not None:
         opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
-        strike(picture, opened, closed, is_dark(colours))
+        strike(picture, opened, closed, is_dark(colours / 255))
     _draw_in_grey(grey, gates, sites, forced)
     parts = "left, middle, right: " + ", ".join(names)
     if numbered or len(parts) * LETTER > COLUMN:
@@ -152,7 +147,7 @@ def rgb_overlap(
 def _draw_in_grey(
     axes: Axes, gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], forced: Forced | None
 ) -> None:
-    """The same masks in grey, a third of each cell for each: left, middle, right."""
+    """The same masks in grey, each in a third of every cell: left, middle, right."""
     _, layers, heads = gates.shape
     axes.imshow(
         thirds(gates), cmap="gray_r", vmin=0, vmax=1, aspect="auto", interpolation="nearest",

@@ -1,4 +1,4 @@
-"""How figures look, and how they become files: one column wide, fonts embedded, the same bytes every time."""
+"""How figures look and how they are written: one column wide, with embedded fonts, always the same bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 import polars as pl
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -30,7 +31,7 @@ COLUMN = 3.3
 """Width of a paper's column in inches."""
 INK, FAINT = "#222222", "#999999"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's palette, which the colour-blind can tell apart too."""
+"""Okabe and Ito's palette, which colour-blind people can tell apart, too."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GRID = "#dddddd"
 FONT = "DejaVu Sans"
@@ -42,7 +43,7 @@ Format = Literal["pdf", "png", "svg"]
 FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")
 
 FONT_SIZE = 7.0
-"""Of ordinary letters, in points."""
+"""The size of ordinary letters, in points."""
 STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": [FONT],
@@ -75,14 +76,14 @@ class Look:
     colour: str
     shape: str
     number: int = 0
-    """Where names of one figure have one look by themselves, their numbers from 1; else 0."""
+    """A number from 1 for names that would have the same look by themselves; else 0."""
 
     def named(self, name: str) -> str:
         """What a legend calls the name that has this look."""
         return f"{name} ({self.number})" if self.number else name
 
     def key(self, name: str, size: float, width: float) -> Line2D:
-        """The legend's entry of the name that has this look; without a line of width 0."""
+        """The legend's entry for the name that has this look; without a line if `width` is 0."""
         return Line2D(
             [], [], color=self.colour, marker=self.shape, markersize=size, linewidth=width,
             linestyle="-" if width else "none", label=self.named(name),
@@ -94,7 +95,7 @@ LOOKS = tuple(
     for step in range(len(MARKERS))
     for place, colour in enumerate(COLOURS)
 )
-"""All pairs of a colour and a marker, those first in which both differ."""
+"""All pairs of a colour and a marker; in the first ones, both differ."""
 styled = mpl.rc_context(STYLE)
 """Decorator of functions that draw."""
 
@@ -111,15 +112,50 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
-class _RoundedLayout(ConstrainedLayoutEngine):
-    """matplotlib's constrained layout, its places rounded to a millionth of the figure.
+def panel_figure(
+    count: int, height: float, more: float, most: int = 2, *, sharex: bool = False, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure with rows of at most `most` panels, and the panels.
 
-    Its solver (kiwi) adds up in the order of memory addresses, so that places differ in their last digits
-    from one figure to the next; an SVG names its clip paths by the digits.
+    Its height in inches is `height` for each row, and `more`. Places without a panel stay empty.
+    """
+    columns = min(count, most)
+    rows = -(-count // columns)
+    figure = new_figure(height * rows + more)
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey).flat)
+    for axes in panels[count:]:
+        axes.axis("off")
+    return figure, panels[:count]
+
+
+def open_frame(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """Leave out the frame at the top and on the right, and draw a grid for one axis."""
+    axes.grid(axis=grid, color=GRID, linewidth=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def colour_bar(figure: Figure, image: ScalarMappable, label: str, **place: Any) -> None:
+    """Explain an image's colours by a bar; `place` as `Figure.colorbar` takes it."""
+    bar = figure.colorbar(image, **place)
+    bar.set_label(label)
+    bar.outline.set_linewidth(0.5)
+
+
+def is_dark(colours: Float[np.ndarray, "*many 3"]) -> Bool[np.ndarray, "*many"]:
+    """Whether white has more contrast than black on colours (red, green and blue, from 0 to 1; WCAG 2)."""
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722]) < 0.179
+
+
+class _RoundedLayout(ConstrainedLayoutEngine):
+    """matplotlib's constrained layout, with places rounded to a millionth of the figure.
+
+    Its solver (kiwi) adds numbers in the order of memory addresses, so places differ in their last digits
+    from one figure to the next, and an SVG names its clip paths by these digits.
     """
 
     def execute(self, fig: Figure) -> None:
-        """Lay the figure out and round where its axes lie."""
+        """Lay out the figure, and round the places of its axes."""
         super().execute(fig)
         for axes in fig.axes:
             part_of_layout = axes.get_in_layout()
@@ -136,10 +172,10 @@ class TaskPanels:
     by_task: Mapping[str, Axes]
     looks: Mapping[str, Look]
     in_legend: int
-    """Columns of the legend."""
+    """The number of columns of the legend."""
 
     def finished(self, below: str, keys: Sequence[Line2D]) -> Figure:
-        """The figure with a name below all panels and its legend above them."""
+        """The figure with a label below all panels and its legend above them."""
         self.figure.supxlabel(below, fontsize=7)
         self.figure.legend(handles=keys, loc="outside upper center", ncols=self.in_legend)
         return self.figure
@@ -147,40 +183,35 @@ class TaskPanels:
 
 def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
-    columns = 1 if len(tasks) == 1 else 2
-    rows = -(-len(tasks) // columns)
-    in_legend = 1 if len(looks) < 7 or columns == 1 else 2
-    figure = new_figure(PANEL * rows + 0.4 + 0.13 * -(-len(looks) // in_legend))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for task, axes in zip(tasks, panels.flat, strict=False):
-        # At given places: else matplotlib looks for ticks beside them whenever it lays out or draws.
+    in_legend = 1 if len(looks) < 7 or len(tasks) == 1 else 2
+    figure, panels = panel_figure(len(tasks), PANEL, 0.4 + 0.13 * -(-len(looks) // in_legend))
+    by_task = dict(zip(tasks, panels, strict=True))
+    for task, axes in by_task.items():
+        # At fixed places: otherwise matplotlib looks for ticks beside them whenever it lays out or draws.
         axes.set_title(task, y=1.0)
         axes.xaxis.set_label_coords(0.5, 0.0)
         axes.set_ylabel(score_name(metrics, task))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    return TaskPanels(figure, dict(zip(tasks, panels.flat, strict=False)), looks, in_legend)
+        open_frame(axes)
+    return TaskPanels(figure, by_task, looks, in_legend)
 
 
 def score_name(metrics: Mapping[str, str], task: str) -> str:
-    """A task's score as the name of an axis, in per cent."""
+    """The name of a task's score on an axis, in per cent."""
     name = metrics.get(task, "score")
     return f"{SCORE_NAMES.get(name, name.replace('_', ' '))}, %"
 
 
 def wrapped(*paragraphs: str, width: float = COLUMN, letter: float = 0.053) -> str:
-    """Texts below each other, in lines that fit into this width in inches at the size of a key's letters."""
+    """Texts one below the other, in lines that fit into `width` inches if a letter takes `letter` inches."""
     letters = max(10, int(width / letter))
     return "\n".join(line for text in paragraphs for line in textwrap.wrap(text, letters) or [""])
 
 
 @styled
 def render(figure: Figure, kind: Format, dpi: int = 300, notes: Sequence[str] = ()) -> bytes:
-    """The figure as a file's contents, without date, so that the same figure gives the same bytes.
+    """The figure as the contents of a file without a date, so that the same figure gives the same bytes.
 
-    Notes on it are the file's description: `Subject` in PDF, `Description` in PNG and SVG.
+    Notes are the file's description: `Subject` in PDF, `Description` in PNG and SVG.
     """
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
     noted = {"Subject" if kind == "pdf" else "Description": "\n".join(notes)} if notes else {}
@@ -192,7 +223,7 @@ def render(figure: Figure, kind: Format, dpi: int = 300, notes: Sequence[str] = 
 
 @contextmanager
 def _laid_out(figure: Figure, kind: Format, dpi: int) -> Iterator[None]:
-    """The figure with its places fixed: matplotlib would draw it a first time for its layout alone."""
+    """The figure with fixed places; otherwise matplotlib would draw it once more, only for its layout."""
     layout, canvas, usual = figure.get_layout_engine(), figure.canvas, figure.get_dpi()
     if layout is not None:
         figure.set_dpi(get_registered_canvas_class(kind)(figure).fixed_dpi or dpi)
@@ -218,9 +249,9 @@ def pixels(figure: Figure, dpi: int = 100) -> UInt8[np.ndarray, "height width 4"
 def head_axes(
     axes: Axes, sites: Sequence[Site], heads: int, width: float = COLUMN, named: bool = True
 ) -> None:
-    """Axes of a picture of masks: layers downwards, heads across, numbered from 0, heads' axis on top.
+    """Axes of a picture of masks: layers downwards and heads across, numbered from 0, heads on top.
 
-    With several kinds of attention a line parts them, and each kind's first layer has its name.
+    With several kinds of attention, a line separates them, and the name of each is at its first layer.
     """
     layers = len(sites)
     axes.set_xticks(*_numbers(heads, width))
@@ -239,10 +270,10 @@ def head_axes(
         axes.set_ylabel("layer")
 
 
-FORCED = "/ opened, \\ closed by force of a target"
-"""What strokes through heads mean (`strike`), for the key of one mask; of several the next one."""
+FORCED = "forced by a target: / opened, \\ closed"
+"""What strokes through heads mean (`strike`), for the key of one mask; for several masks: `MOSTLY_FORCED`."""
 MOSTLY_FORCED = (
-    "by force of a target: / opened in most masks that\nkeep the head, \\ closed in most that do not"
+    "forced by a target: / opened in most masks that\nkeep the head, \\ closed in most that do not"
 )
 
 
@@ -253,9 +284,9 @@ def strike(
     dark: Bool[np.ndarray, "site head"],
     width: float = 1.0,
 ) -> LineCollection:
-    """Strokes through the heads that a target forced open (/) or shut (\\), white on `dark` ones.
+    """Strokes through the heads that a target forced open (/) or shut (\\); white on `dark` heads.
 
-    Cells are `width` wide, from the left end of their unit squares.
+    A cell is `width` wide, in widths of a head.
     """
     strokes = LineCollection([], linewidths=0.9, capstyle="butt")
     axes.add_collection(strokes, autolim=False)
@@ -282,7 +313,7 @@ def set_strokes(
 
 
 def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:
-    """Sites and heads per site of a table of heads; raises `ValueError` if it is empty."""
+    """The sites of a table of heads and the heads per site; raises `ValueError` if it is empty."""
     if table.is_empty():
         raise ValueError("the table to be drawn is empty")
     return sites_of(table), int(table["head"].to_numpy().max()) + 1
@@ -291,9 +322,10 @@ def grid_size(table: pl.DataFrame) -> tuple[tuple[Site, ...], int]:
 def site_ticks(
     sites: Sequence[Site], inches: float = math.inf, between: str = " "
 ) -> tuple[list[int], list[str]]:
-    """Places of sites and their layers' numbers from 0, fewer if they would touch within these inches.
+    """The places of sites and the numbers of their layers, fewer if they would touch within these inches.
 
-    With several kinds of attention the first layer of each is `cross 0`, with `between` in the middle.
+    With several kinds of attention, the first layer of each has the kind's name: `cross 0`, with `between` in
+    the middle.
     """
     places, texts = [], []
     starts = [*kind_starts(sites), len(sites)]
@@ -306,12 +338,12 @@ def site_ticks(
 
 
 def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:
-    """Places, counted from 0, and as texts; every second one or fewer where they would touch."""
+    """Places from 0, and the same as texts; every second one or fewer if texts would touch."""
     step = next(step for step in (1, 2, 4, 8, 16, count) if step * inches / count > 0.17 or step >= count)
     places = list(range(0, count, step))
     return places, [str(place) for place in places]
 
 
 def cell_inches(layers: int, heads: int, width: float) -> float:
-    """Height of a picture of masks whose cells are squares, or flatter if there are very many layers."""
+    """The height of a picture of masks with square cells, or flatter cells if there are very many layers."""
     return min(layers * width / heads, 1.6 * width)

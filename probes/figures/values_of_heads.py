@@ -8,7 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.correlation import MAP
-from mtl.probes.figures.style import COLUMN, cell_inches, figure_of, grid_size, head_axes, new_figure, styled
+from mtl.probes.figures.style import (
+    COLUMN,
+    cell_inches,
+    colour_bar,
+    figure_of,
+    grid_size,
+    head_axes,
+    new_figure,
+    styled,
+)
 from mtl.probes.sites import grid
 
 
@@ -23,7 +32,7 @@ def values_of_heads(values: pl.DataFrame, title: str) -> Figure:
 
 @styled
 def draw_values(values: pl.DataFrame, title: str, axes: Axes) -> None:
-    """Draw the map on given axes; white is zero, and blue is below it where there are negative values."""
+    """Draw the map on given axes; white is zero, and blue is below zero if there are negative values."""
     sites, heads = grid_size(values)
     cells = grid(values, "value", sites, heads)
     most = float(np.nanmax(np.abs(cells), initial=0)) or 1.0
@@ -33,6 +42,4 @@ def draw_values(values: pl.DataFrame, title: str, axes: Axes) -> None:
         aspect="auto", interpolation="nearest",
     )  # fmt: skip
     head_axes(axes, sites, heads, COLUMN - 0.7)
-    bar = figure_of(axes).colorbar(image, ax=axes, fraction=0.05, pad=0.02)
-    bar.set_label(title)
-    bar.outline.set_linewidth(0.5)
+    colour_bar(figure_of(axes), image, title, ax=axes, fraction=0.05, pad=0.02)

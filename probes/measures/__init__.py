@@ -1,1 +1,1 @@
-"""Measures on attention heads without parameters, and their chance levels."""
+"""Measures without parameters on attention heads, and their chance levels."""

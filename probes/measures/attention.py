@@ -1,4 +1,4 @@
-"""Arcs and arguments by attention: is a head's most attended word at the other end?"""
+"""Arcs and arguments by attention: is the word at one end a head's most attended word from the other?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mtl.probes.tables import heads_table as table
 
 
 class Hits(NamedTuple):
-    """Which heads connect which items with their anchors, by direction."""
+    """Which heads connect which items with their anchors, in each direction."""
 
     from_anchor: Bool[Tensor, "item layer head"]
     """The anchor attends most to some word of the item."""
@@ -40,17 +40,17 @@ def hits(attended: Int[Tensor, "query layer head"], items: Placed) -> Hits:
 
 
 def columns(root: bool, final: bool, causal: bool = False) -> str:
-    """The competing columns, in words; `causal`: those before a word, and the word itself."""
+    """The competing columns, in words; `causal`: only those up to the attending word."""
     return "+".join(["root"] * root + ["words"] + ["final"] * final) + causal * ", none ahead"
 
 
 class AttentionProbe(Probe):
     """Per label the share of items that a head connects with their anchor, in either direction.
 
-    He & Choi 2021. `root`: the first special token competes for the most attended word (dependencies; it is
-    the anchor of the root's arc); `final`: so does the final one, and a head that attends most to it hits
-    nothing. `causal`: heads see no later words, so that only the later end of an arc can meet the other one.
-    The column `choice` says so, and the chance level has the same limit.
+    He & Choi 2021. `root`: the first special token competes for the most attended word (in dependencies, it
+    is the anchor of the root's arc). `final`: so does the final special token, and a head that attends most
+    to it hits nothing. `causal`: heads see no later words, so only the later end of an arc can attend to the
+    other one. The column `choice` says so, and the chance level has the same limit.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class AttentionProbe(Probe):
         self._count = torch.zeros(len(items.names), dtype=torch.int64)
 
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
         items = self.items.within(records)
         hit = hits(records.attended(root=self.root, final=self.final), items)
         self._hit += summed(hit.from_anchor | hit.from_item, items.label, len(self.items.names))
         self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `attention` and its chance level `attention_offset`."""
+        """The measure `attention` and its chance level `attention_offset`."""
         count = self._count.numpy()
         choice = columns(self.root, self.final, self.causal)
         offsets, _ = chance.best_offset(self.items, self.causal)

@@ -1,4 +1,4 @@
-"""Chance baselines: best fixed offset, majority label, shuffled labels."""
+"""Chance levels: the best fixed offset, the majority label, shuffled labels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 from mtl.probes.measures.items import Items
 
 OFFSETS = tuple(range(-5, 6))
-"""Relative positions of the baseline heads that always look at the same one."""
+"""The relative positions of baseline heads, each of which always looks at the same one."""
 
 
 def offset_hits(
     items: Items, causal: bool = False
 ) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.ndarray, "item offset"]]:
-    """Which items a head at each fixed offset hits from the anchor, and from a word of the item.
+    """The items that a head with each fixed offset hits from the anchor, and from a word of the item.
 
-    The root is the word before the first. No item lies outside of its sentence, so that an offset which
-    leads there hits nothing. `causal`: heads see no later words, so that offsets ahead hit nothing either.
+    The root is the word before the first. No item lies outside its sentence, so an offset that leads there
+    hits nothing. `causal`: heads see no later words, so offsets ahead hit nothing either.
     """
     offset = torch.tensor(OFFSETS)
     start, end, anchor = (places[:, None] for places in (items.start, items.end, items.anchor))
@@ -34,10 +34,10 @@ def offset_hits(
 def possible(
     items: Items,
 ) -> tuple[Float[np.ndarray, " label"], Float[np.ndarray, " label"]]:
-    """Per label the share of items that a head without sight of later words can hit at all.
+    """Per label the share of items that a head which sees no later words can hit, in each direction.
 
-    From the anchor, if a word of the item stands before or at it, and from a word of the item, if the anchor
-    stands before or at that word.
+    It can hit from the anchor if a word of the item is before or at the anchor, and from a word of the item
+    if the anchor is before or at that word.
     """
     count = np.maximum(items.per_label(), 1)
     from_anchor, from_item = (
@@ -50,7 +50,7 @@ def possible(
 def best_share(
     hit: Bool[np.ndarray, "item offset"], items: Items
 ) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
-    """Per label the share that its best offset hits, and that offset (the first on ties)."""
+    """Per label the share of items that its best offset hits, and that offset (the first on ties)."""
     per_label = np.zeros((len(items.names), len(OFFSETS)))
     np.add.at(per_label, items.label.numpy(), hit)
     share = per_label / np.maximum(items.per_label(), 1)[:, None]
@@ -60,13 +60,13 @@ def best_share(
 def best_offset(
     items: Items, causal: bool = False
 ) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
-    """The best fixed-offset baseline per label, hits in either direction, and its offset."""
+    """Per label the share that the best fixed offset hits in either direction, and that offset."""
     from_anchor, from_item = offset_hits(items, causal)
     return best_share(from_anchor | from_item, items)
 
 
 def majority(items: Items, fitted: Items) -> Float[np.ndarray, " label"]:
-    """Per label the score of always giving the most frequent label of `fitted`: 1 for that one, else 0."""
+    """Per label the score of always giving the most frequent label of `fitted`: 1 for that label, else 0."""
     scores = np.zeros(len(items.names))
     if len(fitted):
         scores[fitted.per_label().argmax()] = 1

@@ -1,4 +1,4 @@
-"""Pseudo-clustering: is the centroid nearest to a head's output that of the item's own label?"""
+"""Pseudo-clustering: is the centroid that is nearest to a head's output that of the item's own label?"""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mtl.tasks.in_words import counted
 class ClusteringProbe(FittedProbe):
     """Per label the share of items whose nearest centroid (cosine) is their own label's.
 
-    He & Choi 2021. An item's vector is the mean of its words' head outputs, a centroid the mean of its items'
-    vectors; ties go to the label that comes first in the alphabet. Centroids come from `fitted`, items of the
-    same labels: those that are scored (the paper's way; optimistic for rare labels, as the shuffled labels
-    show) or those of other sentences. A head that writes nothing (closed or cut out) hits nothing.
+    He & Choi 2021. An item's vector is the mean of its words' head outputs, and a centroid is the mean of its
+    items' vectors. Ties go to the label that comes first in the alphabet. Centroids come from `fitted`, items
+    with the same labels: those that are scored (as in the paper; optimistic for rare labels, as the shuffled
+    labels show), or those of other sentences. A head without output (closed or cut out) hits nothing.
 
-    Two chance levels are computed in the same way. One has the labels in random order, both those fitted
-    and those scored. The other has `draws` random projections of what each layer reads instead of its
-    heads' outputs, since what these score is in the layer's input and no merit of a head.
+    Two chance levels are computed in the same way. For one, the labels that are fitted and scored are in
+    random order. For the other, `draws` random projections of what each layer reads replace the outputs of
+    its heads: what they score is in the layer's input, and is no merit of a head.
 
     Raises `ValueError` if `items` and `fitted` have different labels, or `fitted` is empty.
     """
@@ -73,7 +73,7 @@ class ClusteringProbe(FittedProbe):
         items = self.fitted.within(records)
         vectors = self._vectors(records, items)
         for labels, sums in zip(self._fitted, self._sums, strict=True):
-            # Summed in the records' precision within a batch, in double over batches.
+            # Summed in the precision of the records within a batch, and in double precision over batches.
             zeros = vectors.new_zeros(sums.shape)
             sums += zeros.index_add(0, _of(labels, items), vectors[:, :, : sums.shape[2]]).double().cpu()
         self._directions = None
@@ -91,7 +91,7 @@ class ClusteringProbe(FittedProbe):
             layers, columns = centroids.shape[:2]
             nearness = torch.bmm(vectors[:, :columns].flatten(0, 1), centroids.flatten(0, 1))
             if self._absent.any():
-                # Without a centroid a label must not win, as a nearness of 0 might.
+                # A label without a centroid must not win, as it might with a nearness of 0.
                 nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
             label = _of(labelling, items)
             hit = _nearest(nearness, label).T.unflatten(1, (layers, columns))
@@ -99,9 +99,9 @@ class ClusteringProbe(FittedProbe):
             self._count[turn] += torch.bincount(label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `clustering` and its chance levels `clustering_shuffled` and `clustering_majority`.
+        """The measure `clustering` and its chance levels `clustering_shuffled` and `clustering_majority`.
 
-        With projections also `clustering_projection`, their mean per label and layer.
+        With projections, also `clustering_projection`, their mean per label and layer.
         """
         task, names, choice, count = self.task, self.items.names, self.choice, self._count.numpy()
         true, shuffled = (
@@ -121,14 +121,14 @@ class ClusteringProbe(FittedProbe):
         return pl.concat(parts)
 
     def _vectors(self, records: HeadRecords, items: Placed) -> Float[Tensor, "item layer column head_dim"]:
-        """What each head, and after them each projection, gives for each item."""
+        """The vectors of each item by head, and after the heads by projection."""
         vectors = means(records.outputs, items)
         if not self.draws:
             return vectors
         return torch.cat([vectors, means(records.projected, items)], dim=2)
 
     def _centroids(self, like: Tensor) -> list[Float[Tensor, "layer column head_dim label"]]:
-        """The centroids' directions, of the labels and of the shuffled ones; lengths do not matter."""
+        """The directions of the centroids of labels, and of shuffled labels; lengths do not matter."""
         if self._directions is None:
             # The direction of a sum is that of its mean.
             self._directions = [
@@ -170,7 +170,7 @@ def means(
 def _nearest(
     nearness: Float[Tensor, "column item label"], label: Int[Tensor, " item"]
 ) -> Bool[Tensor, "column item"]:
-    """Whether each item's label is the first of those with the greatest nearness, and this is not 0."""
+    """Whether each item's label is the first one with the greatest nearness, and that is not 0."""
     if nearness.device.type == "cpu":
         return torch.from_numpy(_is_first_greatest(nearness.numpy(), label.numpy()))
     nearest = nearness.max(-1)
@@ -181,7 +181,7 @@ def _nearest(
 @njit(cache=True, nogil=True)
 @no_type_check
 def _is_first_greatest(nearness, label):
-    """As `_nearest`; torch's own search for the place of a maximum takes several times as long."""
+    """As `_nearest`; torch's search for the place of a maximum takes several times as long."""
     columns, items, labels = nearness.shape
     found = np.zeros((columns, items), np.bool_)
     for column in range(columns):

@@ -1,4 +1,4 @@
-"""A corpus indexed for probing, and the settings under which an encoder is probed on it."""
+"""A corpus that is indexed for probing, and the settings with which an encoder is probed on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 FREQUENT = 500
-"""How many words count as frequent (Voita et al. 2019)."""
+"""The number of words that count as frequent (Voita et al. 2019)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ProbeCorpus:
     choice: str
     """Where centroids and word frequencies come from: `self` or `train`."""
     targets: Mapping[str, ProbeTarget]
-    """By task what its items are."""
+    """The probe target of each task: which items it has, and how they are probed."""
 
     @classmethod
     def index(
@@ -41,9 +41,9 @@ class ProbeCorpus:
         choice: str = "self",
         targets: Mapping[str, ProbeTarget] = PROBE_TARGETS,
     ) -> ProbeCorpus:
-        """Index all tasks that have something to probe for; `targets` are the items of each.
+        """Index all tasks that have items in these sentences; `targets` says which items a task has.
 
-        Raises `ValueError` if none has, or if a task has no item among `fitted_sentences`.
+        Raises `ValueError` if no task has any, or if a task to be fitted has none in `fitted_sentences`.
         """
         items = {name: index(sentences, target.items) for name, target in targets.items()}
         items = {name: indexed for name, indexed in items.items() if len(indexed)}
@@ -76,13 +76,13 @@ class ProbeCorpus:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """What an encoder is probed with: the corpus, the mask, the encoder's shape, the choices."""
+    """What probes are made from: the corpus, the mask, the shape of the encoder, and choices."""
 
     corpus: ProbeCorpus
     mask: str
-    """The task that the mask belongs to; empty: all tasks."""
+    """The task of the mask; empty: all tasks."""
     tasks: tuple[str, ...]
-    """The tasks probed under the mask."""
+    """The tasks that are probed under the mask."""
     layers: int
     heads: int
     head_dim: int
@@ -93,14 +93,14 @@ class ProbeSettings:
     causal: bool = False
     """Whether heads see no later words."""
     draws: int = 0
-    """Random projections of each layer's input in the records."""
+    """The number of random projections of each layer's input in the records."""
 
 
 def rarest_words(sentences: Sequence[Sentence], frequencies: Mapping[str, int]) -> Int[Tensor, " sentence"]:
     """The place of the rarest word of each sentence (the first on ties), -1 if that word is frequent.
 
-    Voita et al. 2019. Frequent are the `FREQUENT` most frequent words of `frequencies` (ties in alphabetical
-    order); case counts.
+    Voita et al. 2019. The `FREQUENT` most frequent words of `frequencies` count as frequent (ties in
+    alphabetical order). Upper and lower case differ.
     """
     ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
     frequent = set(ranked[:FREQUENT])

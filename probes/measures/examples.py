@@ -17,15 +17,15 @@ from mtl.probes.tables.examples_file import SCHEMA, SENTENCES, ExampleArc, Examp
 from mtl.tasks.sentence import Sentence
 
 LENGTHS = range(4, 17)
-"""Words of a sentence that fits a narrow page."""
+"""The numbers of words of a sentence that fits on a narrow page."""
 
 
 class ExampleProbe:
-    """Gathers examples while a corpus is observed under one mask.
+    """Collects examples while a corpus is observed under a mask.
 
     Args:
         corpus: the corpus.
-        mask: the task of the mask; empty: all.
+        mask: the task of the mask; empty: all tasks.
         final: whether the final special token competes for the most attended word.
     """
 
@@ -51,7 +51,7 @@ class ExampleProbe:
         return tuple(found)
 
     def update(self, records: HeadRecords) -> None:
-        """Take what is wanted out of a batch; a batch may come twice."""
+        """Take the sentences that are kept out of a batch; a batch may come twice."""
         places = {int(number): place for place, number in enumerate(records.sentences)}
         wanted = [number for number in self._numbers if number in places]
         if not wanted:
@@ -95,7 +95,7 @@ class ExampleProbe:
 def _rows(
     attended: Int[Tensor, "word layer head"], share: Int[Tensor, "word layer head"], hit: Sequence[Tensor]
 ) -> list[tuple[object, ...]]:
-    """A row per layer and head; `hit` has a tensor per task, item by layer by head."""
+    """A row per layer and head; `hit` has for each task a tensor of item, layer and head."""
     _, layers, heads = attended.shape
     return [
         (

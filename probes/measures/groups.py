@@ -1,8 +1,8 @@
 """The table of measures: a new one is its own file and a row here. Imports nothing heavy.
 
-A row is a group of measures that are made together. Its command, its name in `probes.measures` of a study,
-what is written into heads.parquet, the code that its results are made of, and its place in figures and on the
-report's page follow from it.
+A row is a group of measures that are made together. From it follow its command, its name in `probes.measures`
+of a study, what is written into heads.parquet, the code on which its results depend, and its place in figures
+and in the report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Measure:
     title: str
     """What the measure is, as reports print it."""
     skill: bool = False
-    """Whether it measures per label of a task how good a head is; best heads and losses are about these."""
+    """Whether it measures how good a head is at labels of a task; best heads and losses are about these."""
     chance: str | None = None
     """The measure that holds its chance level."""
     chance_title: str = ""
@@ -34,18 +34,19 @@ class Measure:
     """The measure that holds, per layer, what random projections of the layer's input would give."""
     unit: Unit = "share"
     companions: tuple[str, ...] = ()
-    """Further values of the column `measure` with a row for each row of this one: `NAME_low` and `NAME_high`
-    (the ends of an interval) and others in the same unit, `NAME_p` and `NAME_q` (probabilities)."""
+    """Further values of the column `measure`, with a row for each row of this measure: `NAME_low` and
+    `NAME_high` (the ends of an interval) and others in the same unit, `NAME_p` and `NAME_q`
+    (probabilities)."""
     probes: str | None = None
-    """`MODULE:FUNCTION` that gives its probes, which measures may share; `None`: not made from records."""
+    """`MODULE:FUNCTION` that returns its probes, which measures may share; `None`: not made from records."""
     predictor: str = ""
-    """Its name in figures as a predictor of ablation; empty: it is none."""
+    """The name of the measure in figures as a predictor of ablation; empty: it is not used as one."""
     signed: bool = False
     """Whether maps draw it in two colours, above and below zero."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its values of the column `measure`: itself, its baselines, its companions."""
+        """All values of the column `measure` that belong to it: itself, its baselines, its companions."""
         names = (self.name, self.chance, self.majority, self.projection, *self.companions)
         return tuple(name for name in names if name is not None)
 
@@ -55,40 +56,40 @@ class Group:
     """One row: measures that are made together, and replaced together when they are made again."""
 
     code: str
-    """`MODULE:FUNCTION` that makes them (`mtl.analysis.measuring`); the module and all that it imports are
-    what results are made of. Empty: training makes them."""
+    """`MODULE:FUNCTION` that makes them (`mtl.analysis.measuring`). Results depend on the module and all that
+    it imports. Empty: training makes them."""
     measures: tuple[Measure, ...] = ()
-    """What heads.parquet gets, the main one first."""
+    """The measures that heads.parquet gets, the main one first."""
     summary: str = ""
-    """What the overview of commands says."""
+    """The text in the overview of commands."""
     made_by: str = ""
-    """What makes them, in messages; empty: `mtl NAME RUN`, a command that follows from this row."""
+    """The command that makes them, in messages; empty: `mtl NAME RUN`, which follows from this row."""
     settings: tuple[str, ...] = ("sentences",)
-    """The keys of a study's `probes` that change what it gives. With `split` the measure judges what others
-    chose, and is made on the test split unless another is given; without it, on the dev split."""
+    """The keys of a study's `probes` that change the result. With `split`, the group judges what others
+    chose, and is measured on the test split unless another one is given; without it, on the dev split."""
     corpus: str = ""
-    """The key of a study's `probes` that names a corpus of its own; empty: it reads the run's."""
+    """The key of a study's `probes` that names a corpus for this group; empty: it reads the run's corpus."""
     file: str = "heads.parquet"
-    """The file in the run's folder that it is complete with."""
+    """The file in the run's folder that is there once the group is measured."""
     study: str = ""
-    """`MODULE:FUNCTION` that makes it in a study; empty: `code` does, with the settings that it takes."""
+    """`MODULE:FUNCTION` that measures it in a study; empty: `code`, with the settings that it takes."""
     shown: str = ""
-    """`MODULE:FUNCTION` that prints its rows; empty: the heads of the highest values are printed."""
+    """`MODULE:FUNCTION` that prints its rows; empty: the heads with the highest values are printed."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its values of the column `measure`."""
+        """All values of the column `measure` that belong to the group."""
         return tuple(name for measure in self.measures for name in measure.names)
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that its results are made of, with all that these import."""
+        """The modules on which its results depend, with all that these import."""
         functions = [self.code, *(measure.probes for measure in self.measures if measure.probes)]
         return tuple(dict.fromkeys(function.partition(":")[0] for function in functions))
 
 
 def _tested(name: str) -> tuple[str, ...]:
-    """The companions of a difference that was tested: its interval, p, and p adjusted for all heads."""
+    """The companions of a difference that is tested: its interval, p, and p adjusted for all heads."""
     return tuple(f"{name}_{end}" for end in ("low", "high", "p", "q"))
 
 
@@ -145,7 +146,8 @@ GROUPS: dict[str, Group] = {
         "mtl.analysis.importance.run:measure_importance",
         (
             Measure(
-                "importance", "mean size of the loss's derivative in the head's gate, nats per sentence",
+                "importance",
+                "mean size of the loss's derivative with respect to the head's gate, nats per sentence",
                 unit="number", predictor="importance",
             ),
             Measure(
@@ -153,8 +155,8 @@ GROUPS: dict[str, Group] = {
                 predictor="Taylor", signed=True,
             ),
             Measure(
-                "fisher", "mean squared derivative of the loss in the head's gate", unit="number",
-                predictor="Fisher",
+                "fisher", "mean squared derivative of the loss with respect to the head's gate",
+                unit="number", predictor="Fisher",
             ),
             Measure(
                 "integrated", "rise of the loss by integrated gradients, nats per sentence", unit="number",
@@ -214,7 +216,7 @@ GROUPS: dict[str, Group] = {
 
 
 def measured_groups() -> tuple[str, ...]:
-    """What can be measured on a finished run, in the order of measuring: last what may read heads.parquet."""
+    """The groups that can be measured on a finished run; those that may read heads.parquet come last."""
     names = [name for name, group in GROUPS.items() if group.code]
     return tuple(
         sorted(names, key=lambda name: GROUPS[name].file != Group.__dataclass_fields__["file"].default)
@@ -222,7 +224,7 @@ def measured_groups() -> tuple[str, ...]:
 
 
 def made_with(measure: str) -> str:
-    """What makes a measure, as messages say it."""
+    """The command that makes a measure, for messages."""
     name = next(name for name, group in GROUPS.items() if measure in group.names)
     command = GROUPS[name].made_by or f"mtl {name} RUN"
     return command + (" --steps=N" if measure == "integrated" else "")

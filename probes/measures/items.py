@@ -1,4 +1,4 @@
-"""Probe targets: labelled stretches of words, arcs and arguments included, indexed once per corpus."""
+"""Probe targets: labelled spans of words, also for arcs and arguments, indexed once per corpus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mtl.tasks.sentence import LEMMAS, Sentence
 
 
 class Item(NamedTuple):
-    """A labelled stretch of words, `end` exclusive; `anchor` is the word that it depends on, if any."""
+    """A labelled span of words, without the one at `end`; `anchor` is the word that it depends on, if any."""
 
     start: int
     end: int
@@ -26,21 +26,21 @@ class Item(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The items of a batch, and where they are in its words and queries."""
+    """The items of a batch, and their places among its words and queries."""
 
     number: Int[Tensor, " item"]
-    """The items' numbers in the corpus."""
+    """The numbers of the items in the corpus."""
     label: Int[Tensor, " item"]
     start: Int[Tensor, " item"]
-    """The index of the first word among the batch's words."""
+    """The index of the first word among the words of the batch."""
     length: Int[Tensor, " item"]
-    """In words."""
+    """The number of words."""
     anchor: Int[Tensor, " item"]
     """The anchor's place in its sentence, or `ROOT`."""
     in_sentence: Int[Tensor, " item"]
     """The first word's place in its sentence."""
     at_anchor: Int[Tensor, " item"]
-    """The index of the anchor among the batch's queries."""
+    """The index of the anchor among the queries of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Items:
     end: Int[Tensor, " item"]
     anchor: Int[Tensor, " item"]
     counts: Int[Tensor, " sentence"]
-    """Items per sentence."""
+    """The number of items of each sentence."""
 
     def __len__(self) -> int:
         return len(self.label)
 
     def per_label(self) -> Int[np.ndarray, " label"]:
-        """How many items each label has."""
+        """The number of items of each label."""
         return torch.bincount(self.label, minlength=len(self.names)).numpy()
 
     def within(self, records: HeadRecords) -> Placed:
@@ -111,7 +111,7 @@ def tags(sentence: Sentence) -> Iterator[Item]:
 
 
 def scripts(sentence: Sentence) -> Iterator[Item]:
-    """Every word with the script that makes its lemma."""
+    """Every word that has a script, with the script that makes its lemma."""
     for word, edits in enumerate(scripts_of(sentence.words, sentence.layer(LEMMAS))):
         if edits is not None:
             yield Item(word, word + 1, edits)
@@ -167,13 +167,13 @@ def classes(sentence: Sentence) -> Iterator[Item]:
 
 
 class ProbeTarget(NamedTuple):
-    """The items of a task that are probed, and how."""
+    """Which items of a task are probed, and how."""
 
     items: Callable[[Sentence], Iterable[Item]]
     by: Literal["attention", "clustering"]
     """Items with an anchor are probed by attention, the others by clustering their vectors."""
     root: bool = False
-    """Whether the first special token competes for the most attended word: it stands for the root."""
+    """Whether the first special token, which stands for the root, competes for the most attended word."""
 
 
 BY_KIND: Mapping[str, ProbeTarget] = {
@@ -186,9 +186,9 @@ BY_KIND: Mapping[str, ProbeTarget] = {
     "frames": ProbeTarget(arguments, "attention"),
     "class": ProbeTarget(classes, "clustering"),
 }
-"""The items that are probed in tasks of each kind (those on words: He & Choi 2021). Those of other kinds are
+"""The items that are probed in tasks of each kind (those on words: He & Choi 2021). Tasks of other kinds are
 not probed."""
 KINDS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "constituents", "srl": "frames"}
 """The kinds of the tasks on words that come with the program."""
 PROBE_TARGETS: Mapping[str, ProbeTarget] = {task: BY_KIND[kind] for task, kind in KINDS.items()}
-"""The items that are probed in these tasks."""
+"""The items that are probed in the tasks of `KINDS`."""

@@ -1,4 +1,4 @@
-"""The kinds of tasks whose labels heads are probed for; without torch, for plans of studies."""
+"""The kinds of tasks for whose labels heads are probed. Without torch, since plans of studies import this."""
 
 PROBED_KINDS = ("tags", "lemmas", "spans", "tree", "graph", "constituents", "frames", "class")
-"""The keys of `items.BY_KIND`."""
+"""The same as the keys of `items.BY_KIND`."""

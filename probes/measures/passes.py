@@ -1,4 +1,4 @@
-"""The passes over a corpus's records that probes need, with a bound on what is kept between them."""
+"""The passes over the records of a corpus that probes need, with a bound on what is kept between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mtl.probes.measures.probe import FittedProbe, Probe
 from mtl.probes.measures.record import HeadRecords
 
 KEPT = 2**30
-"""Default bound on the records kept from the first pass for the second one, in bytes."""
+"""Default bound, in bytes, on the records that are kept from the first pass for the second one."""
 
 
 def measure(
@@ -20,9 +20,9 @@ def measure(
 ) -> None:
     """Update every probe with every batch of a corpus; fitted probes are fitted first.
 
-    `observe` gives a batch's records by its number. Probes are fitted on `fitted_elsewhere`, or on the same
-    batches in a first pass. Records of the first pass are kept for the second as long as they take at most
-    `kept` bytes together; the other batches are observed once more. The values do not depend on the bound.
+    `observe` returns the records of a batch by its number. Probes are fitted to `fitted_elsewhere`, or to the
+    same batches in a first pass. Records of the first pass are kept for the second one as long as they take
+    at most `kept` bytes together; the other batches are observed again. Values do not depend on this bound.
     """
     fitting = [probe for probe in probes if isinstance(probe, FittedProbe)]
     ready = [probe for probe in probes if probe not in fitting]
@@ -45,7 +45,7 @@ def measure(
 
 
 def fit(probes: Sequence[FittedProbe], records: HeadRecords) -> None:
-    """Fit every probe with a batch."""
+    """Fit every probe to a batch."""
     for probe in probes:
         probe.fit(records)
 

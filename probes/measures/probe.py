@@ -1,4 +1,4 @@
-"""What every probe offers."""
+"""The interface of probes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Probe(ABC):
 
     @abstractmethod
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
 
     @abstractmethod
     def compute(self) -> pl.DataFrame:
-        """The rows of the tidy table, from what was counted so far."""
+        """The rows of the tidy table, from the counts so far."""
 
 
 class FittedProbe(Probe):
-    """A probe that must see all records that it is fitted to before it can count any."""
+    """A probe that must see all records to which it is fitted before it can count any."""
 
     @abstractmethod
     def fit(self, records: HeadRecords) -> None:
-        """Take in a batch of the records to fit."""
+        """Add a batch to what the probe is fitted to."""

@@ -1,8 +1,8 @@
 """Roles of heads after Voita et al. 2019: confident, positional, syntactic, looking at rare words.
 
-Roles are measured at word level, and attention to special tokens is not spread over the words. For
-confident, positional and rare-word heads, only words are queries and keys. For syntactic heads the first
-special token stands for the root: it competes as a key and is the anchor of the root's arc; with `final`
+Roles are measured at word level, and attention to special tokens is not distributed over the words. For
+confident, positional and rare-word heads, only words are queries and keys. For syntactic heads, the first
+special token stands for the root: it competes as a key, and is the anchor of the root's arc. With `final`,
 the final special token competes, too.
 """
 
@@ -34,18 +34,18 @@ class ConfidenceProbe(Probe):
         self._count = 0
 
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
         self._sum += records.peak[: len(records.row)].double().sum(0).cpu()
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
-        """Measure `confidence`."""
+        """The measure `confidence`."""
         value = (self._sum / max(self._count, 1))[None].numpy()
         return table.rows("confidence", self.task, [""], value, np.array([self._count]), "words")
 
 
 class PositionalProbe(Probe):
-    """Per relative position (-5 to 5) the share of words that attend most to the word there."""
+    """Per relative position (-5 to 5) the share of words that attend most to the word at it."""
 
     def __init__(self, task: str, layers: int, heads: int) -> None:
         self.task = task
@@ -53,7 +53,7 @@ class PositionalProbe(Probe):
         self._count = 0
 
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
         words = records.attended(root=False, final=False)[: len(records.row)]
         offset = words - records.positions[:, None, None]
         offset = offset.masked_fill(words < 0, chance.OFFSETS[-1] + 1)
@@ -62,7 +62,7 @@ class PositionalProbe(Probe):
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
-        """Measure `positional`; labels are offsets, with their sign."""
+        """The measure `positional`; its labels are offsets with their signs."""
         count = np.full(len(chance.OFFSETS), self._count)
         labels = [f"{offset:+d}" if offset else "0" for offset in chance.OFFSETS]
         return table.rows("positional", self.task, labels, shares(self._hit, count), count, "words")
@@ -79,7 +79,7 @@ class SyntacticProbe(Probe):
         self._count = torch.zeros(len(items.names), dtype=torch.int64)
 
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
         items = self.items.within(records)
         labels = len(self.items.names)
         for turn, hit in enumerate(hits(records.attended(root=True, final=self.final), items)):
@@ -87,10 +87,10 @@ class SyntacticProbe(Probe):
         self._count += torch.bincount(items.label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """Measures `syntactic` and its chance level `syntactic_offset`, per relation and direction.
+        """The measure `syntactic` and its chance level `syntactic_offset`, per relation and direction.
 
-        With `causal` also `syntactic_possible`: the share of arcs that lead back, which alone such heads can
-        meet.
+        With `causal`, also `syntactic_possible`: the share of arcs that lead back, the only ones that such
+        heads can meet.
         """
         count, choice = self._count.numpy(), columns(True, self.final, self.causal)
         frames = []
@@ -111,11 +111,11 @@ class SyntacticProbe(Probe):
 
 
 class RareWordProbe(Probe):
-    """The share of words that attend most to their sentence's rarest word, where that is not a frequent one.
+    """The share of words that attend most to their sentence's rarest word, unless that word is frequent.
 
-    `rarest`: per sentence of the corpus the place of that word, -1 where all words are frequent; `choice`
-    names the source of the frequencies. `causal`: heads see no later words, so that words before the rarest
-    one do not count.
+    `rarest`: per sentence of the corpus the place of that word, -1 if all words are frequent. `choice` names
+    the source of the frequencies. `causal`: heads see no later words, so words before the rarest one do not
+    count.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class RareWordProbe(Probe):
         self._count = 0
 
     def update(self, records: HeadRecords) -> None:
-        """Count in a batch."""
+        """Add a batch to the counts."""
         rarest = self.rarest[records.sentences.cpu()].to(records.row.device)
         rarest = rarest.repeat_interleave(records.lengths)
         words = records.attended(root=False, final=False)[: len(records.row)]
@@ -145,13 +145,13 @@ class RareWordProbe(Probe):
         self._count += int(counts.sum())
 
     def compute(self) -> pl.DataFrame:
-        """Measure `rare_words`."""
+        """The measure `rare_words`."""
         count = np.array([self._count])
         return table.rows("rare_words", self.task, [""], shares(self._hit[None], count), count, self.choice)
 
 
 def probes(settings: ProbeSettings) -> Iterator[Probe]:
-    """The probes of roles that need no annotation, and the syntactic one where there are arcs."""
+    """The probes of roles that need no annotation, and the syntactic probe of tasks with arcs."""
     mask, layers, heads, corpus = settings.mask, settings.layers, settings.heads, settings.corpus
     causal = settings.causal
     yield ConfidenceProbe(mask, layers, heads)

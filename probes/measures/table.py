@@ -20,11 +20,11 @@ SKILLS: dict[str, str] = {
 }
 """The measures of skill, each with its chance level."""
 MADE_BY: Mapping[str, tuple[str, ...]] = {name: group.names for name, group in GROUPS.items()}
-"""All values of the column `measure` by the group that makes them and, made again, replaces them."""
+"""For each group, all values of the column `measure` that it makes, and replaces when it is made again."""
 MADE_BY_PROBING = MADE_BY["probes"]
 
 
 def probes_for(settings: ProbeSettings) -> list[Probe]:
-    """Fresh probes for all that is measured from records; each function of the table is called once."""
+    """New probes for everything that is measured from records; each function of the table is called once."""
     functions = dict.fromkeys(measure.probes for measure in MEASURES if measure.probes is not None)
     return [probe for function in functions for probe in resolve_name(function)(settings)]

@@ -1,1 +1,1 @@
-"""One self-contained page on a study."""
+"""The report: one self-contained page on a study."""

@@ -1,4 +1,4 @@
-"""An answer of the page's first screen."""
+"""Answers of the page to questions about the runs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CANNOT_TELL = "cannot tell"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that an answer rests on, or that is shown next to it; `None`: unknown, or an infinite end."""
+    """A number that an answer rests on or shows; `None`: unknown, or an infinite end."""
 
     what: str
-    """What differs between the estimates of an answer: task, setup, kind."""
+    """What tells the estimates of an answer apart: task, setup, kind."""
     estimate: float | None
     low: float | None
     high: float | None
     """Ends of the interval."""
     level: float | None
-    """The share of intervals that hold the truth."""
+    """The level of the interval: the share of such intervals that hold the truth."""
     unit: str
     p: float | None
     word: str
-    """The word on this estimate alone; empty if there is none."""
+    """The word on this estimate alone; may be empty."""
     n: int | None
     n_of: str
-    """What is counted: seeds, runs, pairs."""
+    """What `n` counts: seeds, runs, pairs."""
     source: str
-    """The name of the table that has it, without suffix."""
+    """The name of the table that has the estimate, without suffix."""
 
 
 def estimates_in(
@@ -51,17 +51,17 @@ def estimates_in(
     p: str = "p",
     word: str = "word",
 ) -> tuple[Estimate, ...]:
-    """The rows of a table with an estimate each, by the names of its columns; what it lacks is `None`."""
+    """An estimate for each row of a table, by the names of its columns; absent columns give `None`."""
 
-    def figure(row: Mapping[str, Any], name: str) -> float | None:
+    def number(row: Mapping[str, Any], name: str) -> float | None:
         found = row.get(name)
         return None if found is None or not math.isfinite(found) else float(found)
 
     return tuple(
         Estimate(
             ", ".join(str(row[name]) for name in what if row[name] not in (None, "")),
-            figure(row, value), figure(row, low), figure(row, high), level if low in row else None, unit,
-            figure(row, p), str(row.get(word) or ""), row.get(n), n_of or n, source,
+            number(row, value), number(row, low), number(row, high), level if low in row else None, unit,
+            number(row, p), str(row.get(word) or ""), row.get(n), n_of or n, source,
         )
         for row in table.iter_rows(named=True)
     )  # fmt: skip
@@ -73,21 +73,20 @@ class Answer:
 
     question: str
     word: str
-    """Also *cannot tell* where runs are missing."""
+    """The answer in a word; *cannot tell* if runs are missing."""
     reason: str
     limit: str
-    """What it cannot say, in one line."""
+    """What the answer cannot say, in one line."""
     figures: Sequence[tuple[Markup, str]] = ()
     """Figures, each with its caption."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     command: str = ""
-    """What answers the question where these runs cannot: a command, or a line of a study's grid."""
-
+    """What answers the question if these runs cannot: a command, or a line of a study's grid."""
     estimates: Sequence[Estimate] = ()
 
     def record(self) -> dict[str, Any]:
-        """What can be read by a program: all but the figures' pictures."""
+        """The answer for programs: everything but figures and tables."""
         return {
             "question": self.question, "word": self.word, "reason": self.reason, "limit": self.limit,
             "command": self.command, "notes": list(self.notes),
@@ -96,7 +95,7 @@ class Answer:
 
     @property
     def told(self) -> bool:
-        """Whether the runs answer it."""
+        """Whether the runs answer the question."""
         return self.word != CANNOT_TELL
 
     def line(self) -> str:

@@ -1,4 +1,4 @@
-"""The page's figures on scores: over training, against the number of open heads, and along pruning curves."""
+"""The page's figures of scores: in training, against the number of open heads, and along pruning curves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.probes.report.embedded import embedded
 
 
 def learning_figure(evidence: ReportData) -> Markup | None:
-    """Learning curves; `None` without at least two evaluations of some run."""
+    """Learning curves; `None` if no run has two evaluations."""
     history = evidence.history
     if history.is_empty() or history.group_by("setup", "task", "run").len()["len"].max() == 1:
         return None
@@ -22,24 +22,20 @@ def learning_figure(evidence: ReportData) -> Markup | None:
 
 
 def heads_kept_figure(evidence: ReportData) -> Markup | None:
-    """Score against open heads; `None` without masks or scores."""
+    """Scores against open heads; `None` without masks or scores."""
     if evidence.kept is None:
         return None
     kept = evidence.kept.table
     setups = [setup.name for setup in evidence.setups]
-    # In the order of the table of scores; where penalties differ, the names of setups do not hold them here.
+    # In the order of the table of scores; here, the names of setups do not contain penalties.
     place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
-    kept = kept.sort(
-        pl.col("setup").replace_strict(place),
-        "kept",
-        "run",
-    )
+    kept = kept.sort(pl.col("setup").replace_strict(place), "kept", "run")
     figure = heads_kept(kept, evidence.kept.heads, evidence.metrics, evidence.names())
     return embedded(figure, "score against open heads, a panel for each task")
 
 
 def pruning_figures(evidence: ReportData) -> list[tuple[str, Markup, Markup | None]]:
-    """By setup its pruning curves, and the heads of each kind of attention that they keep, if several."""
+    """Per setup its pruning curves, and the heads kept of each kind of attention, if there are several."""
     if evidence.pruning is None:
         return []
     points, kinds = evidence.pruning.points, evidence.pruning.kinds

@@ -1,4 +1,4 @@
-"""Figures inside the page."""
+"""Figures as parts of the page."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mtl.probes.figures.style import render
 
 NOTHING_DRAWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
 AS_THEY_ARE = " <>/:;=,'()"
-"""What a quoted attribute and a data address both hold; `#`, `%`, `&` and `"` end one of them."""
+"""What a quoted attribute and a data address may both contain; `#`, `%`, `&` and `"` end one of them."""
 
 
 def embedded(figure: Figure, description: str) -> Markup:
-    """The figure as an image of its own, so that its ids and styles do not meet those of the page."""
+    """The figure as an image of its own, so that its ids and styles do not clash with those of the page."""
     packed = quote(compact(render(figure, "svg").decode()), safe=AS_THEY_ARE)
     return Markup('<img class="figure" alt="{}" src="data:image/svg+xml,{}">').format(
         description, Markup(packed)
@@ -24,9 +24,9 @@ def embedded(figure: Figure, description: str) -> Markup:
 
 
 def compact(svg: str) -> str:
-    """The same drawing in two thirds of the characters: places to 0.01 points, no comments and line breaks.
+    """The same drawing in two thirds of the characters: places to 0.01 points, no comments, no line breaks.
 
-    Numbers below 1 are scales of letters or opacities and stay as they are.
+    Numbers below 1 are scales of letters or opacities, and do not change.
     """
     drawn = re.sub(r"\s*\n\s*", " ", NOTHING_DRAWN.sub("", svg)).replace("> <", "><").strip()
     rounded = re.sub(

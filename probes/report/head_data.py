@@ -34,7 +34,7 @@ def heads_data(
     mean_skills: pl.DataFrame | None,
     measured: pl.DataFrame | None,
 ) -> dict[str, Any]:
-    """Masks, claims, every measure, and per label what every head can do, in lists over sites and heads.
+    """Masks, claims, every measure, and heads' values and skills per label, in lists over sites and heads.
 
     `measured` has the rows of heads.parquet of all runs, with `regime`, `run` and `seed`.
     """

@@ -1,4 +1,4 @@
-"""The first screen's heads on a few sentences: what they attend to before training, alone and jointly."""
+"""Heads of the first screen on a few sentences: what they attend to before training, alone and jointly."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from mtl.probes.tables.examples_file import ExampleArc, ExampleSentence
 
 _REGIMES = {"static": "before training", "stl": "alone", "joint": "jointly"}
 _LETTER, _LINE = 7.3, 12.0
-"""Units of a letter, and by which an arc rises for each doubling of the words that it spans."""
+"""Width of a letter, and how much an arc rises each time the number of words that it spans doubles."""
 
 
 @dataclass(frozen=True)
 class HeadExamples:
-    """A head on sentences."""
+    """What a head attends to in sentences."""
 
     cell: int
     relation: str
-    """Whose arcs are drawn; empty: of none."""
+    """The relation whose arcs are drawn; empty: none."""
     sentences: tuple[tuple[str, tuple[tuple[str, Markup], ...]], ...]
-    """A title, and by regime the picture, of each sentence."""
+    """For each sentence a title, and the pictures with their regimes."""
     command: str
-    """What shows more."""
+    """The command that shows more."""
 
 
 class _OnSentence(NamedTuple):
-    """A head's row of the examples on a sentence, with the arcs that are drawn and whether each is hit."""
+    """A head's row of the examples on a sentence; the arcs that are drawn, and whether each is hit."""
 
     sentence: ExampleSentence
     attended: Sequence[int]
@@ -46,7 +46,7 @@ class _OnSentence(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, float]:
-        """How well the head does: hits less misses, then how much it attends to what it attends to."""
+        """How well the head does: hits less misses, then its mean attention to the most attended words."""
         hits = sum(1.0 if hit else -1.0 for _, hit in self.arcs)
         return float(hits), sum(self.share) / max(len(self.share), 1)
 
@@ -54,7 +54,7 @@ class _OnSentence(NamedTuple):
 def head_examples(
     kept: KeptHeads | None, runs: Sequence[RunExamples], sites: Sequence[Site], heads: int, most: int
 ) -> tuple[HeadExamples, ...]:
-    """The best and the worst sentence of each of the first `most` heads that do something clearly.
+    """The best and the worst sentence of those of the first `most` heads that do something clearly.
 
     A sentence is shown in each regime whose first run has it.
     """
@@ -104,7 +104,7 @@ def _words(run: RunExamples) -> list[tuple[str, ...]]:
 
 
 def _seen(run: RunExamples, head: KeptHead, site: Site, number: int) -> dict[int, _OnSentence]:
-    """By the number of the sentence, where the head is on a sentence with the relation."""
+    """The head on each sentence that has the relation, by the number of the sentence."""
     rows = run.examples.table.filter(
         pl.col("attention") == site.attention,
         pl.col("layer") == site.layer,
@@ -125,7 +125,7 @@ def _seen(run: RunExamples, head: KeptHead, site: Site, number: int) -> dict[int
 
 
 def _picture(seen: _OnSentence, name: str) -> Markup:
-    """Arcs above lead from each word to what it attends to most, those below are the relation's."""
+    """Arcs above lead from each word to the one that it attends to most; those below are the relation's."""
     words = seen.sentence.words
     ends = [0.0]
     for word in words:
@@ -159,7 +159,7 @@ def _rise(span: int) -> float:
 
 
 def _arc(start: float, end: float, base: float, rise: float, style: str) -> Iterator[str]:
-    """An arc with a dot at its end; a dot alone where it leads to where it starts."""
+    """An arc with a dot at its end; only the dot if it ends where it starts."""
     if start != end:
         control = base + (rise - base) * 4 / 3
         yield (

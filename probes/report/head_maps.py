@@ -1,4 +1,4 @@
-"""The page's maps of heads: masks, overlaid seeds, claims."""
+"""The page's maps of heads: masks, seeds on top of each other, claims."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mtl.tasks.in_words import counted
 
 @dataclass(frozen=True)
 class MaskMap:
-    """A mask as it is shown."""
+    """A mask, as the page shows it."""
 
     seed: int
     opened: int
     learned: int
-    """How many of the open heads no target had to open."""
+    """The number of open heads that no target had to open."""
     count: int
     svg: Markup
 
@@ -37,7 +37,7 @@ class MaskMap:
 def mask_maps(
     evidence: ReportData, sites: Sequence[Site], heads: int
 ) -> list[tuple[str, dict[str, list[MaskMap]]]]:
-    """Per setup and task the masks of all seeds."""
+    """The masks of all seeds, by setup and task."""
     setups: list[tuple[str, dict[str, list[MaskMap]]]] = []
     if evidence.gates is None:
         return setups

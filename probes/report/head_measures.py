@@ -1,4 +1,4 @@
-"""The measures of the table that the head explorer lists for a head, as numbers; report.js words them."""
+"""The measures that the head explorer lists for a head, as numbers; report.js puts them in words."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _LABEL = ("regime", "run", "seed", "task", "label")
 def head_measures(
     heads: pl.DataFrame, sites: Sequence[Site], per_site: int, measures: Sequence[Measure] = MEASURES
 ) -> list[dict[str, Any]]:
-    """Every measure that has rows and is no skill, with its values for each head, rounded as they are shown.
+    """Every measure with rows, other than skill, and its values for each head, rounded as they are shown.
 
     `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`. A measure has a `title`, the `unit`
-    of `Measure`, `regimes`, the names of what is listed `beside` a value (chance, the ends of an
-    interval, probabilities), the `rows` that its heads have (task and label), and for each of the `heads` a
-    list of rows: the number of one of `rows` and, per regime, `None`, a value, or a value with what is beside
-    it. Shares and points are in per cent.
+    of `Measure`, its `regimes`, the names of the numbers `beside` a value (chance, the ends of an interval,
+    probabilities) and the `rows` of its heads (task and label). For each of the `heads` it has a list of
+    rows: the number of one of `rows`, and per regime `None`, a value, or a list of a value and the numbers
+    beside it. Shares and points are in per cent.
 
-    A value is the mean over the runs of a regime. Of a measure with companions every seed has a row of its
-    own, since an interval is of one run; where several runs of a regime have the same seed, the row is their
-    mean without an interval. Where a run has rows of several choices (such as epochs), the last one is shown.
+    A value is the mean over the runs of a regime. If a measure has companions, every seed has a row of its
+    own, since an interval belongs to one run. If several runs of a regime have the same seed, the row is
+    their mean without an interval. If a run has rows of several choices (such as epochs), the last one is
+    shown.
     """
     listed = []
     for measure in measures:
@@ -46,7 +47,7 @@ def head_measures(
 
 
 def skill_titles(heads: pl.DataFrame, measures: Sequence[Measure] = MEASURES) -> list[str]:
-    """What the measures of skill are, with their tasks and chance levels, as far as there are rows."""
+    """The tasks, the title and the chance level of each measure of skill that has rows."""
     tasks = dict(
         heads.group_by("measure", maintain_order=True)
         .agg(pl.col("task").unique(maintain_order=True))
@@ -60,7 +61,7 @@ def skill_titles(heads: pl.DataFrame, measures: Sequence[Measure] = MEASURES) ->
 
 
 def _rounded(measure: Measure, name: str, value: float | None) -> float | None:
-    """A number with the digits that are shown: of shares and points a tenth of a per cent."""
+    """A number with the digits that are shown; shares and points are rounded to a tenth of a per cent."""
     if value is None or not math.isfinite(value):
         return None
     if name in ("p", "q"):
@@ -71,9 +72,9 @@ def _rounded(measure: Measure, name: str, value: float | None) -> float | None:
 
 
 def _rows(heads: pl.DataFrame, measure: Measure) -> pl.DataFrame:
-    """A measure's rows: of each run, task, label and head the last one, beside chance and companions.
+    """A measure's rows, beside chance and companions: the last row of each run, task, label and head.
 
-    Of measures with a chance level only labels that count (`label_scores`).
+    If the measure has a chance level, only labels that count are included (`label_scores`).
     """
     cell = [*_LABEL, *KEYS]
 

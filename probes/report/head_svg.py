@@ -1,4 +1,4 @@
-"""Heads as small squares, layers downwards: inline SVG with one path for each shade."""
+"""Maps of heads as inline SVG: small squares, layers downwards, with one path for each shade."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from markupsafe import Markup, escape
 
-from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, is_dark, rgb_image, set_names, thirds
+from mtl.probes.figures.rgb_overlap import CHANNELS, Shades, rgb_image, set_names, thirds
 from mtl.probes.figures.rgb_overlap import Forced as ForcedOfThree
+from mtl.probes.figures.style import is_dark
 from mtl.probes.sites import Site, kind_starts, several_kinds
 
 LEVELS = 20
-"""Shades beside white; finer ones are not told apart by eye."""
+"""The number of shades besides white; the eye cannot tell finer ones apart."""
 Forced = tuple[Bool[np.ndarray, "site cell"], Bool[np.ndarray, "site cell"]]
 """The cells that a target forced open, and those that it forced shut."""
 ABOVE = 1.6
-"""Room for the numbers of heads above a map, in heads; also that for the layers' numbers on the left."""
+"""Space for the numbers of heads above a map, in heads; the numbers of layers on the left have as much."""
 
 
 def head_map(
@@ -28,9 +29,9 @@ def head_map(
     marked: Bool[np.ndarray, "site head"] | None = None,
     forced: Forced | None = None,
 ) -> Markup:
-    """Values from 0 (ground) to 1 (full colour), from -1 for the opposite colour; NaN is left blank.
+    """A map of values from 0 (ground) to 1 (full colour), and down to -1 in another colour; NaN is blank.
 
-    `marked` heads have a dot, `forced` ones a stroke.
+    `marked` heads have a dot, `forced` heads a stroke.
     """
     paths = [*_shaded(values), *([] if forced is None else _strokes(forced, values > 0.5))]
     if marked is not None:
@@ -58,14 +59,14 @@ def rgb_map(
         for site, head in np.ndindex(gates.shape[1:])
     )
     opened, closed = (np.any(each, axis=0, keepdims=True)[0] for each in forced)
-    strokes = "".join(_strokes((opened, closed), is_dark(image)))
+    strokes = "".join(_strokes((opened, closed), is_dark(image / 255)))
     return _map(cells + strokes, sites, gates.shape[2], title, " rgb")
 
 
 def thirds_map(
     gates: Float[np.ndarray, "3 site head"], sites: Sequence[Site], title: str, forced: ForcedOfThree
 ) -> Markup:
-    """The same three masks in grey: a third of each cell for each, from left to right."""
+    """The same three masks in grey: each has a third of every cell, from left to right."""
     values, opened, closed = thirds(gates), thirds(forced[0]), thirds(forced[1])
     width = 1 / CHANNELS
     paths = [*_shaded(values, width), *_strokes((opened, closed), values > 0.5, width)]
@@ -82,7 +83,7 @@ def _shaded(values: Float[np.ndarray, "site cell"], width: float = 1.0) -> list[
 
 
 def _strokes(forced: Forced, dark: Bool[np.ndarray, "site cell"], width: float = 1.0) -> list[str]:
-    """A stroke through every cell that is forced: upwards for open ones, downwards for shut ones."""
+    """A stroke through every cell that was forced: upwards if forced open, downwards if forced shut."""
     strokes: dict[str, list[str]] = {}
     for cells, way in zip(forced, ("open", "shut"), strict=True):
         for site, cell in np.argwhere(cells).tolist():
@@ -97,7 +98,7 @@ def _strokes(forced: Forced, dark: Bool[np.ndarray, "site cell"], width: float =
 def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str = "") -> Markup:
     """A map with layers and heads numbered from 0; the script moves the square `mark` to the chosen head.
 
-    With several kinds of attention a line parts them, and each kind's first layer has its name.
+    With several kinds of attention, a line separates them, and the name of each is at its first layer.
     """
     layers, left = len(sites), ABOVE
     if several_kinds(sites):
@@ -114,7 +115,7 @@ def _map(cells: str, sites: Sequence[Site], heads: int, title: str, looks: str =
 
 
 def rgb_key(keyed: Shades, names: Sequence[str]) -> Markup:
-    """The legend of `rgb_map`: the sets of masks that keep heads, with the colours that their heads have."""
+    """The legend of `rgb_map`: the sets of masks that keep heads, with the colours of their heads."""
     swatches = []
     for colours, text in zip(keyed.values(), set_names(list(keyed), names, " and "), strict=True):
         parts = [_hex(np.array(colour)) for colour in colours]
@@ -133,7 +134,7 @@ def _hex(colour: Integer[np.ndarray, " channel"]) -> str:
 
 
 def _path(level: np.ndarray, name: str, width: float = 1.0) -> str:
-    """One path per shade, neighbours in a row drawn as one; cells are `width` wide."""
+    """One path per shade; neighbours in a row are drawn as one. Cells are `width` wide."""
     runs: dict[int, list[str]] = {}
     for row, values in enumerate(level.tolist()):
         start = 0
@@ -170,7 +171,7 @@ def _axes(sites: Sequence[Site], heads: int) -> str:
 
 
 def _ticks(count: int) -> list[int]:
-    """At most twelve of them."""
+    """At most twelve numbers from 0 to `count`, evenly spaced."""
     step = -(-count // 12)
     return list(range(0, count, step))
 
@@ -184,7 +185,7 @@ def strip(
     width: float = 460,
     height: float = 250,
 ) -> Markup:
-    """A dot per head: its group across, its value upwards in points; touching dots are moved aside."""
+    """A dot per head: its group across, its value upwards in points. Dots that touch are moved aside."""
     low, high = min([0.0, *values]), max([0.0, *values])
     pad = 0.06 * (high - low) or 1.0
     left, bottom, top, radius = 74.0, 38.0, 8.0, 3.0
@@ -193,7 +194,7 @@ def strip(
     def up(value: float) -> float:
         return top + (high + pad - value) / (high - low + 2 * pad) * (height - bottom - top)
 
-    # A number too near to zero would be printed over it.
+    # A number too near to zero would be printed over the zero.
     ticks = [0.0, *(end for end in (low, high) if abs(end) > 0.12 * (high - low))]
     lines = [
         f'<line x1="{left}" x2="{width}" y1="{up(tick):.1f}" y2="{up(tick):.1f}"{zero}/>'
@@ -228,7 +229,7 @@ def strip(
 
 
 def _side_by_side(heights: Sequence[float], size: float, most: float) -> list[float]:
-    """How far each dot is moved aside so that none covers another; 0 if none is near or no room is left."""
+    """How far each dot is moved aside so that none covers another; 0 if none is near or there is no room."""
     placed: list[tuple[float, float]] = []
     shifts = [0.0] * len(heights)
     for place in sorted(range(len(heights)), key=lambda place: heights[place]):

@@ -17,13 +17,13 @@ from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import POSITIONAL, label_scores
 
 CLEAR = 0.2
-"""How far above chance a head must be in what the page says that it does."""
+"""How far above chance a head must be at what the page says it does."""
 CLEAR_ALONE = 0.5
-"""How often a head must do what has no chance level."""
+"""The share that a head must reach at what has no chance level."""
 SHOWN = 12
-"""Heads that are listed; the others are folded away."""
+"""The number of heads that are listed; the others are folded away."""
 _REGIMES = ("stl", "joint", "static")
-"""Whose probes say what a head does: claims are of single-task runs."""
+"""Whose probes say what a head does, the preferred one first: claims are those of single-task runs."""
 _PLACES = {"0": "the word itself", "+1": "the next word", "-1": "the previous word"}
 _RELATIONS = {"to dependent": "from a word to its {}", "to head": "from a word’s {} to the word"}
 _IN_WORDS = {
@@ -32,9 +32,9 @@ _IN_WORDS = {
     "compound": "compound part", "conj": "conjunct", "cc": "conjunction", "cop": "copula", "mark": "marker",
     "nmod:poss": "possessor", "nummod": "number",
 }  # fmt: skip
-"""Relations of Universal Dependencies as people call them."""
+"""Relations of Universal Dependencies in words."""
 _LOOKS = ("syntactic", "attention", POSITIONAL, "rare_words")
-"""Measures of where a head looks; they come before what its output distinguishes."""
+"""Measures of where a head looks; they take precedence over what its output distinguishes."""
 _ROLES = (*_LOOKS, "clustering")
 
 
@@ -43,15 +43,15 @@ class KeptHead:
     """A head that all tasks claim."""
 
     cell: int
-    """Its number over sites and heads."""
+    """The number of the head, counted over all sites."""
     learned: int
-    """How many tasks learned to keep it, without the force of a target."""
+    """The number of tasks that learned to keep the head, without the force of a target."""
     does: str
-    """Such as `looks at the next word in 80 %`; empty if no probe is clearly above chance."""
+    """What it does: `looks at the next word in 80 %`; empty if no probe is clearly above chance."""
     task: str = ""
-    """The task of the relation that it finds; empty if it finds none."""
+    """The task of the relation that the head finds; empty if it finds none."""
     relation: str = ""
-    """Such as `nsubj`; empty if it finds none."""
+    """The relation that the head finds, such as `nsubj`; empty if it finds none."""
 
 
 class Role(NamedTuple):
@@ -60,21 +60,21 @@ class Role(NamedTuple):
     words: str
     task: str
     relation: str
-    """The relation that it finds, and the relation's task; both empty if it finds none."""
+    """The relation that the head finds; with `task` its task. Both are empty if it finds none."""
 
 
 @dataclass(frozen=True)
 class KeptHeads:
-    """The first screen's list."""
+    """The list of heads on the first screen."""
 
     heads: Sequence[KeptHead]
     tasks: int
     regime: str
-    """Whose probes say what heads do; empty without probes."""
+    """The regime whose probes say what heads do; empty without probes."""
 
 
 def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads | None:
-    """The heads that every task claims, those first that most tasks learned; `None` without two tasks.
+    """The heads that every task claims; those that most tasks learned come first. `None` without two tasks.
 
     `heads` has the columns of heads.parquet of all runs, with `regime`, `run` and `seed`.
     """
@@ -95,10 +95,10 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
 
 
 def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], Role]:
-    """By attention, layer and head, what a head is farthest above chance in: mean over runs.
+    """By attention, layer and head, what the head does most clearly above chance, as a mean over runs.
 
     Labels that do not count (`label_scores`) are left out, and so are labels of punctuation. Positions have
-    no chance level. Heads that do nothing clearly (`CLEAR`, `CLEAR_ALONE`) are not in it.
+    no chance level. Heads that do nothing clearly (`CLEAR`, `CLEAR_ALONE`) are left out.
     """
     chances = {name: BY_NAME[name].chance or "" for name in _ROLES}
     scores = label_scores(heads, {name: level for name, level in chances.items() if level}).filter("counted")

@@ -15,7 +15,7 @@ from mtl.probes.tables.label_scores import best_of_labels
 
 
 def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
-    """The tables `skills` and `label_values`, or two `None`; adds a note why, except without any probes."""
+    """The tables `skills` and `label_values`, or two `None`; a note says why, unless there are no probes."""
     if evidence.heads is None or not evidence.on_words:
         return None, None
     if not evidence.heads["measure"].is_in(list(SKILLS)).any():
@@ -31,7 +31,7 @@ def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame |
 def label_rows(
     labels: pl.DataFrame | None, skill: pl.DataFrame | None, sites: Sequence[Site], heads: int
 ) -> list[dict[str, Any]]:
-    """Per label the best heads' values in each regime, chance, and which head is best on average."""
+    """Per label the best heads' values in each regime, chance, and the head that is best on average."""
     if labels is None or skill is None:
         return []
     best = best_of_labels(skill, ("regime",))

@@ -1,4 +1,4 @@
-"""Numbers and findings as texts for people."""
+"""Numbers as texts for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NONE = "–"
 
 
 def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
-    """A number with these decimals, a true minus sign, and a dash where it is not defined."""
+    """A number with these decimals and a true minus sign; a dash if it is not defined."""
     if value is None or not math.isfinite(value):
         return NONE
     text = f"{scale * value:,.{decimals}f}"
@@ -16,25 +16,25 @@ def number(value: float | int | None, decimals: int = 1, scale: float | int = 1)
 
 
 def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
-    """As `number`, with a plus sign too; what rounds to zero has no sign."""
+    """As `number`, also with a plus sign; a number that rounds to zero has no sign."""
     text = number(value, decimals, scale)
     return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
 
 
 def sort_key(value: float | int | str | None) -> str:
-    """What a table is sorted by: a number to six digits, a text unchanged, nothing where it is not known."""
+    """What a table is sorted by: a number with six digits, a text unchanged, nothing if not known."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def value_text(value: float | str | None) -> str:
-    """A number with four significant digits, a text unchanged, a dash where it is not known."""
+    """A number with four significant digits, a text unchanged, a dash if not known."""
     if value is None:
         return NONE
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
 
 
 def chance(value: float | None) -> str:
-    """A probability: three decimals, or its order of magnitude."""
+    """A probability with three decimals, or its order of magnitude."""
     if value is None or not math.isfinite(value):
         return NONE
     if value >= 0.001:

@@ -1,4 +1,4 @@
-"""Which masks are compared with which, and notes on those that are not."""
+"""Comparisons of masks with each other, and notes on masks that are not compared."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from mtl.probes.report.data import ReportData
 from mtl.probes.sites import in_order, sites_of
 from mtl.probes.statistics.masks import Masks, final_masks
 from mtl.probes.statistics.overlap import claim_overlaps, correlation_table, task_overlaps
-from mtl.tasks.in_words import counted
 
 MOST_MASKS = 40
-"""Masks that are compared with all others; pairs grow with the square."""
+"""The most masks that are all compared with each other, since the number of pairs grows with its square."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The masks of a setup against each other."""
+    """The comparisons between the masks of a setup."""
 
     name: str
     masks: Masks
@@ -28,12 +27,12 @@ class Compared:
 
 
 def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
-    """The masks of every setup, over the seeds that all of its tasks have, and notes."""
+    """The masks of every setup with the seeds that all of its tasks have, and notes."""
     by_setup: dict[str, Masks] = {}
     notes: list[str] = []
     if evidence.gates is None:
         return by_setup, ()
-    # The same order of the kinds of attention in all masks.
+    # The kinds of attention are in the same order in all masks.
     all_gates = evidence.gates.sort(in_order(sites_of(evidence.gates)), maintain_order=True)
     for setup in evidence.setups:
         gates = all_gates.filter(pl.col("setup") == setup.name)
@@ -49,7 +48,7 @@ def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, .
 
 
 def compare(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
-    """Correlations and overlaps within every setup that has masks of several tasks, or seeds of one."""
+    """Correlations and overlaps within every setup that has masks of several tasks or of several seeds."""
     return tuple(
         Compared(name, masks, correlation_table(masks), task_overlaps(masks))
         for name, masks in by_setup.items()
@@ -58,7 +57,7 @@ def compare(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
 
 
 def claim_counts(by_setup: dict[str, Masks]) -> pl.DataFrame:
-    """setup, task, seeds, claimed, learned: how many heads are claimed, and how many of them by learning."""
+    """setup, task, seeds, claimed, learned: the numbers of heads that are claimed, and of learned claims."""
     rows = [
         (setup, task, len(masks.seeds), int(claimed.sum()), int(learned.sum()))
         for setup, masks in by_setup.items()
@@ -68,16 +67,12 @@ def claim_counts(by_setup: dict[str, Masks]) -> pl.DataFrame:
 
 
 def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
-    """Overlaps of the claimed heads of all masks of all setups, and a note if that is too many."""
-    names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
+    """Overlaps of the claimed heads of all masks of all setups, and a note if there are too many masks."""
     if len(by_setup) < 2:
         return None, ""
+    names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
     if len(names) > MOST_MASKS:
-        return (
-            None,
-            f"{counted(len(names), 'mask is', 'masks are')} too many to compare all with all: only "
-            f"within setups",
-        )
+        return None, f"{len(names)} masks are too many to compare all with all: only within setups"
     claimed, learned = (
         np.concatenate([claims(masks) for masks in by_setup.values()])
         for claims in (Masks.claimed, Masks.learned_claims)

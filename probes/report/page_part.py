@@ -1,4 +1,4 @@
-"""What a piece of evidence may add to the page."""
+"""The parts of the page that a piece of evidence may add."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mtl.probes.statistics.masks import Masks
 
 @dataclass(frozen=True)
 class PageData:
-    """What a part of the page is made from."""
+    """The data that a part of the page is made from."""
 
     data: ReportData
     masks: Mapping[str, Masks]
-    """By setup."""
+    """The masks of each setup."""
     claims: Claims
 
 
@@ -30,45 +30,45 @@ class Section:
 
     id: str
     title: str
-    """In the page's navigation."""
+    """The title in the page's navigation."""
     html: Markup
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page shows of a piece of evidence, beside its answer."""
+    """What the page shows of a piece of evidence, besides its answer."""
 
     lead: Markup | None = None
-    """Above the notes."""
+    """A paragraph above the notes."""
     sections: Sequence[Section] = ()
     terms: Mapping[str, Sequence[tuple[str, Markup]]] = field(default_factory=dict)
-    """Further words of the page with what they mean, by the word that they follow."""
+    """Further words for the page's glossary with their meanings, by the word that they follow."""
     on_overlap: str = ""
-    """A sentence for those who read the section on overlap."""
+    """A sentence for the section on overlap."""
     style: str = ""
-    """CSS."""
+    """CSS for its parts."""
     head_skills: pl.DataFrame | None = None
-    """Mean skills that the explorer lists: attention, layer, head, static, stl, joint, loss."""
+    """Mean skills for the head explorer: attention, layer, head, static, stl, joint, loss."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """By file name."""
+    """Tables by file name."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What LaTeX gets of tables instead."""
+    """What LaTeX gets instead of some tables."""
     notes: Sequence[str] = ()
     lines: Sequence[str] = ()
-    """What `mtl report` prints of it."""
+    """Lines that `mtl report` prints."""
 
 
 @dataclass(frozen=True)
 class PagePart:
-    """What one piece of evidence adds to the page."""
+    """What a piece of evidence adds to the page."""
 
     answer: Callable[[PageData], Answer] | None = None
-    """Its answer on the first screen."""
+    """Makes its answer."""
     shown: Callable[[PageData], Shown] | None = None
 
 
 def answers(page: PageData, parts: Sequence[PagePart]) -> tuple[Answer, ...]:
-    """All answers; none for runs of one task, of which nothing can be asked that is about several."""
+    """All answers; none for runs of one task and for sweeps, since all questions are about several tasks."""
     if len(page.data.metrics) < 2 or page.data.sweep is not None:
         return ()
     return tuple(part.answer(page) for part in parts if part.answer is not None)

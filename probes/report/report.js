@@ -16,13 +16,13 @@
     if (value === "") words.delete(key);
     else words.set(key, value);
     if (String(words) === String(inAddress())) return;
-    // Not in the history; where a page may not change its address, it keeps it.
+    // No entry in the history; a page that may not change its address keeps the old one.
     try { history.replaceState(null, "", `#${words}`); } catch {}
   };
   const onAddress = [];
   addEventListener("hashchange", () => { if (location.hash.includes("=")) onAddress.forEach((read) => read()); });
 
-  // What scrolls sideways can be reached by the keyboard.
+  // Parts that scroll sideways can be reached by the keyboard.
   const reach = () => {
     for (const wide of $(".wide")) {
       if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
@@ -71,7 +71,7 @@
     });
   }
 
-  // Filters: of pairs of masks by words, of labels by words, task, number of items and loss.
+  // Filters: pairs of masks by words; labels by words, task, number of items and loss.
   const has = (text, words) => words.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
   for (const input of $("input.filter")) {
     const apply = () => {
@@ -140,7 +140,7 @@
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
   const names = { static: "Before training", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
   let held = null;
-  let from = null; // where the keyboard was before it went to the panel
+  let from = null; // what had the focus before the panel
   let shown = null;
 
   const show = (cell) => {
@@ -215,7 +215,7 @@
         return [mask.setup, mask.task, bar, gates.map((gate, seed) => (gate / 100).toFixed(2) + forced[seed]).join(" ")];
       });
       body.append(table("Gates", ["setup", "task", "mean", "seeds"], rows));
-      if (data.masks.some(({ forced }) => forced.some((cells) => cells[cell] === "x"))) body.append(element("p", "* opened or closed by force of a target", { class: "hint" }));
+      if (data.masks.some(({ forced }) => forced.some((cells) => cells[cell] === "x"))) body.append(element("p", "* opened or closed by a target", { class: "hint" }));
     }
   };
 
@@ -244,7 +244,7 @@
     return chance === undefined ? text : `${text} (${written(chance)})`;
   };
 
-  // Every measure that is no skill; a row for each task and label.
+  // Every measure other than skill; a row for each task and label.
   const short = { static: "before", stl: "STL", pair: "MTL-2", joint: "MTL" };
   const measures = (body, cell) => {
     if (data.measures.some(({ heads }) => heads[cell].length)) body.append(element("h3", "Measures"));
@@ -260,7 +260,7 @@
     }
   };
 
-  // Only labels that count; the others are easily hit by luck. Sorted by skill, not by accuracy.
+  // Only labels that count, since the others are easily hit by luck. Sorted by skill, not by accuracy.
   const best = (body, cell) => {
     if (data.labels.length) body.append(element("h3", "Best labels"));
     for (const text of data.skills) body.append(element("p", text, { class: "hint" }));
@@ -371,7 +371,7 @@
     const known = Object.values(data.value).map((values) => values[place]).filter((values) => values !== null);
     const most = Math.max(1, ...known.flatMap((values) => Array.from({ length: size }, (_, cell) => at(values, cell) || 0)));
     panel.hidden = false;
-    panel.replaceChildren(element("b", `${data.labels[place][0]} ${data.labels[place][1]}: accuracy of every head, empty 0, full colour ${most} %`));
+    panel.replaceChildren(element("b", `${data.labels[place][0]} ${data.labels[place][1]}: accuracy of every head; empty is 0, full colour is ${most} %`));
     const maps = element("div", "", { class: "maps" });
     for (const [setup, values] of Object.entries(data.value)) {
       const figure = element("figure");

@@ -1,4 +1,4 @@
-"""The page: what its sections show, put into the template together with everything that the page needs."""
+"""The page: the contents of its sections, put into the template with everything else that the page needs."""
 
 from __future__ import annotations
 
@@ -40,31 +40,27 @@ BY_SETUP = "scores-by-setup"
 
 @dataclass(frozen=True)
 class Page:
-    """The finished page, its notes and its tables."""
+    """The finished page, with its notes, tables and answers."""
 
     html: str
     notes: tuple[str, ...]
     make_tables: Callable[[], Mapping[str, pl.DataFrame]]
     answers: tuple[Answer, ...] = ()
-    """Those of the first screen."""
-
+    """The answers to the page's questions."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What LaTeX gets of tables instead: other units."""
+    """What LaTeX gets instead of some tables: other units."""
     lines_of_parts: tuple[str, ...] = ()
-    """What the pieces of evidence have printed."""
+    """Lines that pieces of evidence add to those that `mtl report` prints."""
     undertrained: str = ""
     """The setups and tasks whose scores on dev still rise, in words."""
 
     @cached_property
     def tables(self) -> Mapping[str, pl.DataFrame]:
-        """What the page shows, and what it was computed from, by file name; made when first asked for."""
+        """What the page shows and what it was computed from, by file name; made on the first access."""
         return self.make_tables()
 
     def lines(self) -> list[str]:
-        """The notes, the answers and what pieces of evidence have printed, as lines of text.
-
-        Undertrained runs are named before the answers.
-        """
+        """The notes, the undertrained runs, the answers, and the lines of pieces of evidence."""
         told = [f"note: {note}" for note in self.notes]
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
@@ -78,8 +74,9 @@ class Page:
 def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
     """One HTML page that loads nothing from elsewhere.
 
-    Tasks claim heads by the masks of the setup `claims`, by default of that of `claims.DEFAULT`. `parts` add
-    pieces of evidence (`mtl.runs.evidence.page_parts`).
+    Tasks claim heads by the masks of the setup `claims`, by default by those of the setup that
+    `mtl.probes.report.claims.DEFAULT` describes. `parts` add pieces of evidence
+    (`mtl.runs.evidence.page_parts`).
     """
     notes = list(evidence.notes)
     by_setup, left_out = masks_by_setup(evidence)
@@ -97,6 +94,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     tasks, rows = score_rows(evidence)
     joint_setup, costs = joint_costs(tasks, rows)
     rising = undertrained(evidence.history)
+    rising_words = undertrained_in_words(rising)
     compared = compare(by_setup)
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
@@ -117,7 +115,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         trained=trained_in_words(evidence.runs),
         rising=rising,
         run_columns=told_columns(evidence.runs),
-        rising_words=undertrained_in_words(rising),
+        rising_words=rising_words,
         costs=costs,
         kept_heads=kept,
         examples=head_examples(kept, evidence.examples, sites, heads, SHOWN),
@@ -159,12 +157,11 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     printed |= {"scores": evidence.scores.drop("run")}
     printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
     lines = tuple(line for piece in shown for line in piece.lines)
-    undertrained_runs = undertrained_in_words(rising)
-    return Page(html, final, tables, screen, printed, lines, undertrained_runs)
+    return Page(html, final, tables, screen, printed, lines, rising_words)
 
 
 def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:
-    """All further words by the word of the page that they follow."""
+    """All further words of the glossary, by the word that they follow."""
     terms: dict[str, list[tuple[str, Markup]]] = {}
     for piece in shown:
         for word, others in piece.terms.items():
@@ -173,13 +170,12 @@ def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:
 
 
 def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
-    """The sites and the heads of each; none without masks and probes."""
-    tables = (evidence.gates, evidence.heads, evidence.worth)
-    table = next((table for table in tables if table is not None), None)
-    heads = None if table is None else table["head"].drop_nulls()
-    if table is None or heads is None or heads.is_empty():
-        return (), 0
-    return sites_of(table), int(heads.to_numpy().max()) + 1
+    """The sites and the number of heads of each; none without masks, probes and worth."""
+    for table in (evidence.gates, evidence.heads, evidence.worth):
+        if table is not None:
+            heads = table["head"].drop_nulls()
+            return (sites_of(table), int(heads.to_numpy().max()) + 1) if len(heads) else ((), 0)
+    return (), 0
 
 
 def _tables(
@@ -189,7 +185,7 @@ def _tables(
     screen: Sequence[Answer],
     shown: Sequence[Shown],
 ) -> dict[str, pl.DataFrame]:
-    """Every table of the page that a paper may want."""
+    """Every table of the page that a paper may need."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
     tables["learning-curves"] = evidence.history
     if evidence.kept is not None:

@@ -1,4 +1,4 @@
-"""Scores per setup: mean and spread over seeds, and the difference to training alone."""
+"""Scores per setup: mean and spread over seeds, and the difference from training alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mtl.probes.task_order import tasks_in
 
 @dataclass(frozen=True)
 class Cell:
-    """The scores of a task in a setup; per cent."""
+    """The scores of a task in a setup, in per cent."""
 
     values: tuple[tuple[int, float], ...]
-    """Seed and score; of several draws of random labels, their mean."""
+    """Seed and score; if there are several draws of random labels, their mean."""
     mean: float
     spread: float | None
-    """Standard deviation over seeds (n - 1); `None` with a single one."""
+    """Standard deviation over seeds (n - 1); `None` for a single seed."""
     difference: float | None
     """Mean less the baseline's mean, over seeds that both have; `None` if there are none."""
 
@@ -33,7 +33,7 @@ class Row:
     setup: Setup
     cells: tuple[Cell | None, ...]
     mean: float | None
-    """Over all tasks but those that others are only compared with; `None` if one is missing."""
+    """The mean over all tasks but those that others are only compared with; `None` if one is missing."""
 
 
 def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
@@ -75,14 +75,14 @@ class Cost:
     alone: float
     joint: float
     difference: float
-    """Over common seeds; negative: worse jointly."""
+    """Jointly less alone, over common seeds; negative: worse jointly."""
     seeds: int
 
 
 def joint_costs(tasks: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Cost]]:
     """The joint setup of most tasks without masks, and what it costs each of them; empty without one.
 
-    A setup that was trained otherwise than its single tasks is none.
+    A setup that was trained otherwise than its single tasks does not count.
     """
     of_setup = {row.setup.name: row for row in rows}
     joint = [
@@ -143,10 +143,10 @@ def _with_spread(cell: Cell | None) -> str | None:
 
 
 def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
-    """`score_table` for papers: with differences to the baseline, and the best of each column in bold (`**`).
+    """`score_table` for papers, with differences from the baseline, and the best of each column in `**`.
 
-    What is equal in two decimals is equally good. Of one setup none is the best. A setup that was trained
-    otherwise than its baseline (`Setup.unlike`) has no differences: they would stand without that.
+    Scores that are equal in two decimals are equally good. A single setup is not the best. A setup that was
+    trained otherwise than its baseline (`Setup.unlike`) has no differences, since a paper would not say so.
     """
     columns: dict[str, list[tuple[float | None, str | None]]] = {
         task: [

@@ -1,4 +1,4 @@
-"""What a report shows of a sweep: its trials, the best of them, and the parameters in which they differ."""
+"""The report's section on a sweep: its trials, the best of them, and the parameters in which they differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.probes.report.embedded import embedded
 
 @dataclass(frozen=True)
 class TrialRow:
-    """How a trial went."""
+    """The result of a trial."""
 
     name: str
     state: str
@@ -25,7 +25,7 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class SweepEvidence:
-    """A sweep as its report shows it."""
+    """A sweep, as its report shows it."""
 
     method: str
     metric: str
@@ -36,7 +36,7 @@ class SweepEvidence:
     """The name of the best finished trial."""
 
     def table(self) -> pl.DataFrame:
-        """The trials, a column for each axis: finished ones first, in each part the best score first."""
+        """The trials, with a column for each axis; finished trials come first, then better scores."""
         rows = pl.DataFrame(
             {
                 "trial": [trial.name for trial in self.trials],
@@ -46,17 +46,12 @@ class SweepEvidence:
                 "seconds": [round(trial.seconds, 1) for trial in self.trials],
             }
         )
-        finished = pl.col("state") == "finished"
-        return rows.sort(
-            ~finished,
-            self.metric,
-            descending=[False, self.goal == "maximize"],
-            nulls_last=True,
-            maintain_order=True,
-        )
+        descending = [False, self.goal == "maximize"]
+        by = (pl.col("state") != "finished", self.metric)
+        return rows.sort(by, descending=descending, nulls_last=True, maintain_order=True)
 
     def picture(self) -> Figure | None:
-        """Parallel coordinates; `None` until a trial has a score."""
+        """Parallel coordinates; `None` if no trial has a score."""
         scores = [trial.score for trial in self.trials]
         if all(score is None for score in scores):
             return None

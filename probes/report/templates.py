@@ -1,4 +1,4 @@
-"""Templates and other texts of the page."""
+"""Templates and other files of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.probes.report import number_format
 
 @cache
 def environment(package: str = "mtl.probes.report") -> Environment:
-    """The environment of a package's templates."""
+    """The Jinja environment of a package's templates."""
     made = Environment(
         loader=PackageLoader(package, "."),
         autoescape=True,
@@ -32,5 +32,5 @@ def environment(package: str = "mtl.probes.report") -> Environment:
 
 
 def text_of(name: str, package: str = "mtl.probes.report") -> str:
-    """A file of a package."""
+    """The text of a package's file."""
     return (files(package) / name).read_text(encoding="utf-8")

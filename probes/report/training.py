@@ -1,4 +1,4 @@
-"""What runs were trained on, for how long, and whether that was long enough, in words."""
+"""What runs were trained on, for how long, and whether that was long enough."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import polars as pl
 from mtl.probes.report.number_format import signed
 
 RISING = 1.0
-"""Points of a score on dev: runs that gain more between their last two evaluations are undertrained."""
+"""Runs that gain more points on dev than this between their last two evaluations are undertrained."""
 FACTS = ("data", "sentences", "epochs", "batch", "rates")
-"""The columns of `ReportData.runs` that say what runs were trained on, and how long."""
+"""The columns of `ReportData.runs` that say on what and how runs were trained."""
 _NAMED = 3
-"""Different values that a sentence names."""
+"""The most different values that a sentence names."""
 
 
 def trained_in_words(runs: pl.DataFrame) -> str:
-    """Corpora, sizes, epochs, batches and learning rates of all runs (`ReportData.runs`), where known."""
+    """Corpora, sizes, epochs, batches and learning rates of all runs (`ReportData.runs`), if known."""
     known = {name: _values(runs, name) for name in FACTS}
     words = {
         "data": "trained on {}",
@@ -28,7 +28,7 @@ def trained_in_words(runs: pl.DataFrame) -> str:
 
 
 def told_columns(runs: pl.DataFrame) -> list[str]:
-    """The columns of the table of runs that the page shows: facts of training only where runs differ."""
+    """The columns of the table of runs that the page shows: facts of training only if runs differ in them."""
     left_out = {"versions", *(name for name in FACTS if name in runs.columns and runs[name].n_unique() == 1)}
     return [name for name in runs.columns if name not in left_out]
 
@@ -47,8 +47,8 @@ def _values(runs: pl.DataFrame, column: str) -> str:
 def undertrained(history: pl.DataFrame) -> pl.DataFrame:
     """The setups and tasks whose scores on dev still rise by more than `RISING`: setup, task, rise.
 
-    `history` is `ReportData.history`. The rise is from the last evaluation but one to the last, in points, as
-    a mean over seeds; runs with one evaluation say nothing.
+    `history` is `ReportData.history`. The rise is that between the last two evaluations, in points, as a mean
+    over seeds; runs with one evaluation do not count.
     """
     run = ["setup", "task", "run"]
     last = (
@@ -61,7 +61,7 @@ def undertrained(history: pl.DataFrame) -> pl.DataFrame:
 
 
 def undertrained_in_words(rising: pl.DataFrame) -> str:
-    """`STL (ner +8.2, dep +5.1); MTL-3 (dep +4.0)`."""
+    """The table in words: `STL (ner +8.2, dep +5.1); MTL-3 (dep +4.0)`."""
     by_setup: dict[str, list[str]] = {}
     for setup, task, rise in rising.iter_rows():
         by_setup.setdefault(setup, []).append(f"{task} {signed(rise)}")

@@ -18,38 +18,38 @@ from mtl.probes.statistics.head_values import ABLATION, OF_WORTH, SIGNIFICANT, h
 from mtl.probes.statistics.prediction import prediction
 
 SHOWN = tuple(dict.fromkeys([ABLATION, *(names[0] for names in OF_WORTH.values() if names)]))
-"""Measures that maps may show; the first that was measured is drawn."""
+"""The measures that maps may show; the first one that was measured is drawn."""
 
 
 @dataclass(frozen=True)
 class WorthMap:
-    """A task's heads in one setup."""
+    """A map of a task's heads in one setup."""
 
     setup: str
     svg: Markup
     runs: int
     significant: int | None
-    """How many heads are significant in most runs; `None` where this was not tested."""
+    """The number of heads that are significant in most runs; `None` if this was not tested."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What the section shows."""
+    """The contents of the section."""
 
     measure: str
     title: str
     level: str
-    """The false discovery rate of what is marked."""
+    """The false discovery rate at which heads are marked."""
     maps: list[tuple[str, str, list[WorthMap]]]
-    """Per task its name, the value of full colour, and its maps."""
+    """For each task its name, the value of full colour, and its maps."""
     prediction: pl.DataFrame
     means: pl.DataFrame
-    """Of the measure, per head (`head_means`)."""
+    """The means of the measure per head (`head_means`)."""
     values: pl.DataFrame
-    """What everything is computed from: `ReportData.worth`."""
+    """The values that everything is computed from: `ReportData.worth`."""
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """What files get: also the agreement of tables of heads, which the page does not show."""
+        """The tables for files, with the agreement of tables of heads, which the page does not show."""
         grouped = self.values.with_columns(group=pl.format("{}, {}", "task", "setup"))
         found = agreement(grouped, self.measure)
         return {"head-worth": self.means, "prediction": self.prediction, "agreement": found}

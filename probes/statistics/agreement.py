@@ -1,4 +1,4 @@
-"""How far two tables agree about the heads: two seeds, two tasks of one run, two corpora."""
+"""How far two tables of heads agree: of two seeds, of two tasks in one run, of two corpora."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from mtl.probes.statistics.rank_correlation import (
 Pairs = list[tuple[int, int]]
 """Pairs of tables, by their numbers."""
 Centring = Callable[[Values, Weights, Int[np.ndarray, " known"]], Weights]
-"""From values, weights and the numbers of heads to what is correlated: ranks or values, less their mean."""
+"""From values, weights and the numbers of heads to what is correlated: ranks or values less their mean."""
 CELLS = 4_000_000
-"""Numbers in one array: of correlations (draw, table, table), and of vectors (draw, table, head); 32 MB."""
+"""The most numbers in an array of correlations (draw, table, table) or vectors (draw, table, head): 32 MB."""
 
 SCHEMA = pl.Schema(
     dict.fromkeys(("measure", "first", "second", "pairing"), pl.String)
@@ -38,12 +38,12 @@ SCHEMA = pl.Schema(
 
 
 def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
-    """Correlations over heads between groups of tables, as `SCHEMA` has it.
+    """Correlations over heads between groups of tables, with the columns of `SCHEMA`.
 
-    `values` as `head_values` gives them, and a column `group`: what is compared, such as a task, or a task on
-    a corpus. A group with itself is compared over all pairs of its runs (`pairing` is "other runs"). Two
-    groups are compared within the same run where runs have both ("same run"), else over all pairs of their
-    runs ("all runs"). Each row is a mean over pairs. Intervals are at 95 %, by a bootstrap over heads within
+    `values` are those of `head_values`, with a column `group`: what is compared, such as a task, or a task on
+    a corpus. A group is compared with itself over all pairs of its runs (`pairing` is "other runs"). Two
+    groups are compared within the same run if runs have both ("same run"), else over all pairs of their runs
+    ("all runs"). Each row is a mean over pairs. Intervals are at 95 %, by a bootstrap over heads within
     layers: they are about these runs. Null: not defined.
     """
     chosen = values.filter(pl.col("measure") == measure)
@@ -74,7 +74,7 @@ def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int 
 
 
 def _pairs(first: Mapping[str, int], second: Mapping[str, int], *, same: bool) -> tuple[str, Pairs]:
-    """How two groups are compared, and which pairs of tables (by their numbers) are."""
+    """How two groups are compared, and the pairs of tables (by their numbers) that are compared."""
     if same:
         return "other runs", list(itertools.combinations(first.values(), 2))
     common = [run for run in first if run in second]
@@ -97,8 +97,8 @@ def _estimates(
 ) -> list[Estimate]:
     """Per row the mean correlation over its pairs of tables, with its interval.
 
-    What a correlation needs of a table is computed once per table and not once per pair, so that pairs cost a
-    product of matrices only.
+    Tables are standardised once per table and not once per pair, so that pairs cost only a product of
+    matrices.
     """
     draws = np.concatenate([np.ones((1, weights.shape[1])), weights])  # the heads as they are come first
     means = np.empty((len(compared), len(draws)))
@@ -115,7 +115,7 @@ def _estimates(
 def _correlations(
     tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring
 ) -> Float[np.ndarray, "draw table table"]:
-    """The correlations of all tables with each other, over heads that both have; NaN where there is none."""
+    """The correlations of all tables with each other, over heads that both have; NaN if there are none."""
     known = ~np.isnan(tables)
     patterns, of_pattern = np.unique(known, axis=0, return_inverse=True)
     found = np.full((len(weights), len(tables), len(tables)), np.nan)
@@ -135,7 +135,7 @@ def _correlations(
 def _standardised(
     tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring, heads: Int[np.ndarray, " known"]
 ) -> Float[np.ndarray, "draw table known"]:
-    """Vectors of length 1 in each draw, whose inner products are correlations; NaN where nothing varies."""
+    """Vectors of length 1 in each draw, whose inner products are correlations; NaN if nothing varies."""
     drawn = weights[:, heads]
     vectors = np.stack([way(table[heads], drawn, heads) for table in tables], axis=1)
     vectors *= np.sqrt(drawn)[:, None]

@@ -1,4 +1,4 @@
-"""Whether two setups score differently: over other sentences, over other seeds, and over both."""
+"""Whether two setups score differently: on other sentences, with other seeds, and with both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.probes.statistics.resampling import Interval, t_interval
 
 UNKNOWN = (float("nan"), float("nan"))
 ROUNDING = 1e-18
-"""Variance, in squared points, that rounding leaves of equal scores."""
+"""The variance, in squared points, that rounding may leave between equal scores."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def compare(
 ) -> Comparison:
     """Compare the runs of two setups by the counts of the same sentences.
 
-    A run's score on a sample of sentences is taken as mean + run + sample + run-by-sample. The spread of runs
-    on these sentences holds the first and the last of these effects, the bootstrap of the mean over runs the
-    second and the last. The variance of `both` is their sum less the last effect, which the bootstrap of each
-    run around that mean gives, and at least that of sentences alone; its degrees of freedom are
-    Satterthwaite's (1946).
+    The model of a run's score on a sample of sentences is mean + run + sample + run-by-sample. The spread of
+    runs on these sentences contains the effects of runs and of runs by samples; the bootstrap of the mean
+    over runs contains those of samples and of runs by samples. The variance of `both` is the sum of these
+    two, less the effect of runs by samples, which the bootstrap of each run around the mean gives. It is at
+    least the variance over sentences alone, and its degrees of freedom are Satterthwaite's (1946).
     """
     rng = np.random.default_rng(seed)
     setups = [first.astype(np.float64), second.astype(np.float64)]
@@ -66,7 +66,7 @@ def compare(
     sentences = first.shape[1]
     resampled = [np.empty((len(runs), draws)) for runs in setups]
     as_far = 0
-    # With unequal numbers of runs, what is exchanged are the mean annotations of the two setups.
+    # Numbers of runs may be unequal, so the mean annotations of the two setups are exchanged.
     total = [runs.mean(0) for runs in setups]
     observed = float(np.diff([float(score(part.sum(0, keepdims=True))[0]) for part in total[::-1]])[0])
     for start in range(0, draws, BLOCK):
@@ -93,7 +93,7 @@ def compare(
     )
     if min(map(len, setups)) < 2:
         return result
-    # The variance of each setup's mean over runs, and the part that runs and sentences make together.
+    # The variance of each setup's mean over runs, and the part of runs by sentences.
     over_runs = np.array([values.var(ddof=1) / len(values) for values in scores])
     together = sum(
         float((values - values.mean(0)).var(axis=1).sum() / (len(values) - 1) / len(values))
@@ -102,7 +102,7 @@ def compare(
     freedom = np.array([len(values) - 1 for values in scores])
     over_sentences = float(of_difference.var())
     seeds, _ = _student(difference, over_runs, freedom, level)
-    # Runs vary at least by what runs and sentences make together; a few that agree by chance hide that.
+    # Runs vary at least by the part of runs by sentences; a few runs that agree by chance would hide that.
     both, p = _student(
         difference,
         np.array([*over_runs, max(over_sentences - together, 0.0), max(together - over_runs.sum(), 0.0)]),
@@ -117,8 +117,8 @@ def _student(
 ) -> tuple[Interval, float]:
     """The t interval and two-sided p for a sum of independent variances (Satterthwaite 1946).
 
-    Without any variance there is nothing to judge a difference by: interval and p are NaN. Equal scores alone
-    have the interval 0 to 0, and p is 1.
+    Without any variance there is nothing to judge a difference by: interval and p are NaN. Only if scores are
+    equal, the interval is 0 to 0 and p is 1.
     """
     variance = float(variances.sum())
     if variance <= ROUNDING:

@@ -1,4 +1,4 @@
-"""Probabilities corrected for the number of tests."""
+"""p values corrected for the number of tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 
 def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
-    """p corrected after Holm (1979), which holds however the tests depend on each other."""
+    """p corrected after Holm (1979), which is valid however the tests depend on each other."""
     order = np.argsort(p)
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1)
     corrected = np.empty_like(stepped)

@@ -22,14 +22,14 @@ PREDICTORS = {
     "skill": "probe skill",
     "log_alpha": "log alpha of the mask",
 }
-"""What may predict the loss by ablation, and how figures print it; `log_alpha` and `skill` are no rows of the
-table of measures."""
+"""The measures that may predict the loss by ablation, and how figures print them; `log_alpha` and `skill` are
+not in the table of measures."""
 OF_WORTH = {
     name: [measure.name for measure in group.measures if measure.name == ABLATION or measure.predictor]
     for name, group in GROUPS.items()
     if name != "probes"
 }
-"""By group, the measures that say what a head is worth to a task."""
+"""For each group, the measures that say what a head is worth to a task."""
 SYNTACTIC = "syntactic"
 SIGNED = (*(measure.name for measure in MEASURES if measure.signed), "log_alpha")
 """Measures drawn in two colours, above and below zero."""
@@ -41,16 +41,16 @@ USED = tuple(
         if name
     )
 ) + tuple(name for pair in SKILLS.items() for name in pair)
-"""The rows of heads.parquet that values are made of."""
+"""The measures whose rows of heads.parquet are used."""
 COLUMNS = ("setup", "run", "seed", "task", "measure", *KEYS, "value", "q")
 
 
 def head_values(heads: pl.DataFrame) -> pl.DataFrame:
-    """One value per run, task, measure and head: the columns `COLUMNS`.
+    """One value per run, task, measure and head, with the columns `COLUMNS`.
 
     `heads` has the columns of heads.parquet, and `setup`, `run`, `seed`. Values are those of `head_scores`;
-    `skill` is what the task's probe scores above chance. Measures that belong to no task, as `syntactic`
-    does, count for each task of the run. `q` is that of a tested measure, else null.
+    `skill` is what the task's probe scores above chance. Measures that belong to no task, such as
+    `syntactic`, count for each task of the run. `q` is that of a measure that was tested, else null.
     """
     there = set(heads["measure"].unique())
     names = [
@@ -60,7 +60,7 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
     per_head = pl.concat(
         [head_scores(heads, name).select(*key, "value", measure=pl.lit(name)) for name in names or [ABLATION]]
     ).with_columns(task=pl.when(pl.col("measure") == SYNTACTIC).then(pl.lit("")).otherwise("task"))
-    # Where several tasks have arcs, a head's role is what it does best for any of them.
+    # If several tasks have arcs, a head's role is what it does best for any of them.
     per_head = per_head.group_by(*key, "measure", maintain_order=True).agg(pl.col("value").max())
     tested = [f"{name}_q" for name in names if f"{name}_q" in getattr(BY_NAME.get(name), "names", ())]
     q = (
@@ -76,7 +76,7 @@ def head_values(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _for_each_task(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of no task repeated for every task of their run that has rows of its own."""
+    """The rows, with those of no task repeated for every task of their run that has rows of its own."""
     of_task, of_none = rows.filter(pl.col("task") != ""), rows.filter(pl.col("task") == "")
     tasks = of_task.select("run", "task").unique(maintain_order=True)
     spread = of_none.drop("task").join(tasks, on="run", how="inner", maintain_order="left_right")
@@ -86,10 +86,10 @@ def _for_each_task(rows: pl.DataFrame) -> pl.DataFrame:
 def tables_of(
     values: pl.DataFrame, by: Sequence[str]
 ) -> tuple[dict[tuple[str, ...], Float[np.ndarray, " head"]], Int[np.ndarray, " head"]]:
-    """A vector over all heads of the table for each combination of values of the columns `by`, and strata.
+    """For each combination of values of the columns `by`, a vector over all heads of the table; and strata.
 
-    The stratum of a head is the number of its site. Vectors have heads in one order, NaN where there is no
-    value.
+    The stratum of a head is the number of its site. All vectors have the same order of heads, and NaN where
+    there is no value.
     """
     places = values.select(KEYS).unique(maintain_order=True).sort(KEYS).with_row_index("place")
     strata = (
@@ -107,7 +107,7 @@ def head_means(values: pl.DataFrame, measure: str) -> pl.DataFrame:
     """A measure's mean over the runs of each task and setup, per head.
 
     Columns: task, setup, attention, layer, head, value, runs, significant (whether `q` is at most
-    `SIGNIFICANT` in more than half of the runs; null for a measure that is not tested).
+    `SIGNIFICANT` in more than half of the runs; null for a measure that was not tested).
     """
     tested = pl.col("q").is_not_null()
     significant = (pl.col("q") <= SIGNIFICANT).sum() > pl.len() / 2

@@ -11,13 +11,14 @@ from mtl.probes.tables.label_scores import label_scores
 POSITIONAL = 0.9
 """A head is positional if it looks at one relative position at least this often."""
 SYNTACTIC_MARGIN = 0.1
-"""A head has a syntactic role if it is above the best fixed offset by this much on a relation that counts."""
+"""A head has a syntactic role if it is this much above the best fixed offset on a relation that counts."""
 
 
 def roles(heads: pl.DataFrame) -> pl.DataFrame:
-    """Which heads of a tidy table have a positional or syntactic role, with the chance level they exceed.
+    """The heads of a tidy table that have a positional or a syntactic role, beside the chance level.
 
-    Columns: measure, task, label, attention, layer, head, value, chance; the best head of a role first.
+    Columns: measure, task, label, attention, layer, head, value, chance (null for positional roles); the best
+    head of a role comes first.
     """
     columns = ["measure", "task", "label", *KEYS, "value", "chance"]
     positional = heads.filter(

@@ -1,4 +1,4 @@
-"""The final masks of several tasks over the same seeds, from the runs' tables of gates."""
+"""The final masks of several tasks with the same seeds, from the runs' tables of gates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Masks:
     gate: Float[np.ndarray, "task seed site head"]
     opened: Bool[np.ndarray, "task seed site head"]
     learned: Bool[np.ndarray, "task seed site head"]
-    """Which heads training itself had open; where this differs from `opened`, a target forced the head."""
+    """The heads that training itself had open; if this differs from `opened`, a target forced the head."""
     draws: Mapping[str, int] = field(default_factory=dict)
     """The draw of random labels, by the name of its mask."""
 
@@ -35,12 +35,11 @@ class Masks:
         return self.gate.mean(1)
 
     def claimed(self) -> Bool[np.ndarray, "task site head"]:
-        """Whether a task has the head open in more than half of its seeds: of two seeds in both."""
+        """Whether a task keeps the head open in more than half of its seeds; of two seeds, in both."""
         return self.opened.mean(1) > 0.5
 
     def learned_claims(self) -> Bool[np.ndarray, "task site head"]:
-        """The claims that are learned: heads that more than half of the seeds keep, and kept before a target
-        forced heads open or shut."""
+        """The learned claims: heads that more than half of the seeds keep open without force."""
         return self.kept_by_learning().mean(1) > 0.5
 
     def kept_by_learning(self) -> Bool[np.ndarray, "task seed site head"]:
@@ -63,12 +62,12 @@ class Masks:
         return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
 
     def learned_alone(self) -> Masks:
-        """The same masks with every head shut that only a target opened."""
+        """The masks in which every head is shut that only a target opened."""
         kept = self.kept_by_learning()
         return replace(self, opened=kept, learned=kept)
 
     def of_real_labels(self) -> Masks:
-        """The masks of the tasks whose labels are no random draw."""
+        """The masks of the tasks whose labels are not random."""
         others = [place for place, name in enumerate(self.tasks) if name not in self.draws]
         names = tuple(self.tasks[place] for place in others)
         return Masks(
@@ -79,8 +78,10 @@ class Masks:
 def mostly_forced(
     opened: Bool[np.ndarray, "mask ..."], learned: Bool[np.ndarray, "mask ..."]
 ) -> tuple[Bool[np.ndarray, "*heads"], Bool[np.ndarray, "*heads"]]:
-    """Which heads most of the masks that keep them were forced to keep, and which ones most of the others
-    were forced to close; of one mask simply those that it was forced to."""
+    """The heads that most masks with the head open were forced to open, and the same for closed heads.
+
+    For a single mask, these are simply the heads that were forced.
+    """
     opened_by_force, closed_by_force = (opened & ~learned).sum(0), (~opened & learned).sum(0)
     return 2 * opened_by_force > opened.sum(0), 2 * closed_by_force > (~opened).sum(0)
 
@@ -88,13 +89,13 @@ def mostly_forced(
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
-    Tasks are in the catalogue's order.
+    Tasks are in the catalogue's order, and only seeds that all tasks have are taken.
 
-    `gates` has the columns of a run's gates.parquet, `run` and `seed`, and may have `learned`, which is
-    `open` where no target forced a head (`mtl.heads.gate_file.LEARNED`), and `draw`
-    (`mtl.probes.tables.gates_table.name_draws`); `task` may name anything that has a
-    mask of its own (a task in a setup). Only seeds that all tasks have are taken. Raises `ValueError` for an
-    empty table, masks of different shapes, two masks of one task and seed, or no common seed.
+    `gates` has the columns of a run's gates.parquet, `run` and `seed`. It may have `learned`, which equals
+    `open` unless a target forced the head (`mtl.heads.gate_file.LEARNED`), and `draw`
+    (`mtl.probes.tables.gates_table.name_draws`). `task` may name anything that has a mask of its own, such as
+    a task in a setup. Raises `ValueError` for an empty table, masks of different shapes, two masks of one
+    task and seed, or no common seed.
     """
     if gates.is_empty():
         raise ValueError("no masks: use runs that were trained with gates")
@@ -113,9 +114,8 @@ def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
         # As many rows as heads, and no head twice.
         if not mask.height == len(sites) * heads == mask.select(KEYS).n_unique():
             raise ValueError(
-                f"masks of different shapes: {task} with seed {seed} has "
-                f"{counted(mask.height, 'head')}, all masks "
-                f"together {shape_text(sites, heads)}: use runs of one encoder"
+                f"masks of different shapes: {task} with seed {seed} has {counted(mask.height, 'head')}, and "
+                f"all masks together have {shape_text(sites, heads)}: use runs of one encoder"
             )
     tasks = in_order_of_catalogue(gates["task"])
     seeds_of = {task: {seed for name, seed in cells if name == task} for task in tasks}

@@ -15,7 +15,7 @@ from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.overlap_chance import chance_of_overlap
 
 LEVEL = 0.05
-"""Of both sides together."""
+"""The level of a finding, for both sides together."""
 
 
 def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarray, "*many cell"]:
@@ -29,10 +29,10 @@ def standardised(gates: Float[np.ndarray, "*many site head"]) -> Float[np.ndarra
 
 
 def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
-    """He & Choi's diagonal: square root of the adjusted R^2 of the third run regressed on the first two.
+    """He & Choi's diagonal: the square root of the adjusted R^2 of the third run regressed on the first two.
 
-    0 where the adjusted R^2 is negative; NaN with fewer than three runs, a constant third one, or no more
-    heads than the regression has coefficients.
+    0 if the adjusted R^2 is negative; NaN for fewer than three runs, for a constant third run, and for no
+    more heads than the regression has coefficients.
     """
     if len(gates) < 3:
         return float("nan")
@@ -50,12 +50,12 @@ def predicted_agreement(gates: Float[np.ndarray, "seed site head"]) -> float:
 
 
 def correlation_table(masks: Masks) -> pl.DataFrame:
-    """He & Choi's table of correlations and the mean Pearson over pairs of runs, for all pairs of tasks.
+    """He & Choi's table of correlations, and mean correlations over pairs of runs, for all pairs of tasks.
 
-    Columns: first, second, `paper` (between two tasks the correlation of their mean gates; of a task with
-    itself `predicted_agreement`), `pairwise` (mean correlation of a run of the one with a run of the other,
-    never of a run with itself). Null: not defined. There is no interval: resampling seeds gives one that is
-    too narrow (of three seeds, one called 95 % covers 65 to 73 %; of ten, 88 %).
+    Columns: first, second, `paper` (for two tasks, the correlation of their mean gates; for a task with
+    itself, `predicted_agreement`), `pairwise` (the mean correlation of a run of the one with a run of the
+    other, never of a run with itself). Null: not defined. There is no interval: resampling seeds gives one
+    that is too narrow (of three seeds, one called 95 % covers 65 to 73 %; of ten, 88 %).
     """
     vectors, means = standardised(masks.gate), standardised(masks.mean())
     rows = []
@@ -89,18 +89,18 @@ def overlap_coefficient(
 
 
 def _ratio(part: ArrayLike, total: ArrayLike) -> np.ndarray:
-    """NaN where there is nothing to divide by; an array also of single numbers."""
+    """The ratio as an array, also for single numbers; NaN if the total is 0."""
     parts, totals = np.asarray(part, dtype=np.float64), np.asarray(total, dtype=np.float64)
     return np.divide(parts, totals, out=np.full_like(parts, np.nan), where=totals > 0)
 
 
 def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head"]) -> pl.DataFrame:
-    """Overlap of all pairs of masks beside what chance gives.
+    """The overlap of all pairs of masks, beside chance.
 
-    `common`: heads open in both; `expected`, `expected_layers`: their mean by chance. `p_more` and `p_fewer`:
-    chance of at least and at most as many if all open heads are drawn at random (hypergeometric);
-    `p_more_layers`, `p_fewer_layers`: if every layer keeps its number of open heads. All p are exact and
-    one-sided. `q_...`: the same after Benjamini and Hochberg over all pairs.
+    `common`: heads open in both; `expected` and `expected_layers`: their mean by chance. `p_more` and
+    `p_fewer`: the chance of at least and of at most as many if all open heads are drawn at random
+    (hypergeometric); `p_more_layers` and `p_fewer_layers`: if every layer keeps its number of open heads. All
+    p are exact and one-sided. `q_...`: the same after Benjamini and Hochberg over all pairs.
     """
     rows = []
     for a, b in itertools.combinations(range(len(names)), 2):
@@ -140,7 +140,7 @@ def overlap_table(names: Sequence[str], opened: Bool[np.ndarray, "mask site head
 
 
 def reading(more: float | None, fewer: float | None) -> str:
-    """The finding from corrected one-sided chances of more and of fewer common heads, at `LEVEL` in all."""
+    """The finding, given the corrected one-sided p of more and of fewer common heads."""
     if more is not None and more <= LEVEL / 2:
         return "more than chance"
     if fewer is not None and fewer <= LEVEL / 2:
@@ -153,11 +153,11 @@ def claim_overlaps(
     claimed: Bool[np.ndarray, "mask site head"],
     learned: Bool[np.ndarray, "mask site head"],
 ) -> pl.DataFrame:
-    """`overlap_table` of claimed heads, beside it the same of the learned ones alone, and what is found.
+    """`overlap_table` of claimed heads, with the same of learned heads alone beside it, and the finding.
 
-    Columns `learned_...` are those of `overlap_table(names, learned)`: every chance is that of the masks
-    whose common heads it stands beside. `finding` is by the learned heads, each layer keeping its number of
-    them: heads that a target forced open say nothing on what a task wants.
+    Columns `learned_...` are those of `overlap_table(names, learned)`, so that every p is that of the masks
+    whose common heads it stands beside. `finding` is about learned heads, with each layer keeping its number
+    of them: heads that a target forced open say nothing about what a task wants.
     """
     alone = overlap_table(names, learned)
     finding = [reading(*chances) for chances in alone.select("q_more_layers", "q_fewer_layers").iter_rows()]
@@ -174,6 +174,6 @@ _OF_LEARNED = {"open_first": "first", "open_second": "second"} | {
 def task_overlaps(masks: Masks) -> pl.DataFrame:
     """`claim_overlaps` of the heads that each task claims (open in more than half of its seeds).
 
-    Without intervals over seeds: a vote of few seeds has no distribution that resampling them could show.
+    There are no intervals over seeds: resampling few seeds does not show how a majority of them varies.
     """
     return claim_overlaps(masks.tasks, masks.claimed(), masks.learned_claims())

@@ -12,12 +12,12 @@ from jaxtyping import Bool, Float, Int
 def overlap_distribution(
     heads: int, first: Int[np.ndarray, " site"], second: Int[np.ndarray, " site"]
 ) -> Float[np.ndarray, " overlap"]:
-    """Probability of 0, 1, ... common open heads if both masks draw their heads of each layer at random.
+    """The probabilities of 0, 1, ... common open heads if both masks draw the heads of each layer at random.
 
     `heads`: heads per layer; `first`, `second`: each mask's number of open heads per layer.
 
-    Within a layer the number of common heads is hypergeometric, and layers are independent: the sum's
-    distribution is the convolution. With a single "layer" of all heads it is the hypergeometric test.
+    Within a layer, the number of common heads is hypergeometric. Layers are independent, so the distribution
+    of the sum is the convolution. A single "layer" of all heads gives the hypergeometric test.
     """
     layers = (_in_common(heads, a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
     return functools.reduce(np.convolve, layers, np.ones(1))
@@ -36,10 +36,10 @@ def _in_common(heads: int, first: int, second: int) -> tuple[float, ...]:
 def chance_of_overlap(
     first: Bool[np.ndarray, "site head"], second: Bool[np.ndarray, "site head"], keep_layers: bool
 ) -> tuple[float, float, float]:
-    """Expected common open heads, and the chance of at least and of at most as many as there are.
+    """The expected number of common open heads, and the chance of at least and of at most as many as here.
 
-    With `keep_layers` the masks of comparison have as many open heads in each layer as these, otherwise as
-    many in all.
+    With `keep_layers`, random masks have as many open heads in each layer as these masks; otherwise, as many
+    in all.
     """
     if not keep_layers:
         first, second = first.reshape(1, -1), second.reshape(1, -1)

@@ -14,27 +14,27 @@ Score = Callable[[Float[np.ndarray, "draw count"]], Float[np.ndarray, " draw"]]
 """A score from counts summed over sentences, such as F1 from correct, predicted and gold."""
 
 DRAWS = 10_000
-"""Resamples by default. With n of them p is at least 1 / (n + 1), and adjusting multiplies the smallest p by
-the number of changes: with 1,000 a single one of 72 heads could never be significant at 0.05."""
+"""The default number of resamples. With n of them, p is at least 1 / (n + 1), and adjusting may multiply p by
+the number of changes: with 1,000 resamples, a single one of 72 heads could never be significant at 0.05."""
 BLOCK = 1000
 """Resamples held in memory at once."""
 
 
 @dataclass(frozen=True)
 class ScoreLosses:
-    """What a score loses by each of several changes to a model."""
+    """How much a score loses by each of several changes to a model."""
 
     score: float
     """The score of the unchanged model."""
     loss: Float[np.ndarray, " change"]
-    """Its score less that of the changed one."""
+    """The score of the unchanged model less that of the changed one."""
     low: Float[np.ndarray, " change"]
     high: Float[np.ndarray, " change"]
     """Ends of the percentile interval by the paired bootstrap over sentences."""
     p: Float[np.ndarray, " change"]
-    """Two-sided, by approximate randomisation: the two annotations of a sentence are exchanged by chance."""
+    """Two-sided, by approximate randomisation: the two annotations of a sentence are exchanged at random."""
     q: Float[np.ndarray, " change"]
-    """Adjusted for all changes of a family (Benjamini and Hochberg 1995): the smallest false discovery rate
+    """p adjusted for all changes of a family (Benjamini and Hochberg 1995): the smallest false discovery rate
     at which a change is significant."""
 
 
@@ -50,8 +50,8 @@ def score_losses(
 ) -> ScoreLosses:
     """Compare each change with the unchanged model on the same sentences (Koehn 2004; Noreen 1989).
 
-    All changes are tested on the same draws. With n draws p is at least 1 / (n + 1). Changes of one of the
-    `families` are adjusted for each other; without families, all are.
+    All changes are tested on the same draws. `families` has the family of each change; changes of one family
+    are adjusted for each other. Without families, all changes are.
     """
     rng = np.random.default_rng(seed)
     base, variants = unchanged.astype(np.float64), changed.astype(np.float64)
@@ -69,7 +69,7 @@ def score_losses(
             resampled[index, first : first + block] = of_base - score(weights @ variant)
             moved = exchanged @ (variant - base)
             by_chance = score(base.sum(0) + moved) - score(variant.sum(0) - moved)
-            # Figures that are equal in exact arithmetic may differ in the last digits.
+            # Numbers that are equal in exact arithmetic may differ in the last digits.
             as_far[index] += np.sum(np.abs(by_chance) >= abs(loss[index]) - 1e-9)
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2], axis=1)
     p = (1 + as_far) / (draws + 1)

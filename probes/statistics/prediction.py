@@ -22,7 +22,7 @@ from mtl.probes.statistics.rank_correlation import (
 )
 
 TOP = 0.1
-"""The share of heads, the costliest to close, that a measure should find."""
+"""The share of heads, those that are costliest to close, that a measure should find."""
 RankedLosses = dict[tuple[bytes, bytes, bytes], np.ndarray]
 """Centred ranks of losses, [draw head], by losses, known heads (whose number differs) and strata."""
 SCHEMA = pl.Schema(
@@ -34,15 +34,15 @@ SCHEMA = pl.Schema(
 
 
 def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
-    """Per task, setup and measure its Spearman correlation with the loss by ablation, as `SCHEMA` has it.
+    """Spearman's correlation of each measure with the loss by ablation, per task and setup (`SCHEMA`).
 
-    `values` as `head_values` gives them. The correlation is taken in each run over its heads, then averaged
-    over the runs of the setup: once over all heads, once of ranks within layers, so that differences
-    between layers do not count. A run without variation counts for nothing; null where no run has a
-    correlation. Intervals are of a bootstrap over heads (within layers, the same heads in all runs, which
+    `values` are those of `head_values`. The correlation is taken over the heads of each run, and then
+    averaged over the runs of the setup: once over all heads, and once with ranks within layers, so that
+    differences between layers do not count. A run without variation does not count; null if no run has a
+    correlation. Intervals are by a bootstrap over heads (within layers, the same heads in all runs, which
     start from one encoder) and over runs at once (Owen 2007). `overlap` is the share of the k most costly
-    heads that are among the measure's k highest, k being a tenth of the heads, and `overlap_chance` what
-    chance gives. Where the places of the top k are tied, each tied head counts with its share of them.
+    heads that are among the measure's k highest, where k is a tenth of the heads, and `overlap_chance` is
+    what chance gives. If heads are tied for the last of the k places, each counts with its share of these.
     """
     vectors, strata = tables_of(values, ("measure", "task", "setup", "run"))
     rng = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.Da
 
 
 def _place(values: pl.DataFrame, column: str) -> pl.Expr:
-    """A column as the place of its values in the order in which they first appear."""
+    """The places of a column's values in the order in which they first appear."""
     names = values[column].unique(maintain_order=True)
     return pl.col(column).replace_strict(names, list(range(len(names))), return_dtype=pl.Int64)
 
@@ -93,8 +93,8 @@ def over_runs(
     """The mean over runs of Spearman's correlation over heads: of all heads, and within strata.
 
     A draw has each head as often as its row of `weights` says, in all runs, and runs drawn with replacement.
-    Heads that are NaN in either vector of a run are left out of that run. `ranked` keeps the ranks of the
-    losses of one call for the next: all measures of a setup are compared with the same.
+    Heads that are NaN in either vector of a run are left out of that run. `ranked` keeps the ranks of losses
+    for the next call: all measures of a setup are compared with the same losses.
     """
     chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
     by_head = np.concatenate([np.ones((len(strata), 1)), weights.T], axis=1)  # first the heads as they are
@@ -134,7 +134,7 @@ def _mean(values: Float[np.ndarray, "run draw"]) -> Float[np.ndarray, " draw"]:
 
 
 def top_overlap(measure: Values, loss: Values) -> tuple[float, float]:
-    """The share of the k most costly heads that are among the measure's k highest, and that by chance."""
+    """The share of the k most costly heads among the measure's k highest, and this share by chance."""
     known = _known(measure, loss)
     measure, loss = measure[known], loss[known]
     if not len(loss):

@@ -1,4 +1,4 @@
-"""Correlations over heads, with intervals by a bootstrap that keeps each layer's number of heads."""
+"""Correlations over heads, with intervals by a bootstrap that keeps the number of heads in each layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Strata = Int[np.ndarray, " head"]
 LEVEL = 0.95
 DRAWS = 1000
 MANY = 1024
-"""Heads of a stratum above which ranks are found by sorting; below, a product of matrices is faster."""
+"""Heads in a stratum above which ranks are found by sorting; for fewer, a matrix product is faster."""
 
 
 class Estimate(NamedTuple):
@@ -28,7 +28,7 @@ class Estimate(NamedTuple):
 def head_weights(strata: Strata, draws: int, rng: np.random.Generator) -> Weights:
     """How often each head is in each resample: heads are drawn with replacement within their stratum.
 
-    Layers are the model's own and not a sample of layers; heads of a layer differ by chance. So every
+    Layers are those of the model and not a sample of layers, but heads of a layer differ by chance. So every
     resample has as many heads of a layer as the model.
     """
     by_head = np.empty((len(strata), draws))  # heads are picked often, draws never
@@ -41,10 +41,11 @@ def head_weights(strata: Strata, draws: int, rng: np.random.Generator) -> Weight
 def centred_ranks(
     values: Values, weights: Weights, strata: Strata, out: Float[np.ndarray, "head draw"] | None = None
 ) -> Weights:
-    """Ranks within strata of heads that occur as often as `weights` say, less the stratum's mean rank.
+    """Ranks within strata of heads that occur as often as `weights` say, less the mean rank of the stratum.
 
-    Equal values share the mean of their ranks, and so do the copies of a head. So a rank less the mean is
-    half of how many more heads are below a head than above it. The result is written to `out`, if given.
+    Equal values share the mean of their ranks, and so do repetitions of a head in a draw. So a rank less the
+    mean is half of how many more heads are below a head than above it. The result is written to `out`, if
+    given.
     """
     ranks = np.empty((len(values), len(weights))) if out is None else out
     counts = weights.T.astype(np.float32, copy=False)
@@ -55,7 +56,7 @@ def centred_ranks(
         if len(members) > MANY:
             ranks[inside] = _by_sorting(values[inside], weights.T[inside])
             continue
-        # Sums of halves, exact in half the bits.
+        # Sums of halves, which are exact in single precision.
         above = np.greater.outer(values[inside], values[inside]).astype(np.float32)
         ranks[inside] = (above - above.T) / 2 @ counts[inside]
     return ranks.T
@@ -74,19 +75,14 @@ def _by_sorting(values: Values, weights: Float[np.ndarray, "head draw"]) -> Floa
     return ranks
 
 
-def spearman(one: Values, other: Values, weights: Weights, strata: Strata) -> Float[np.ndarray, " draw"]:
-    """Spearman's correlation of ranks taken within strata; NaN where either does not vary."""
-    return correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
-
-
 def centred(values: Values, weights: Weights) -> Weights:
-    """Values less their weighted mean; what rounding leaves of equal values is set to 0."""
+    """Values less their weighted mean; if values are equal, what rounding leaves is set to 0."""
     left = values - weights @ values[:, None] / weights.sum(1, keepdims=True)
     return np.where(np.abs(left) > 1e-12 * np.abs(values).max(initial=0.0), left, 0.0)
 
 
 def correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndarray, " draw"]:
-    """The correlation over heads of centred ranks or values; NaN where either does not vary."""
+    """The correlation over heads of centred ranks or values; NaN if either does not vary."""
 
     def product(left: Weights, right: Weights) -> Float[np.ndarray, " draw"]:
         return np.einsum("hd,hd,hd->d", weights.T, left.T, right.T)
@@ -97,11 +93,12 @@ def correlation(one: Weights, other: Weights, weights: Weights) -> Float[np.ndar
 
 
 def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
-    """The figure with its bias-corrected percentile interval (Efron 1981), over the draws that have a value.
+    """The value with its bias-corrected percentile interval (Efron 1981), over the draws that have a value.
 
-    A resample repeats heads, and their shared ranks bring a high correlation nearer to zero. In simulations
-    of three runs of 6 layers by 12 heads the plain percentile interval of a correlation within layers of 0.8
-    covered it in 83 to 86 of 100 worlds, this one in 93 to 98. `value` and `drawn` may be NaN.
+    A resample repeats heads, and the ranks that they share bring a high correlation nearer to zero. In
+    simulations of three runs of 6 layers by 12 heads with a correlation within layers of 0.8, the plain
+    percentile interval covered it in 83 to 86 of 100 worlds, and this one in 93 to 98. `value` and `drawn`
+    may be NaN.
     """
     known = drawn[~np.isnan(drawn)]
     if np.isnan(value) or len(known) < 2:

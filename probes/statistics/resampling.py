@@ -1,4 +1,4 @@
-"""Student's interval, draws for permutation tests, many at a time, and intervals that invert such tests."""
+"""Student's interval, orders for permutation tests, and intervals that invert such tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def t_interval(mean: float, error: float, freedom: int | float, level: float) ->
 def permutations_within(
     strata: Int[np.ndarray, " head"], draws: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "draw head"]:
-    """Random orders in which every element stays within its stratum."""
+    """Random orders in which every head stays within its stratum."""
     places = np.argsort(strata, kind="stable")
     shuffled = np.argsort(strata + rng.random((draws, len(strata))), axis=1)
     orders = np.empty_like(shuffled)
@@ -39,18 +39,18 @@ def accepted_interval(
 ) -> Interval:
     """The interval of all effects that a two-sided permutation test accepts (test inversion).
 
-    With an effect d taken off, the statistic of the observed order exceeds that of a drawn one by gap - d
-    times slope, so that each draw changes sides at gap / slope, the other way where the slope is below 0;
-    a slope within 1e-9 times `scale` of 0 leaves the choice as it is: its draw never changes sides. The ends
-    are the least and the greatest of these limits between which effects are accepted. `error` is that of
-    both ends together, such as 0.05. Infinite where the test accepts all effects on that side, as with too
-    few different orders.
+    If an effect d is subtracted, the statistic of the observed order exceeds that of a drawn order by
+    gap - d times slope. So each draw changes sides at gap / slope, and in the other direction if the slope is
+    below 0. A draw whose slope is within 1e-9 times `scale` of 0 never changes sides. The ends are the least
+    and the greatest of these limits between which effects are accepted. `error` is that of both ends
+    together, such as 0.05. An end is infinite if the test accepts all effects on that side, as it does with
+    too few different orders.
     """
     moves = np.abs(slopes) > 1e-9 * scale
     limits = gaps[moves] / slopes[moves]
     order = np.argsort(limits)
     limits = np.array([-np.inf, *limits[order], np.inf])
-    # By gap between two limits: how many draws have a statistic as high as the observed one.
+    # Between each two limits, the number of draws whose statistic is as high as the observed one.
     above = int((slopes[moves] < 0).sum()) + np.cumsum([0, *np.sign(slopes[moves][order])])
     fewer = np.minimum(above, moves.sum() - above)
     always = 1 + int((~moves).sum())  # the observed order, and draws that change nothing

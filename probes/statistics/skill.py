@@ -12,17 +12,17 @@ from mtl.probes.tables.made_once import made_once
 REGIMES = ("static", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""
 REGIME_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
-"""As figures and the report print them."""
+"""How figures and the report print the regimes."""
 
 
 @made_once
 def skills(heads: pl.DataFrame) -> pl.DataFrame:
-    """Per regime, task, label and head the mean over runs of value and of skill, its excess over chance.
+    """Per regime, task, label and head the mean over runs of the value, and of skill: its excess over chance.
 
-    `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`; of single-task runs only the
-    task that they were trained on should be in it. Chance is the best fixed offset for attention, and for
-    clustering the same head under shuffled labels. Below chance there is no skill to lose: skill is 0 there.
-    Columns: regime, task, label, attention, layer, head, value, chance, skill, count, counted (as
+    `heads` has the columns of heads.parquet, and `regime`, `run`, `seed`; single-task runs should have only
+    rows of the task that they were trained on. Chance is the best fixed offset for attention, and the same
+    head under shuffled labels for clustering. Below chance there is no skill to lose, so skill is 0 there.
+    Columns: regime, task, label, attention, layer, head, value, chance, skill, count, counted (as in
     `label_scores`), seeds. Raises `ValueError` for a value without a chance level.
     """
     scores = skill_scores(heads)
@@ -44,11 +44,11 @@ def skills(heads: pl.DataFrame) -> pl.DataFrame:
 
 @made_once
 def label_values(heads: pl.DataFrame) -> pl.DataFrame:
-    """Per task and label the best head's value in each regime, mean over runs; labels by falling frequency.
+    """Per task and label the best head's value in each regime, as a mean over runs; frequent labels first.
 
-    The best head is chosen in each run anew. Columns: task, label, count, then the regimes that there are
-    (null where a regime's runs do not have the label), then chance (that of the best of all heads, in the
-    regime where it is highest) and counted (as `label_scores`).
+    The best head is chosen in each run separately. Columns: task, label, count, then the regimes that occur
+    (null if a regime's runs do not have the label), then chance (that of the best of all heads, in the regime
+    where it is highest) and counted (as in `label_scores`).
     """
     label = ["task", "label"]
     best = (
@@ -67,7 +67,7 @@ def label_values(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def absent_labels(labels: pl.DataFrame) -> tuple[str, ...]:
-    """Notes on labels that some regime's runs do not have, one for each task, of a `label_values` table."""
+    """Notes on labels that a regime's runs do not have, one for each task, from a table `label_values`."""
     notes = []
     for regime in [name for name in labels.columns if name in REGIMES]:
         having = f"the {REGIME_NAMES[regime]} runs have no"

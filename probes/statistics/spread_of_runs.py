@@ -1,7 +1,7 @@
 """Differences between setups' mean scores, with the spread of runs taken from all setups of a study.
 
 Runs are not paired by their seeds: if the seed explains nothing, pairing throws away half of the degrees of
-freedom. If it explains something (`seed_effect`), it is an effect of the model.
+freedom. If the seed explains something (`seed_effect`), it is an effect of the model.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from scipy.special import fdtrc, stdtr
 from mtl.probes.statistics.resampling import t_interval
 
 Runs = Mapping[int, float]
-"""By seed the score of a run; setups may have different seeds."""
+"""The score of a run by its seed; setups may have different seeds."""
 LOOK = 0.2
-"""The p of an F test at which the setups compared count as spreading more than the rest. With it intervals of
-95 % cover 0.91 to 0.97 where spreads differ up to fourfold, and 0.96 where they are equal (simulated in
-tests/probes/statistics/test_spread_of_runs.py); with 0.05, 0.85 and less."""
+"""The p of an F test below which the compared setups count as spreading more than the rest. With it,
+intervals of 95 % cover 0.91 to 0.97 if spreads differ up to fourfold, and 0.96 if they are equal (simulated
+in tests/probes/statistics/test_spread_of_runs.py); with 0.05, they cover 0.85 and less."""
 SEED_LOOK = 0.05
-"""The p of an F test at which seeds count as explaining something of a study's scores."""
+"""The p of an F test below which seeds count as explaining a part of a study's scores."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of setups' means; interval and p are NaN where no spread is known."""
+    """A weighted sum of setups' means; interval and p are NaN if no spread is known."""
 
     value: float
     low: float
@@ -35,7 +35,7 @@ class Difference:
     p: float
     """Two-sided."""
     pooled: bool
-    """Whether the spread is that of all setups, and not of those compared alone (Welch 1947)."""
+    """Whether the spread is that of all setups, and not only of those that are compared (Welch 1947)."""
     seeds: bool = False
     """Whether seeds are an effect of the model."""
     error: float = float("nan")
@@ -44,13 +44,13 @@ class Difference:
     """Degrees of freedom of the spread."""
 
     def above(self) -> float:
-        """One-sided p: of a value as high where it is 0."""
+        """One-sided p: the chance of a value as high if the true one is 0."""
         return self.p / 2 if self.value > 0 else 1 - self.p / 2
 
 
 @dataclass(frozen=True)
 class SeedEffect:
-    """Whether a seed does the same to all setups; NaN where no two setups have two seeds in common."""
+    """Whether a seed has the same effect on all setups; NaN if no two setups have two seeds in common."""
 
     f: float
     p: float
@@ -61,13 +61,13 @@ def difference(runs: Mapping[str, Runs], weights: Mapping[str, float], level: fl
 
     Args:
         runs: by setup the scores of its runs.
-        weights: by setup what its mean is multiplied by, such as 1 and -1; all are in `runs`.
+        weights: by setup the factor of its mean, such as 1 and -1; all setups are in `runs`.
         level: of the interval.
 
-    The variance of a run is the mean of the setups' variances, weighted by their degrees of freedom. Where
-    the setups compared spread more than the rest (`LOOK`), or there is no rest, each has its own variance,
-    and the degrees of freedom are Satterthwaite's (1946). A pooled spread is that about setups and seeds
-    where the weights sum to 0 and `seed_effect` has a p below `SEED_LOOK`.
+    The variance of a run is the mean of the setups' variances, weighted by their degrees of freedom. If the
+    compared setups spread more than the rest (`LOOK`), or if there is no rest, each has its own variance, and
+    the degrees of freedom are Satterthwaite's (1946). A pooled spread is that about the effects of setups and
+    seeds if the weights sum to 0 and `seed_effect` has a p below `SEED_LOOK`.
     """
     scores = {name: np.array([*by_seed.values()]) for name, by_seed in runs.items()}
     value = sum(weight * float(scores[name].mean()) for name, weight in weights.items())

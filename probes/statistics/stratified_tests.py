@@ -17,7 +17,7 @@ def spearman(
 ) -> tuple[float, float]:
     """Spearman's correlation of ranks within strata, pooled, and the chance of one as high under `orders`.
 
-    With a single stratum it is the usual one; (NaN, NaN) where either is constant in every stratum.
+    With a single stratum it is the usual correlation; (NaN, NaN) if either is constant in every stratum.
     """
     once = np.ones((1, len(strata)))
     ranks, others = (centred_ranks(values, once, strata)[0] for values in (one, other))
@@ -33,13 +33,13 @@ def mean_difference(
 ) -> Float[np.ndarray, " head"]:
     """Weights whose inner product with values is the mean of the chosen less that of the others, over strata.
 
-    A stratum of n chosen and m others counts with n m / (n + m), the best weight if all values have the same
-    variance; one that lacks either does not count. NaN throughout if no stratum has both.
+    A stratum of n chosen and m others has the weight n m / (n + m), which is the best if all values have the
+    same variance; a stratum that lacks either does not count. All are NaN if no stratum has both.
     """
     _, inverse = np.unique(strata, return_inverse=True)
     chosen_in = np.bincount(inverse, chosen)[inverse]
     others_in = np.bincount(inverse, ~chosen)[inverse]
-    # Each of the n chosen weighs (n m / (n + m)) / n, each of the m others the same over m.
+    # Each of the n chosen has the weight (n m / (n + m)) / n, each of the m others the same over m.
     weights = np.where(chosen, others_in, -chosen_in) / (chosen_in + others_in)
     total = weights[chosen].sum()
     return weights / total if total > 0 else np.full(len(values), np.nan)
@@ -50,8 +50,8 @@ def permutation_chance(
 ) -> float:
     """Two-sided p of a weighted sum of values under these reorderings of the values.
 
-    Twice the smaller of the chances of a sum as high and of one as low, as `inverted_interval` has it; NaN
-    if the weights are.
+    It is twice the smaller of the chances of a sum as high and of one as low, like in `inverted_interval`;
+    NaN if the weights are.
     """
     if np.isnan(weights).any():
         return float("nan")
@@ -75,11 +75,11 @@ def inverted_interval(
 ) -> tuple[float, float]:
     """The interval of all shifts of the chosen that the permutation test of `permutation_chance` accepts.
 
-    A shift d is accepted if, with d taken off the chosen, the weighted sum is not extreme among those of
-    reordered values (Fisher's shift model; `accepted_interval`). With D and D_o the sums of the values as
-    they are and in order o, and C_o the sum of the reordered choice, the sum in order o is the higher one for
-    d above (D - D_o) / (1 - C_o) and the lower one below it. `level` is that of the interval, such as 0.95.
-    NaN if the weights are, infinite where there are too few different orders for the level.
+    A shift d is accepted if, with d subtracted from the chosen, the weighted sum is not extreme among those
+    of reordered values (Fisher's shift model; `accepted_interval`). Let D and D_o be the sums of the values
+    as they are and in order o, and C_o the sum of the reordered choice. Then the sum in order o is the higher
+    one for d above (D - D_o) / (1 - C_o), and the lower one below it. `level` is that of the interval, such
+    as 0.95. NaN if the weights are; infinite if there are too few different orders for the level.
     """
     if np.isnan(weights).any():
         return float("nan"), float("nan")

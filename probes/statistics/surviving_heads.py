@@ -13,34 +13,34 @@ ROLES = ("positional", "syntactic", "rare_words")
 
 
 def heads_with_roles(heads: pl.DataFrame) -> pl.DataFrame:
-    """The heads of a heads.parquet that have a role, each once per role: role, attention, layer, head."""
+    """The heads in heads.parquet that have a role, each once per role: role, attention, layer, head."""
     held = roles(heads).select(pl.col("measure").alias("role"), *KEYS)
     rare = heads.filter((pl.col("measure") == "rare_words") & (pl.col("value") >= RARE_WORDS))
     return pl.concat([held, rare.select(pl.col("measure").alias("role"), *KEYS)]).unique(maintain_order=True)
 
 
 def surviving_roles(orders: pl.DataFrame, points: pl.DataFrame, with_roles: pl.DataFrame) -> pl.DataFrame:
-    """Per point of a curve and role, the share of the role's heads that are still there.
+    """Per point of a curve and role, the share of the role's heads that are still kept.
 
     `orders` and `points` are rows of curve_heads.parquet and curve.parquet. Columns: by, draw, task, role,
     kept, share (of all heads: what a role keeps by chance), with_role (heads of the role at the start),
-    surviving (share of these).
+    surviving (the share of these that is kept).
     """
     of_role = orders.join(with_roles, on=list(KEYS))
     return _surviving(of_role, points, "role").rename({"at_start": "with_role"})
 
 
 def surviving_kinds(orders: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Per point of a curve and kind of attention, the share of the kind's heads that are still there.
+    """Per point of a curve and kind of attention, the share of the kind's heads that are still kept.
 
     `orders` and `points` as in `surviving_roles`. Columns: by, draw, task, attention, kept, share (of all
-    heads), at_start (heads of the kind), surviving (share of these).
+    heads), at_start (heads of the kind at the start), surviving (the share of these that is kept).
     """
     return _surviving(orders, points, "attention")
 
 
 def _surviving(heads: pl.DataFrame, points: pl.DataFrame, group: str) -> pl.DataFrame:
-    """Per point of a curve, the share of each group's heads that are still there."""
+    """Per point of a curve, the share of each group's heads that are still kept."""
     part = ["by", "draw", "task"]
     at = points.select(*part, "kept", "share").unique(maintain_order=True)
     return (

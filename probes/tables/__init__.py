@@ -1,1 +1,1 @@
-"""Tidy tables: of heads, labels, gates, curves, and how they are written."""
+"""Tidy tables of heads, labels, gates and curves, and how they are written."""

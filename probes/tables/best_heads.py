@@ -17,8 +17,9 @@ from mtl.tasks.in_words import counted
 def best_heads(table: pl.DataFrame) -> pl.DataFrame:
     """Per task and label the best head of the task's probe (the first one on ties) beside its chance level.
 
-    `chance` is the best fixed offset for attention, and for clustering the best head under shuffled labels:
-    the best of as many heads as the value beside it. `counted` says whether the label is in the means.
+    For attention, `chance` is the best fixed offset; for clustering, it is the best head under shuffled
+    labels, chosen from as many heads as the value beside it. `counted` says whether the label counts in the
+    means.
     """
     label = ["task", "label"]
     best = best_of_labels(label_scores(table))
@@ -33,7 +34,7 @@ def best_heads(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
-    """Per task the means of the best heads' values and of chance over the labels that count, by their items.
+    """Per task the means of the best heads' values and of chance over labels that count, weighted by items.
 
     Null for a task without such a label.
     """
@@ -55,7 +56,7 @@ def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
 
 
 def left_out(mean: Mapping[str, Any]) -> str:
-    """How many labels a row of `weighted_means` leaves out, and why; empty for none."""
+    """How many labels a row of `weighted_means` leaves out, and why; empty if none is left out."""
     if not mean["left_out"]:
         return ""
     number = f"{counted(mean['left_out'], 'label')}"
@@ -68,7 +69,7 @@ def label_name(row: Mapping[str, Any]) -> str:
 
 
 def markdown(best: pl.DataFrame, means: pl.DataFrame) -> str:
-    """Both summaries as Markdown tables, one per task, figures in per cent."""
+    """Both summaries as Markdown tables, one per task, with numbers in per cent."""
     parts, named = [], with_names(best)
     for mean in means.iter_rows(named=True):
         measure = BY_NAME[mean["measure"]]

@@ -28,9 +28,10 @@ SCORES = pl.Schema(
 )
 """curve.parquet: a row per point.
 
-`by` is the order in which heads go, `draw` its number where there are several (random orders, runs with
-gates). `trained_epochs` is 0 for masked models, else how long the cut model was trained on. `share` is `kept`
-over the heads that were open at the start; `score` is in per cent; `source` is the run that was scored.
+`by` is the order in which heads go, and `draw` its number if there are several (random orders, runs with
+gates). `trained_epochs` is 0 for masked models; for cut models, it is how long they were trained on. `share`
+is `kept` over the heads that were open at the start, `score` is in per cent, and `source` is the run that was
+scored.
 """
 
 ORDERS = pl.Schema(
@@ -44,9 +45,10 @@ ORDERS = pl.Schema(
         "rank": pl.Int32,
     }
 )
-"""curve_heads.parquet: a row per head, layers and heads from 0.
+"""curve_heads.parquet: a row per head, with layers and heads from 0.
 
-`rank` is how many heads are still kept when the head goes: the mask of k heads holds those of rank below k.
+`rank` is the number of heads that are still kept when the head goes: the mask of k heads has those of a rank
+below k.
 """
 
 TIMES = pl.Schema(
@@ -70,8 +72,8 @@ TIMES = pl.Schema(
 )
 """curve_time.parquet: a row per point and size of batch, for models whose heads are cut out.
 
-All is of the encoder: its parameters, and its multiply-adds and seconds per sentence. `operations_of_whole`
-and `seconds_of_whole` are the ratios of these two to the uncut encoder's.
+All numbers are of the encoder: its parameters, and its multiply-adds and seconds per sentence.
+`operations_of_whole` and `seconds_of_whole` are the ratios of these two to those of the uncut encoder.
 """
 
 
@@ -105,12 +107,12 @@ def mask_of(
 
 
 def part_of(table: pl.DataFrame, part: Mapping[str, str | int]) -> pl.Expr:
-    """Which rows have these values in these columns."""
+    """Whether a row has these values in these columns."""
     return pl.all_horizontal(pl.lit(True), *(pl.col(name) == value for name, value in part.items()))
 
 
 def in_order(table: pl.DataFrame, methods: Sequence[str] = ()) -> pl.DataFrame:
-    """Rows by task, method, draw and heads kept; methods in the given order, others after them."""
+    """The rows by task, method, draw and heads kept; methods are in the given order, others after them."""
     known = [*methods, *sorted(set(table["by"]) - set(methods))]
     place = pl.col("by").replace_strict(
         {name: number for number, name in enumerate(known)}, return_dtype=pl.Int32
@@ -120,7 +122,7 @@ def in_order(table: pl.DataFrame, methods: Sequence[str] = ()) -> pl.DataFrame:
 
 
 def settings_in(provenance: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """By method and task how a table's curves were made, where it is recorded."""
+    """By method and task, how the curves of a table were made, if it is recorded."""
     found = {}
     for name, key in provenance.items():
         if name.startswith("{") and " " in key:

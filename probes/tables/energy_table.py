@@ -17,9 +17,9 @@ ENERGY = pl.Schema(
 )
 """A row per model, layer, head, matrix and number of leading components; layers and heads from 0.
 
-`head` is null where all heads of the layer are taken together. `matrix` is `query` (W_Q), `key` (W_K) or
-`product` (W_Q W_K^T). `captured` is the share, from 0 to 1, of the matrix's sum of squares that the
-leading components hold.
+`head` is null if all heads of the layer are taken together. `matrix` is `query` (W_Q), `key` (W_K) or
+`product` (W_Q W_K^T). `captured` is the share, from 0 to 1, of the matrix's sum of squares that the leading
+components capture.
 """
 MIXING = pl.Schema(
     {
@@ -39,10 +39,10 @@ SHARES = (0.5, 0.9, 0.95)
 
 
 def components_needed(energy: pl.DataFrame) -> pl.DataFrame:
-    """Per model, layer, head and matrix how many components capture 50, 90 and 95 % (`needs_50`, ...).
+    """Per model, layer, head and matrix, how many components capture 50, 90 and 95 % (`needs_50`, ...).
 
-    `of` is the number of all components. A share counts as reached within 1e-9, so that rounding does not
-    cost a component.
+    `of` is the number of all components. A share counts as reached within 1e-9, so that rounding does not add
+    a component.
     """
     keys = ["model", "attention", "layer", "head", "matrix"]
     counted = [

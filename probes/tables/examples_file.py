@@ -1,4 +1,4 @@
-"""Sentences in which heads were seen, and what they attended to there, as a file."""
+"""A file with sentences, and what heads attend to in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from mtl.probes.tables import table_files
 
 SENTENCES = 24
-"""Sentences of the corpus that are kept, spread over it."""
+"""The number of sentences of a corpus that are kept, spread evenly over it."""
 FILE = "examples.parquet"
 SCHEMA = pl.Schema(
     {
@@ -23,7 +23,7 @@ SCHEMA = pl.Schema(
 
 
 class ExampleArc(NamedTuple):
-    """Words `start` to `end` (exclusive, from 0) and the word that they depend on; -1 is the root."""
+    """Words `start` to `end` (from 0, without `end`) and the word that they depend on; -1 is the root."""
 
     task: str
     label: str
@@ -42,10 +42,10 @@ class ExampleSentence(NamedTuple):
 class Examples(NamedTuple):
     """The sentences, and a row for each mask, sentence and head.
 
-    `mask` is the task of the mask, empty for all; `sentence` is a number in `sentences`; `attended` has the
-    word that each word attends to most (-1: the first special token, where it competes as the root; -2: the
-    final one; -3: nothing), `share` how much in per cent; `hit` says of each arc whether it is hit in either
-    direction.
+    `mask` is the task of the mask, or empty for all tasks. `sentence` is a place in `sentences`. `attended`
+    has the word that each word attends to most (-1: the first special token, if it competes as the root; -2:
+    the final one; -3: nothing), and `share` its attention in per cent. `hit` says for each arc whether it is
+    hit in either direction.
     """
 
     sentences: tuple[ExampleSentence, ...]

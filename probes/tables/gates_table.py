@@ -14,7 +14,7 @@ def last_gates(gates: pl.DataFrame) -> pl.DataFrame:
 
 
 def name_draws(gates: pl.DataFrame) -> pl.DataFrame:
-    """The table in which each draw of random labels has a task of its own, where there are several.
+    """The table in which each draw of random labels has a task of its own, if there are several draws.
 
     The column `draw` is the draw of a mask's random labels, null for the masks of other tasks.
     """

@@ -1,4 +1,4 @@
-"""The tidy table of what is measured on heads: heads.parquet."""
+"""The tidy table of measures on heads: heads.parquet."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SCHEMA = pl.Schema(
         "choice": pl.String,
     }
 )
-"""One row per measure, task, label and head; layers and heads from 0, null where a figure belongs to no head.
+"""A row per measure, task, label and head; layers and heads from 0, null if a value belongs to no head.
 
 `attention` is the kind of attention, `self` in encoders; it names a head together with `layer` and `head`.
 
-`choice` names the alternative that was taken where a definition leaves one, such as the columns that compete
-for the most attended word, where centroids come from, or the epoch.
+`choice` names the alternative that was taken if a definition leaves several, such as the columns that compete
+for the most attended word, the source of centroids, or the epoch.
 """
 
 
@@ -44,9 +44,9 @@ def rows(
     count: Int[np.ndarray, " label"],
     choice: str = "",
 ) -> pl.DataFrame:
-    """A measure's rows; labels that do not occur are left out, labels that are never hit are not.
+    """The rows of a measure; labels that do not occur are left out, labels that are never hit are not.
 
-    `value` is by label, layer and head; of a layer without heads, and of neither, such as a chance level.
+    `value` is by label, layer and head, or by label and layer, or only by label, as a chance level may be.
     """
     label, *place = (axis.ravel() for axis in np.indices(value.shape))
     frame = pl.DataFrame(
@@ -69,7 +69,7 @@ def rows(
 def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
     """Replace the numbers of sites in the column `layer` by each site's kind of attention and layer.
 
-    Rows without a layer get the kind of all sites, if there is only one.
+    Rows without a layer get the kind of attention of all sites, if there is only one.
     """
     kinds = {site.attention for site in sites}
     of_all = pl.lit(next(iter(kinds))) if len(kinds) == 1 else pl.col("attention")
@@ -88,12 +88,12 @@ def at_sites(table: pl.DataFrame, sites: Sequence[Site]) -> pl.DataFrame:
 
 
 def in_categories(table: pl.DataFrame) -> pl.DataFrame:
-    """Texts as categories: rows of many runs take a third of the memory and half of the time to group."""
+    """The table with texts as categories, which take a third of the memory and half of the time to group."""
     return table.with_columns(cs.string().cast(pl.Categorical))
 
 
 def in_texts(table: pl.DataFrame) -> pl.DataFrame:
-    """Categories as texts, which the tables beside them have."""
+    """The table with categories as texts, to be joined with tables of texts."""
     return table.with_columns(cs.categorical().cast(pl.String))
 
 
@@ -109,9 +109,9 @@ def write(path: Path, table: pl.DataFrame, provenance: Mapping[str, str]) -> Non
 
 
 _OLDER = {"choice": "", "attention": "self"}
-"""Values of columns that older files lack."""
+"""The values of columns that older files lack."""
 
 
 def read(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
-    """A table and its provenance; raises `ValueError` if it cannot be read or lacks a column."""
+    """A table and its provenance; raises `ValueError` if the file cannot be read or lacks a column."""
     return table_files.read_complete(path, SCHEMA, "mtl probe", _OLDER)

@@ -1,4 +1,4 @@
-"""What a head scores on a label: the one definition, with chance, the root and the fewest items in it."""
+"""The scores of heads on labels: the only definition, with chance, the root and the fewest items."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.made_once import made_once
 
 FEWEST_ITEMS = 30
-"""Items that a label needs to count: with fewer, some of many heads is above chance by luck."""
+"""The number of items that a label needs to count: with fewer, one of many heads is above chance by luck."""
 SKILL = "skill"
-"""The name of what a task's probe scores above chance, whichever measure of `SKILLS` that is."""
+"""The name of what a task's probe scores above chance, whichever measure of `SKILLS` it is."""
 POSITIONAL = "positional"
 _RUN = ("setup", "regime", "run", "seed")
-"""Columns that tell runs apart, where a table has rows of several."""
+"""The columns that tell runs apart, if a table has rows of several runs."""
 _OF_ARCS = ("attention", "syntactic")
 _ROOT = r"(?i)^root\b"
 _COUNTS = (pl.col("count") >= FEWEST_ITEMS) & ~(
@@ -38,7 +38,7 @@ def weighted_mean(column: str | pl.Expr = "value") -> pl.Expr:
 
 
 def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> pl.DataFrame:
-    """The rows of some measures with a value per label and head, each beside its chance level.
+    """The rows of measures with a value per label and head, each beside its chance level.
 
     `heads` has the columns of heads.parquet, and any of setup, regime, run and seed; `measures` maps each
     measure to the one that holds its chance level. Further columns:
@@ -46,9 +46,9 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
     - `chance`: that of the head, else of its layer, else of the label, else null;
     - `above`: the value less chance;
     - `counted`: whether the label counts in statements about a head. It needs `FEWEST_ITEMS` items. The
-      relation `root` never counts: one end of its arc is the first special token, to which most heads look
-      most of the time. It is known by its name, in any case and with any subtype (`root:x`): tables hold
-      names and no arcs, so that a corpus that calls it otherwise is to be renamed.
+      relation `root` never counts: one end of its arc is the first special token, at which most heads look
+      most of the time. It is recognised by its name, in upper or lower case and with any subtype (`root:x`).
+      Tables contain names and no arcs, so a corpus that uses another name needs to be renamed.
     """
     values = heads.filter(pl.col("measure").is_in(list(measures))).drop_nulls("head")
     level = heads.filter(pl.col("measure").is_in(list(measures.values()))).with_columns(
@@ -67,10 +67,9 @@ def skill_scores(heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_chance(values: pl.DataFrame, level: pl.DataFrame) -> pl.DataFrame:
-    """Values with a column `chance`, for which both tables have the same names of measures.
+    """The values with a column `chance`; measures have the same names in both tables.
 
-    A chance level that holds for all heads has no layer and no head, one that holds for the heads of a layer
-    no head.
+    A chance level for all heads has no layer and no head, and one for the heads of a layer has no head.
     """
     label = [*_run_keys(values), "measure", "task", "label"]
     site = [*label, *KEYS[:-1]]
@@ -94,8 +93,8 @@ def _with_chance(values: pl.DataFrame, level: pl.DataFrame) -> pl.DataFrame:
 def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """The row of the best head of every task and label (the first head on ties), for each group of `by`.
 
-    `scores` is what `label_scores` gives, or means of it. `chance` becomes the best of all heads' chance
-    levels: that of as many heads as the value beside it was chosen from.
+    `scores` are those of `label_scores`, or means of them. `chance` becomes the best chance level of all
+    heads, so that it is chosen from as many heads as the value beside it.
     """
     label = [*by, "task", "label"]
     highest = scores.with_columns(pl.col("chance").max().over(label)).filter(
@@ -106,13 +105,13 @@ def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame
 
 
 def head_scores(heads: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """One value per run, task and head: the columns of `KEYS`, `task`, those that tell runs apart, `value`.
+    """One value per run, task and head: the columns that tell runs apart, `task`, those of `KEYS`, `value`.
 
-    Of measures with a chance level only labels that count are in it (`label_scores`): of skill the mean of
-    what is above chance, weighted by items, at least 0 on each label; of `syntactic` the relation and
-    direction farthest above chance. Of `positional` the best offset counts. Other measures have the rows of
-    the whole task (label ""), or the mean over labels, weighted by items. Of several choices (such as
-    epochs) the last is taken.
+    For measures with a chance level, only labels that count are used (`label_scores`). Skill is the mean over
+    labels of what is above chance, at least 0 on each label, weighted by items. `syntactic` is that of the
+    relation and direction farthest above chance, and `positional` that of the best offset. Other measures are
+    those of the whole task (label ""), or the mean over labels, weighted by items. If there are several
+    choices (such as epochs), the last one is taken.
     """
     row = BY_NAME.get(measure)
     by = [*_run_keys(heads), "task"]

@@ -1,4 +1,4 @@
-"""Values that several parts of a report ask of one table."""
+"""Values that several parts of a report compute from one table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def made_once(make: Callable[[pl.DataFrame], T]) -> Callable[[pl.DataFrame], T]:
-    """The function of a table, whose value is made once and kept as long as that table is.
+    """The function of a table, with its value computed once and kept as long as the table exists.
 
-    Tables are known by identity: two that are equal have values of their own.
+    Tables are known by identity: two equal tables have values of their own.
     """
     values: dict[int, T] = {}
 

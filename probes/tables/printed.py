@@ -1,4 +1,4 @@
-"""Tables as papers print them: shares in per cent as on the page, and of many heads what is found."""
+"""Tables as papers print them: shares in per cent as on the page, and summaries of tables of heads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PER_CENT = ("static", "stl", "pair", "joint", "chance")
 
 
 def labels(table: pl.DataFrame) -> pl.DataFrame:
-    """A table `label_values` with its shares in per cent."""
+    """A table `label_values` with shares in per cent."""
     return in_units(table, _PER_CENT)
 
 
 def in_units(table: pl.DataFrame, per_cent: Collection[str], points: Collection[str] = ()) -> pl.DataFrame:
-    """A table with some columns of shares in per cent, and some of differences of shares in points."""
+    """A table with these columns of shares in per cent, and these of differences of shares in points."""
     units = dict.fromkeys(per_cent, "%") | dict.fromkeys(points, "points")
     return table.select(
         (100 * pl.col(column)).alias(f"{column}, {units[column]}") if column in units else column
@@ -28,10 +28,7 @@ def in_units(table: pl.DataFrame, per_cent: Collection[str], points: Collection[
 
 
 def best_heads(skill: pl.DataFrame) -> pl.DataFrame:
-    """The best head of each label, of a table `skills`.
-
-    Its name, its accuracy and chance in per cent, and whether the label counts.
-    """
+    """The best head of each label in a table `skills`, by name, with accuracy and chance in per cent."""
     best = best_of_labels(skill, ("regime",)).sort("task", "count", "label", descending=[False, True, False])
     sites = sites_of(skill)
     heads = [
@@ -46,7 +43,7 @@ def best_heads(skill: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_heads(table: pl.DataFrame, by: str, kept: str = "kept") -> pl.DataFrame:
-    """Per mask (`by`) how many heads it keeps and how many it learned to, and the names of those kept."""
+    """Per mask (`by`), how many heads it keeps, how many of them it learned to keep, and their names."""
     sites = sites_of(table)
     rows = []
     for (mask,), of_mask in table.group_by(by, maintain_order=True):

@@ -1,6 +1,6 @@
-"""Tidy tables as files: LaTeX for papers, CSV to look at, parquet to compute with.
+"""Tidy tables as files: LaTeX for papers, CSV for reading, parquet for computing.
 
-Files are opened here and not by polars, which takes brackets in a path for a pattern and expands `~`.
+Files are opened here and not by polars, which reads brackets in a path as a pattern and expands `~`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FORMATS: tuple[Format, ...] = ("tex", "csv", "parquet")
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints literally, on one line; in bold between `**`."""
+    """Text that LaTeX prints literally, on one line; text between `**` is bold."""
     text = " ".join(text.split())
     if bold := _BOLD.fullmatch(text):
         return rf"\textbf{{{escape(bold[1])}}}"
@@ -49,7 +49,7 @@ def escape(text: str) -> str:
 
 
 def latex(table: pl.DataFrame, decimals: int = 2) -> str:
-    """A booktabs `tabular`: numbers to the right, texts to the left, null as a dash, titles in words."""
+    """A booktabs `tabular`: numbers on the right, texts on the left, null as a dash, titles in words."""
     columns = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
@@ -71,11 +71,11 @@ def markdown(table: pl.DataFrame) -> str:
 def write(
     table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2, notes: Sequence[str] = ()
 ) -> None:
-    """Write the table as a file of this kind; `decimals` are those of LaTeX, the others keep all.
+    """Write the table as a file of this kind; `decimals` are for LaTeX, since the others keep all decimals.
 
-    Heads and layers have their names: instead of their numbers in LaTeX, in a further column `name` in CSV.
-    Objects of JSON, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a
-    last column `notes` in the others, where there are any.
+    Heads and layers have their names, in LaTeX instead of their numbers, in CSV in a further column `name`.
+    JSON objects, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a last
+    column `notes` in the others.
     """
     if notes and kind != "tex":
         table = table.with_columns(notes=pl.lit("; ".join(notes)))
@@ -90,13 +90,13 @@ def write(
 
 
 def write_parquet(table: pl.DataFrame, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the table, and with it texts by name."""
+    """Write the table, with texts by name as its metadata."""
     with path.open("wb") as file:
         table.write_parquet(file, metadata=None if metadata is None else dict(metadata))
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """The table in exactly this file; raises what polars raises, or an `OSError`."""
+    """The table in exactly this file; raises what polars raises, or `OSError`."""
     with path.open("rb") as file:
         return pl.read_parquet(file)
 
@@ -111,7 +111,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def read_complete(
     path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[pl.DataFrame, dict[str, str]]:
-    """The columns of a schema of a parquet file that a command made, and the texts written with them.
+    """The columns of a schema from a parquet file that a command made, and the texts written with them.
 
     `older` has the values of columns that files of older versions lack. Raises `ValueError` if the file
     cannot be read or lacks another column.
@@ -134,7 +134,7 @@ def read_csv(path: Path) -> pl.DataFrame:
 
 
 def _in_words(table: pl.DataFrame) -> pl.DataFrame:
-    """The table with objects of JSON as `python 3.11.7, torch 2.13.0`."""
+    """The table with JSON objects as texts, such as `python 3.11.7, torch 2.13.0`."""
     texts = [name for name, dtype in table.schema.items() if dtype == pl.String]
     return table.with_columns(
         pl.Series(name, [_of_json(value) for value in table[name]], dtype=pl.String)
@@ -155,7 +155,7 @@ def _of_json(value: str | None) -> str | None:
 
 def _line(cells: Iterable[str]) -> str:
     line = " & ".join(cells)
-    # Behind the line before, which ends in two backslashes, these would be arguments.
+    # After the previous line, which ends in two backslashes, these would be arguments.
     return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 
 
@@ -170,7 +170,7 @@ def _cell(value: object, decimals: int) -> str:
         return "--" if math.isnan(value) else r"$\infty$" if value > 0 else r"$-\infty$"
     sign, text = "-" if value < 0 else "", f"{abs(value):.{decimals}f}"
     if value and float(text) == 0:
-        # A chance of 0.0004 is not 0.00.
+        # A p of 0.0004 is not 0.00.
         digits, exponent = f"{abs(value):.1e}".split("e")
         return rf"${sign}{digits}\cdot 10^{{{int(exponent)}}}$"
     return f"${sign}${text}" if sign else text

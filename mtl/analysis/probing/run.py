@@ -197,10 +197,10 @@ def probed_tasks(tasks: Mapping[str, Task]) -> tuple[dict[str, Task], dict[str, 
         for name, task in tasks.items()
         if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
     }
-    return named, {**PROBE_TARGETS, **{name: _target_of(task) for name, task in named.items()}}
+    return named, {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
 
 
-def _target_of(task: Task) -> ProbeTarget:
+def target_of(task: Task) -> ProbeTarget:
     """What is probed in a task of a kind that is probed, read from the task's layer."""
     target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
     if field == task.layer:

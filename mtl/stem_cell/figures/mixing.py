@@ -16,6 +16,7 @@ from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import with_setups
 from mtl.runs.compare.encoders import check_encoders, encoder_of
 from mtl.runs.compare.keys import MASKS
+from mtl.runs.compare.left_out import without_repeats
 from mtl.runs.compare.settings import settings_of_run
 from mtl.runs.compare.trained_masks import masks_of
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
@@ -41,13 +42,20 @@ def by_claims(request: FigureRequest) -> FigureWithTables:
     masked = [run for run in runs if _masked_alone(run, configs[run])]
     models: dict[str, list[tuple[Path, str, int]]] = {BEFORE: [], JOINT: [], ALONE: []}
     models[BEFORE] = [(path, str(path), 0) for path in bare]
+    groups: dict[Run, str] = {}
     for run in runs:
         if run in masked:
             continue
         if configs[run].get("pruning", "none") != "none":
             notes.append(f"{run.folder} has masks, which some of its heads were not trained under: left out")
             continue
-        models[_group(run, configs[run])].append((run.model, str(run.folder), int(configs[run]["seed"])))
+        groups[run] = _group(run, configs[run])
+    # Two joint runs of one seed are refused (`_overlaps`): nothing says which of them is meant.
+    once, copies = without_repeats([run for run, group in groups.items() if group != JOINT])
+    notes += copies
+    for run, group in groups.items():
+        if group == JOINT or run in once:
+            models[group].append((run.model, str(run.folder), int(configs[run]["seed"])))
     joint = [run for run in runs if any(str(run.folder) == name for _, name, _ in models[JOINT])]
     if not joint:
         raise InputError(

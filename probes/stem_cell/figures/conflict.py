@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, INK, new_figure, open_frame, styled
 from mtl.probes.stem_cell.statistics.conflict import CLASSES, ConflictByClaims
 
 TWINS = "twins"
@@ -36,8 +36,7 @@ def conflict_figure(result: ConflictByClaims, twins: pl.DataFrame) -> Figure:
     axes.axhline(0, color=INK, linewidth=0.4)
     axes.set_xticks(range(len(columns)), [NAMES[name] for name in columns])
     axes.set_ylabel("cosine of gradients")
-    axes.grid(axis="y", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     axes.tick_params(axis="x", length=0)
     if np.isfinite(result.difference):
         axes.set_title(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLOURS, FAINT, INK, open_frame, panel_figure, styled
 from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
 from mtl.probes.task_order import tasks_in
 
@@ -30,23 +30,16 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
     tasks = tasks_in(lines)
     if not tasks:
         raise ValueError("no claimed head has both a partner that claims it and one that does not")
-    columns = 1 if len(tasks) == 1 else 2
-    rows = -(-len(tasks) // columns)
-    figure = new_figure(PANEL * rows + 0.45, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in panels.flat[len(tasks) :]:
-        axes.axis("off")
-    for task, axes in zip(tasks, panels.flat, strict=False):
-        _panel(axes, *(table.filter(pl.col("task") == task) for table in (lines, means, sides)))
-        axes.set_title(task)
     shown = [name for name in SIDES if name in set(sides["partner"])]
     places = {APART: "not\nclaimed", BESIDE: "claimed"} | {SIDES[name]: name for name in shown}
-    for axes in panels.flat[: len(tasks)]:
+    figure, panels = panel_figure(len(tasks), PANEL, 0.45, sharex=True, sharey=True)
+    for task, axes in zip(tasks, panels, strict=True):
+        _panel(axes, *(table.filter(pl.col("task") == task) for table in (lines, means, sides)))
+        axes.set_title(task)
         axes.set_xticks(sorted(places), [places[place] for place in sorted(places)])
         axes.tick_params(axis="x", length=0, labelbottom=True)
         axes.set_xlim(min(places) - 0.4, max(places) + 0.4)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     mean = colour_of("mean", COLOURS[0])
     figure.supylabel("worth to the task, standardised logs", fontsize=7)
     figure.supxlabel("by the partner that the task is trained with", fontsize=7)

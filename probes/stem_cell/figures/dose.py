@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import task_looks
-from mtl.probes.figures.style import COLUMN, GRID, new_figure, styled, wrapped
+from mtl.probes.figures.style import open_frame, panel_figure, styled, wrapped
 from mtl.probes.signed_words import SignedWords
 from mtl.probes.stem_cell.statistics.dose import ALL
 from mtl.probes.task_order import tasks_in
@@ -26,13 +25,8 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
         raise ValueError("no pair with a fixed mask per task: 'pruning=fixed' with gates.masks trains some")
     pairs = list(scores["pair"].unique(maintain_order=True))
     looks = task_looks(tasks_in(scores))
-    columns = 1 if len(pairs) == 1 else 2
-    rows = -(-len(pairs) // columns)
-    figure = new_figure(1.5 * rows + 0.7, COLUMN)
-    panels = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes in panels.flat[len(pairs) :]:
-        axes.axis("off")
-    for pair, axes in zip(pairs, panels.flat, strict=False):
+    figure, panels = panel_figure(len(pairs), 1.5, 0.7, sharey=True)
+    for pair, axes in zip(pairs, panels, strict=True):
         of_pair = scores.filter(pl.col("pair") == pair)
         levels = sorted(set(of_pair["overlap"]))
         for task in of_pair["task"].unique(maintain_order=True):
@@ -46,14 +40,10 @@ def dose_figure(scores: pl.DataFrame, losses: pl.DataFrame) -> Figure:
             axes.plot(task_levels, means, color=look.colour, linewidth=1.2)
         axes.set_title(pair)
         axes.set_xticks(levels)
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     figure.supxlabel("heads that both masks have", fontsize=7)
     figure.supylabel("score, points from the mean", fontsize=7)
-    handles = [
-        Line2D([], [], color=look.colour, marker=look.shape, markersize=3, label=look.named(task))
-        for task, look in looks.items()
-    ]
+    handles = [look.key(task, 3.0, 1.5) for task, look in looks.items()]
     figure.legend(
         handles=handles, loc="outside upper center", ncols=min(len(looks), 5), title=wrapped(_title(losses))
     )

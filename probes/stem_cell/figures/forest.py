@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLOURS, COLUMN, FAINT, INK, new_figure, open_frame, styled
 from mtl.probes.stem_cell.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, TENTH
 
 WORD_COLOURS = {SUPPORTED: COLOURS[1], REFUTED: COLOURS[0], CANNOT_TELL: FAINT}
@@ -54,9 +54,8 @@ def forest(table: pl.DataFrame) -> Figure:
     axes.set_ylim(places[-1] + 0.6, -0.6)
     axes.set_xlim(left, right)
     figure.supxlabel("% of a head's worth lost beside a partner that claims it, too", fontsize=7)
-    axes.grid(axis="x", color=GRID, linewidth=0.4)
+    open_frame(axes, "x")
     axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     handles = [
         Line2D([], [], color=colour, marker="o", markersize=3, label=word) for word, colour in colours.items()

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, LOOKS, new_figure, site_ticks, styled
+from mtl.probes.figures.style import COLUMN, FAINT, INK, LOOKS, new_figure, open_frame, site_ticks, styled
 from mtl.probes.sites import sites_of
 from mtl.probes.stem_cell.statistics.mixing import CLASSES
 
@@ -41,15 +41,6 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
                 f"p={row['p_holm']:.2g}", (place, row["above"]), (0, 4), textcoords="offset points",
                 fontsize=5, rotation="vertical", horizontalalignment="center",
             )  # fmt: skip
-        below.plot(
-            [],
-            [],
-            marker=look.shape,
-            color=look.colour,
-            linestyle="",
-            markersize=3.5,
-            label=look.named(group),
-        )
     below.axhline(0, color=INK, linewidth=0.5)
     below.set_xticks(range(len(CLASSES)), [NAMES[name] for name in CLASSES])
     below.set_xlim(-0.6, len(CLASSES) - 0.4)
@@ -57,12 +48,11 @@ def mixing_figure(tests: pl.DataFrame, layers: pl.DataFrame, shown: str) -> Figu
     below.set_xlabel("heads claimed by")
     below.set_ylabel("overlap, less the layer's mean")
     for axes in (above, below):
-        axes.grid(axis="y", color=GRID, linewidth=0.4)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(
-        *below.get_legend_handles_labels(), loc="outside lower center",
-        ncols=3 if sum(map(len, groups)) < 40 else 2 if sum(map(len, groups)) < 60 else 1,
-    )  # fmt: skip
+        open_frame(axes)
+    handles = [look.key(group, 3.5, 0.0) for group, look in looks.items()]
+    letters = sum(map(len, groups))
+    columns = 3 if letters < 40 else 2 if letters < 60 else 1
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -76,10 +66,7 @@ def _layers(axes: Axes, layers: pl.DataFrame) -> None:
         label = "all pairs of heads" if name == "all" else f"claimed by {NAMES[name]}"
         colour = colour_of(label, FAINT if name == "all" else LOOKS[turn - 1].colour)
         marker = "" if name == "all" else LOOKS[turn - 1].shape
-        axes.plot(
-            overlap, color=colour, marker=marker, markersize=3, linewidth=0.9,
-            label=label,
-        )  # fmt: skip
+        axes.plot(overlap, color=colour, marker=marker, markersize=3, linewidth=0.9, label=label)
     axes.set_xticks(*site_ticks(sites, COLUMN, between="\n"))
     axes.set_xlabel("layer")
     axes.set_ylabel("mean overlap")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from mtl.probes.figures.looks import looks_of
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, Look, new_figure, styled
+from mtl.probes.figures.style import COLUMN, FAINT, INK, Look, new_figure, open_frame, styled
 from mtl.probes.stem_cell.statistics.equivalence import JOINT, SINGLE
 from mtl.probes.stem_cell.statistics.remedies import CONDITIONS, recoveries
 from mtl.probes.task_order import tasks_in
@@ -85,8 +85,8 @@ def _recovered(axes: Axes, table: pl.DataFrame, shown: list[str], looks: dict[st
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlabel("recovered, %")
     axes.set_yticks(range(len(shown)), [f"{name}  {CONDITIONS[name]}" for name in shown])
-    axes.grid(axis="x", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    open_frame(axes, "x")
+    axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
@@ -112,5 +112,4 @@ def _costs(axes: Axes, scores: pl.DataFrame, looks: dict[str, Look]) -> None:
             )  # fmt: skip
     axes.set_xlabel("parameters of an encoder, millions")
     axes.set_ylabel("mean score, %")
-    axes.grid(axis="y", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)

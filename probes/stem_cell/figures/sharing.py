@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.style import COLUMN, FAINT, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLUMN, FAINT, INK, new_figure, open_frame, styled
 from mtl.probes.stem_cell.statistics.sharing import ALL, MARGIN
 from mtl.probes.task_order import tasks_in
 
@@ -42,15 +41,8 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
     axes.set_yticks(range(len(tasks)), tasks)
     axes.set_ylim(len(tasks) - 0.4, -0.6)
     axes.set_xlabel(f"points lost to {to}, 95 % over runs")
-    axes.grid(axis="x", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes, "x")
     axes.tick_params(axis="y", length=0)
-    handles = [
-        Line2D(
-            [], [], color=look.colour, marker=look.shape,
-            markersize=3, label=look.named(setup),
-        )
-        for setup, look in looks.items()
-    ]  # fmt: skip
+    handles = [look.key(setup, 3.0, 1.5) for setup, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=1 if len(setups) < 3 else 2)
     return figure

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from mtl.probes.appearance import ordered
 from mtl.probes.figures.palette import colour_of
-from mtl.probes.figures.style import COLOURS, COLUMN, GRID, INK, new_figure, styled
+from mtl.probes.figures.style import COLOURS, COLUMN, INK, new_figure, open_frame, styled
 from mtl.probes.stem_cell.statistics.wanted import KINDS
 
 
@@ -37,23 +37,16 @@ def wanted_figure(table: pl.DataFrame) -> Figure:
     axes.set_xlim(-0.5, len(kinds) - 0.5)
     axes.set_ylim(0, 1)
     axes.set_ylabel("Jaccard of open heads,\nseed by seed")
-    axes.grid(axis="y", color=GRID, linewidth=0.4)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     axes.tick_params(axis="x", length=0)
     if forced:
         handles = [
             Line2D(
-                [],
-                [],
-                color=INK,
-                marker="o",
-                markerfacecolor=face,
-                linestyle=line,
-                markersize=3.5,
+                [], [], color=INK, marker="o", markerfacecolor=face, linestyle=line, markersize=3.5,
                 label=label,
             )
             for label, face, line in (("open heads", INK, "-"), ("learned alone", "white", "--"))
-        ]
+        ]  # fmt: skip
         figure.legend(handles=handles, loc="outside upper center", ncols=2, handlelength=3.5)
     return figure
 

@@ -11,18 +11,18 @@ from mtl.probes.statistics.overlap import task_overlaps
 
 QUESTION = "Do tasks keep the same heads more often than by chance?"
 LIMIT = (
-    "It is about these masks, with heads as the units, and names no reason: any decoder may need the heads. "
-    "Masks of random labels tell."
+    "It is about these masks, with heads as the units, and names no reason: any decoder may need these "
+    "heads. Masks learned on random labels can tell."
 )
 MISSING = "- {setups: [single], masks: [dynamic]}"
 LONGER = "mtl study FILE --train.max_epochs=30"
 
 
 def common_answer(page: PageData) -> Answer:
-    """By the heads that the masks of the claims have in common, pair by pair: the findings on overlap.
+    """The answer by the heads that two tasks' masks have in common, pair by pair: the findings on overlap.
 
-    *yes* where a pair has more than by chance, *no* where none has more and one has fewer. Where all are as
-    by chance, nothing can be told: few heads in common are no proof.
+    *yes* if a pair has more than by chance, *no* if none has more and one has fewer. If all have as many as
+    by chance, the answer is *cannot tell*: a difference that was not found is no proof that there is none.
     """
     masks = page.claims.masks
     if masks is None or len(masks.of_real_labels().tasks) < 2:
@@ -53,12 +53,9 @@ def common_answer(page: PageData) -> Answer:
 
 
 def _pair(row: dict[str, Any], learned: str) -> str:
-    more = (
-        row["learned_q_more_layers"]
-        if row["finding"] == "more than chance"
-        else row["learned_q_fewer_layers"]
-    )
+    side = "more" if row["finding"] == "more than chance" else "fewer"
     return (
         f"in common, {row['first']} and {row['second']} keep {row['learned_common']} {learned}, and "
-        f"{row['learned_expected_layers']:.1f} are expected by chance (corrected p {chance(more)})"
+        f"{row['learned_expected_layers']:.1f} are expected by chance "
+        f"(corrected p {chance(row[f'learned_q_{side}_layers'])})"
     )

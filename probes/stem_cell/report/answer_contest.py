@@ -31,8 +31,8 @@ from mtl.probes.stem_cell.statistics.worth_units import Unit
 
 QUESTION = "Is a head worth less to a task beside a partner that claims it, too?"
 LIMIT = (
-    "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs is "
-    "above, and whether it can be restored below."
+    "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs, "
+    "and whether a remedy brings it back, are questions of their own."
 )
 MASKS = "- {setups: [single], masks: [dynamic]}"
 PAIRS = "- {setups: [pairs], masks: [none]}  # and importance among probes.measures"
@@ -41,7 +41,7 @@ SEEDS = "mtl study FILE --seeds=1,2,3,4,5,6"
 
 
 def contest_answer(page: PageData) -> Answer:
-    """By the importance of heads in pair runs without masks, and the claims of the primary setup."""
+    """The answer by the importance of heads in pair runs without masks, and by the page's claims."""
     data, claims, pairs = page.data, page.claims, page.data.evidence.get("pairs")
     missing, command = _missing(data, claims)
     conflict = _conflict(data, claims)
@@ -71,15 +71,17 @@ def contest_answer(page: PageData) -> Answer:
     figures = []
     if lines.height:
         caption = (
-            "Grey: a head that the task claims, from partners that do not claim it to partners that do; what "
-            "partners do to a layer is taken out. At the sides, as measured: the task beside itself (twin) "
-            "and beside a task whose labels mean nothing (control)."
+            "Each grey line is a head that the task claims: on the left, its worth beside partners that do "
+            "not claim it, on the right beside partners that do. What partners do to a whole layer is taken "
+            "out. At the sides, as measured: the task beside itself (twin) and beside a task with random "
+            "labels (control)."
         )
         drawn = embedded(contest_figure(lines, means, sides), "worth of claimed heads by the partner's claim")
         figures.append((drawn, caption))
     caption = (
-        f"Every estimate; the bold one was fixed beforehand (claims of {primary}). An interval within the "
-        "shaded band refutes a loss of a tenth. Other units than logs are put on this scale by planting one."
+        f"All estimates; the bold one was fixed beforehand (claims of {primary}). An interval inside the "
+        "shaded band refutes a loss of a tenth. Estimates in units other than logs are put on this scale by "
+        "planting such a loss."
     )
     if found.table["share"].is_finite().any():
         figures.append((embedded(forest(found.table), "all estimates of the contest"), caption))
@@ -97,7 +99,7 @@ def contest_answer(page: PageData) -> Answer:
 
 
 def _estimates(found: Estimates) -> tuple[Estimate, ...]:
-    """As measured, and with the error of claims taken into account."""
+    """Each estimate twice: as measured, and with the error of claims taken into account."""
     rows = ("contest-estimates", found.table, ("group", "estimate"))
     corrected = f"{LOST}, the error of claims counted"
     return (
@@ -109,21 +111,21 @@ def _estimates(found: Estimates) -> tuple[Estimate, ...]:
 
 
 def by_ablation(found: Estimates) -> str:
-    """What ablation says beside importance, and whether the two contradict each other; empty without it."""
+    """What ablation says, and whether importance contradicts it; empty if ablation was not measured."""
     rows = found.table.filter(pl.col("estimate").str.starts_with(f"{ABLATION}, ")).to_dicts()
     told = [
-        f"by {row['estimate']} it is worth {WORTH.of(row['share'])} "
+        f"by {row['estimate']}, it is worth {WORTH.of(row['share'])} "
         f"({WORTH.interval(row['share_low'], row['share_high'])}): {row['word']}"
         for row in rows
         if row["share"] is not None
     ]
     if any({row["word"], found.primary.word} == {SUPPORTED, REFUTED} for row in rows):
-        told.append("importance and ablation contradict each other, and the word is on importance alone")
+        told.append("importance and ablation contradict each other, and the word rests on importance alone")
     return "".join(f"; {text}" for text in told)
 
 
 def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]], dict[str, pl.DataFrame]]:
-    """The figure and table of the tasks' gradients by who claims the head, where pairs recorded them."""
+    """The figure and the table of gradients by who claims the head, if pairs recorded gradients."""
     cosines = data.evidence.get("cosines")
     if cosines is None or claims.masks is None:
         return [], {}
@@ -137,7 +139,7 @@ def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]
     )
     if claims.masks.forced().any():
         caption += (
-            f" Of the claimed heads some were forced: {claims.masks.of_real_labels().claims_in_words()}."
+            f" Some of the claimed heads were forced: {claims.masks.of_real_labels().claims_in_words()}."
         )
     figure = embedded(conflict_figure(found, of_twins(cosines)), "gradients by claims")
     return [(figure, caption)], {"conflict": found.heads}
@@ -146,7 +148,7 @@ def _conflict(data: ReportData, claims: Claims) -> tuple[list[tuple[Markup, str]
 def _skill(
     data: ReportData, claims: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame, pl.DataFrame, Unit]], tuple[str, ...]]:
-    """The secondary estimates by what probes find, where single tasks and pairs were probed, and notes."""
+    """What the secondary estimates by probes are made from, if single tasks and pairs were probed; notes."""
     pairs = data.evidence.get("pairs")
     if data.heads is None or pairs is None:
         return [], ()
@@ -164,7 +166,7 @@ def _skill(
 
 
 def _missing(data: ReportData, claims: Claims) -> tuple[str, str]:
-    """Which runs or measures the test lacks, and what makes them; both are empty if none."""
+    """Which runs or measures the test lacks, and what makes them; both are empty if nothing is lacking."""
     if claims.masks is None or len(claims.masks.tasks) < 2:
         return (
             "no masks of two tasks or more, so there are no claims; "
@@ -173,7 +175,7 @@ def _missing(data: ReportData, claims: Claims) -> tuple[str, str]:
         )
     pairs = data.evidence.get("pairs")
     if pairs is None or pairs.is_empty():
-        return "no pair runs without masks; a study has them as setup pairs", PAIRS
+        return "no pair runs without masks; in a study, the setup pairs has them", PAIRS
     worth = data.worth
     runs = set(pairs["run"])
     if (

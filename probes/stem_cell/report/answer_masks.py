@@ -15,16 +15,15 @@ from mtl.tasks.in_words import counted
 
 QUESTION = "Does a task lose by keeping few of its heads?"
 LIMIT = (
-    "It is about these numbers of heads and these lengths: masks that are learned for longer, or that close "
-    "fewer heads, may cost nothing."
+    "It is about these numbers of heads and these lengths of training: masks that are learned for longer, or "
+    "that close fewer heads, may cost nothing."
 )
 COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
 MISSING = "- {setups: [single], masks: [none, dynamic]}"
 
 
 def masks_answer(page: PageData) -> Answer:
-    """By the scores of single tasks with learned masks and without, as many heads as the masks of the claims
-    keep."""
+    """The answer by the scores of single tasks with the masks that are the claims, and without masks."""
     data, by = page.data, page.claims.by
     setup = next((one for one in data.setups if by is not None and one.name == by.setup), None)
     masks = None if setup is None else page.masks.get(setup.name)
@@ -40,8 +39,9 @@ def masks_answer(page: PageData) -> Answer:
     if result.table.is_empty():
         return Answer(QUESTION, result.word, reason, LIMIT, command=COMMAND)
     caption = (
-        f"Points that tasks score less with masks of {kept} than with all, on {data.split}. Intervals "
-        "take the spread of runs from all setups here. A loss to the left of the dashed line needs no remedy."
+        f"How many points less tasks score with masks of {kept} than with all heads, on {data.split}. "
+        "Intervals take the spread of runs from all setups here. A loss left of the dashed line needs no "
+        "remedy."
     )
     figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
     tables = {"masks-cost": result.table}
@@ -54,7 +54,7 @@ def masks_answer(page: PageData) -> Answer:
 
 
 def heads_kept(masks: Masks) -> str:
-    """How many heads the masks have open, of how many: `12 of 72 heads`, or `10 to 12 of 72 heads`."""
+    """How many heads the masks keep open: `12 of 72 heads`, or `10 to 12 of 72 heads`."""
     counts = masks.opened.sum((2, 3))
     fewest, most = int(counts.min()), int(counts.max())
     number = str(most) if fewest == most else f"{fewest} to {most}"
@@ -62,6 +62,6 @@ def heads_kept(masks: Masks) -> str:
 
 
 def _comparable(setup: Setup, data: ReportData) -> bool:
-    """Whether the setup is of single tasks, and those without masks beside it were trained alike."""
+    """Whether the setup is of single tasks, and was trained like its baseline without masks."""
     without = {one.name for one in data.setups if one.single and one.pruning == "none"}
     return setup.single and not setup.given and not setup.unlike and setup.baseline in without

@@ -18,18 +18,17 @@ from mtl.probes.stem_cell.statistics.remedies import (
 
 QUESTION = "Does a remedy help?"
 LIMIT = (
-    "That copies of contested heads help more than copies of others does not say that contest was the loss: "
-    "contested heads matter more to every task. Shuffled copies (F) tell part of it. Masks with limited "
+    "If copies of contested heads help more than copies of others, the contest need not be what was lost: "
+    "contested heads matter more to every task. Shuffled copies (F) can tell part of it. Masks with limited "
     "overlap also lose heads that a task wants."
 )
 COMMAND = "mtl study remedy"
 
 
 def remedy_answer(page: PageData) -> Answer:
-    """What copies of contested heads, or masks with few heads in common, give back of what sharing costs.
+    """How much of the cost of sharing copies of contested heads, or masks that overlap less, bring back.
 
-    The word is on the first remedy that has a placebo beside it: copies for each task, split, transplanted,
-    masks with a limit of overlap.
+    The word is on the first remedy that has a placebo beside it, in the order of `PLACEBO_OF`.
     """
     scores = page.data.evidence.get("remedies")
     if scores is None or scores.is_empty():
@@ -40,8 +39,8 @@ def remedy_answer(page: PageData) -> Answer:
     table = recoveries(scores)
     word, reason = _contrast(scores)
     caption = (
-        f"What remedies bring back on {page.data.split} of what joint training loses, 95 % intervals "
-        "over seeds (joint 0, single task 100), and mean scores against parameters."
+        f"How much of what joint training loses on {page.data.split} remedies bring back, with 95 % "
+        "intervals over seeds (joint 0 %, single task 100 %), and mean scores against parameters."
     )
     figure = embedded(recovery(scores), "recovered share per task and condition")
     masks = page.claims.masks
@@ -86,7 +85,7 @@ def _contrast(scores: pl.DataFrame) -> tuple[str, str]:
 
 
 def _reached(table: pl.DataFrame) -> list[str]:
-    """Whether each remedy reaches the single task, where there are seeds enough for a word."""
+    """Whether each remedy reaches the single task, if there are enough seeds for a word."""
     remedies = table.filter(pl.col("condition").is_in([*PLACEBO_OF]))
     lines = []
     for row in remedies.filter(pl.col("word") != "").iter_rows(named=True):

@@ -20,21 +20,20 @@ from mtl.probes.stem_cell.statistics.sharing import sharing
 QUESTION = "Does sharing an encoder hurt?"
 LIMIT = (
     "It does not say why: a shared encoder may also have too few updates, or tasks of unequal weight. Runs "
-    "with more updates tell."
+    "with more updates can tell."
 )
 COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
 MISSING = "- {setups: [single, all], masks: [none]}"
 LIMIT_BY_CHANCE = (
-    "It is about pairs whose tasks have few heads each: heads in common are also fewer heads in all. It does "
-    "not say what sharing a whole encoder costs."
+    "It is about pairs whose tasks have few heads each: with more heads in common, they also have fewer "
+    "heads in all. It does not say what sharing a whole encoder costs."
 )
 
 
 def sharing_answer(page: PageData) -> Answer:
-    """By the scores of runs without masks; the word is on the tasks of the largest joint runs.
+    """The answer by the scores of runs without masks; the word is on the tasks of the largest joint runs.
 
-    Pairs whose masks have heads in common by chance are shown beside. Without runs to compare, the word is
-    theirs.
+    Pairs under fixed masks are shown beside it. If there are no runs without masks, the word is theirs.
     """
     data = page.data
     by_chance = _by_chance(data)
@@ -44,7 +43,7 @@ def sharing_answer(page: PageData) -> Answer:
         if by_chance is not None:
             return dataclasses.replace(by_chance, notes=(*by_chance.notes, *notes))
         missing = (
-            "no joint runs and runs of single tasks without masks; a study has them as setups single and all"
+            "no joint and single-task runs without masks; in a study, the setups all and single have them"
         )
         return Answer(QUESTION, CANNOT_TELL, missing, LIMIT, notes=notes, command=MISSING)
     result = sharing(data.scores, groups)
@@ -52,9 +51,9 @@ def sharing_answer(page: PageData) -> Answer:
     found: tuple[Estimate, ...] = ()
     if not result.table.is_empty():
         caption = (
-            f"Points that tasks score less jointly than alone, on {data.split}. The answer rests on the "
+            f"How many points less tasks score jointly than alone, on {data.split}. The answer rests on the "
             f"tasks of {next(iter(groups))}. Intervals take the spread of runs from all setups here. A loss "
-            "to the left of the dashed line needs no remedy."
+            "left of the dashed line needs no remedy."
         )
         figure = embedded(
             sharing_figure(result.table, data.names()), "points lost to joint training per task"
@@ -71,15 +70,15 @@ def sharing_answer(page: PageData) -> Answer:
 
 
 def _by_chance(data: ReportData) -> Answer | None:
-    """The answer of pairs under fixed masks; `None` without them."""
+    """The answer by pairs under fixed masks; `None` without them."""
     scores = data.evidence.get("dose")
     if scores is None:
         return None
     losses = dose(scores)
     word, reason = word_on(losses, cost_of_pairs(data, set(losses["pair"]) - {ALL}))
     caption = (
-        f"Scores on {data.split} of pairs under fixed masks, by the heads that both masks have, which "
-        "were assigned by chance; lines through the means."
+        f"Scores on {data.split} of pairs under fixed masks, by the number of heads that both masks have, "
+        "which was assigned by chance. Lines join the means."
     )
     figure = embedded(dose_figure(scores, losses), "scores by heads in common")
     return Answer(
@@ -92,7 +91,7 @@ def _by_chance(data: ReportData) -> Answer | None:
 def cost_of_pairs(data: ReportData, pairs: set[str]) -> float | None:
     """What the tasks of these pairs lose on average by joint training without masks, in points.
 
-    `None` where runs without masks of some pair, or of its tasks alone, are missing.
+    `None` if runs without masks are missing for some pair or for one of its tasks alone.
     """
     wanted = {frozenset(pair.split("+")) for pair in pairs}
     losses: dict[frozenset[str], float] = {}
@@ -107,11 +106,11 @@ def cost_of_pairs(data: ReportData, pairs: set[str]) -> float | None:
 
 
 def sharing_groups(data: ReportData) -> dict[str, dict[str, str]]:
-    """Setups of joint training without masks, each with the single-task setup to compare with.
+    """By family, setups of joint training without masks, each with the single-task setup to compare with.
 
-    Setups of most tasks come first, then those whose names say least on how they were trained. Pairs that are
-    trained alike are one group; twins and pairs with the control task are left out, and so are setups of
-    which single tasks were trained otherwise (`unlike_baselines`).
+    Setups of most tasks come first, then those with the shortest variant. Pairs that are trained alike are
+    one group. Twins and pairs with the control task are left out, and so are setups whose single tasks were
+    trained otherwise (`unlike_baselines`).
     """
     groups: dict[str, dict[str, str]] = {}
     for setup in sorted(_joint(data), key=lambda one: (-one.tasks, len(one.variant), one.name)):
@@ -131,7 +130,7 @@ def unlike_baselines(data: ReportData) -> tuple[str, ...]:
 
 
 def _joint(data: ReportData) -> list[Setup]:
-    """Setups of joint training from the start and without masks, of different tasks on words or sentences."""
+    """Setups of joint training without masks, other than twins and pairs with the control task."""
     return [
         setup
         for setup in data.setups

@@ -12,14 +12,14 @@ from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
 
 QUESTION = "Do tasks want the same heads?"
 LIMIT = (
-    "Which heads a mask keeps depends on how many it may keep: compare equal budgets only. "
+    "Which heads a mask keeps depends on how many it may keep: compare only masks with equal budgets. "
     "The random labels are of one kind, a label per word type."
 )
 COMMAND = "- {{setups: [single, control], masks: [dynamic], draws: {{control: [{}]}}}}"
 
 
 def wanted_answer(page: PageData) -> Answer:
-    """By the masks that give the claims."""
+    """The answer by the masks that give the claims."""
     claims = page.claims
     if claims.masks is None or len(claims.masks.tasks) < 2:
         missing = "no masks of two tasks or more; train single-task runs with --pruning=dynamic"
@@ -30,8 +30,9 @@ def wanted_answer(page: PageData) -> Answer:
         return Answer(QUESTION, CANNOT_TELL, str(error), LIMIT, command=_command(2))
     setup = claims.by.setup if claims.by is not None else ""
     caption = (
-        f"Jaccard of the heads that masks keep open ({setup}): a dot for each pair of tasks, or task. "
-        "The last column compares a task with itself over seeds; two tasks cannot be expected to agree more."
+        f"Jaccard index of the heads that masks keep open ({setup}): a dot for each pair of tasks, or for "
+        "each task. The last column compares a task with itself over seeds; two tasks cannot be expected to "
+        "agree more than that."
     )
     figure = embedded(
         wanted_figure(result.table), "Jaccard of masks between tasks, beside chance and ceiling"

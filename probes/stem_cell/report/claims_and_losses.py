@@ -1,4 +1,4 @@
-"""Claims and losses by the masks that give the claims, and by those of every other setup beside them."""
+"""The section on claims and losses: by the masks that give the claims, and by those of every other setup."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ TERMS = {
             "partner",
             Markup(
                 "the other task of a pair that was trained jointly; a twin is the task itself with a second "
-                "decoder, the control task has labels that mean nothing"
+                "decoder, and the control task has random labels"
             ),
         ),
     ],
-    "worth": [("demand", Markup("the tasks' mean gates of a head, added up"))],
+    "worth": [("demand", Markup("the sum of the tasks' mean gates of a head"))],
     "skill": [
         (
             "loss",
             Markup(
-                "skill in STL less skill in joint training, in points of a hundred: positive is lost, "
-                "negative gained"
+                "skill in STL less skill in joint training, in percentage points: positive is lost, negative "
+                "is gained"
             ),
         )
     ],
 }
 ON_OVERLAP = (
-    "Tasks may want the same heads because any decoder needs them: rows of a control task, where there are "
-    "some, tell."
+    "Tasks may want the same heads because any decoder needs them; the rows of a control task, if there are "
+    "any, can tell."
 )
 _SCALED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "competition-heads": (("static", "stl", "joint"), ("loss",)),
     "competition-by-claims": ((), ("difference",)),
     "task-losses": ((), ("loss", "low", "high")),
 }
-"""By table the columns that are shares, and those that are differences of shares."""
+"""For each table, the columns that are shares, and those that are differences of shares."""
 _PACKAGE = "mtl.probes.stem_cell.report"
 
 
@@ -135,16 +135,16 @@ def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 
 
 def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:
-    """Competition by the claims of the page; adds notes on what is missing."""
+    """Claims and losses by the claims of the page; adds notes on what is missing."""
     data, by, masks = page.data, page.claims.by, page.claims.masks
     sets = claim_sets(page.masks, data.setups)
     if by is None:
-        return ClaimsAndLosses(None, None, "No masks, so that there are no claims to compare with losses.")
-    missing = f"claims are to be those of {by.setup} ({by.why}), of which there are no masks yet"
+        return ClaimsAndLosses(None, None, "No masks, so there are no claims to compare with losses.")
+    missing = f"claims are to be those of {by.setup} ({by.why}), which has no masks yet"
     if masks is None:
         notes.append(f"no verdict on competition: {missing}")
     if data.heads is None or not data.on_words:
-        return ClaimsAndLosses(None, None, "No probes, so that there are no losses to compare with claims.")
+        return ClaimsAndLosses(None, None, "No probes, so there are no losses to compare with claims.")
     try:
         without = {name: claims.of_real_labels() for name, claims in sets.items()}
         tests = by_claims(claim_sets(without, data.setups), data.heads)

@@ -1,4 +1,4 @@
-"""Claims and losses by every setup's masks: one test each, corrected for their number."""
+"""Claims and losses by the masks of every setup: one test each, corrected for their number."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ def by_claims(
 ) -> pl.DataFrame:
     """The one test of `compete` by the claims of each of several setups, in their order.
 
-    `value` is Spearman's correlation of claims and loss within layers, `p` its one-sided chance, `p_holm` the
-    same after Holm over all setups that have a p: the chance, at most, of any as small if claims and losses
+    `value` is Spearman's correlation of claims and loss within layers, `p` is one-sided. `p_holm` is p after
+    Holm over all setups that have one: at most the chance that any of them is as small if claims and losses
     have nothing to do with each other in any setup. `difference` is the loss of contested heads less that of
-    others within layers, as a share. `learned` is `value` by the claims that no target forced; null where
-    none is forced. `lacking` says what would keep these claims from a verdict. Raises
-    `ValueError` as `compete` does.
+    others within layers, as a share. `learned` is `value` by the claims that no target forced; null if none
+    is forced. `lacking` says why these claims give no verdict. Raises `ValueError` as `compete` does.
     """
     skill = skills(heads)
     rows = []
@@ -63,7 +62,7 @@ def by_claims(
 
 
 def _of_learned(masks: Masks, skill: pl.DataFrame, level: float, draws: int, seed: int) -> float | None:
-    """Spearman's correlation by learned claims alone; `None` where no head was forced."""
+    """Spearman's correlation by learned claims alone; `None` if no head was forced."""
     if not masks.forced().any():
         return None
     table = losses(claims(masks.learned_alone()), skill)
@@ -73,7 +72,7 @@ def _of_learned(masks: Masks, skill: pl.DataFrame, level: float, draws: int, see
 
 
 def _corrected(table: pl.DataFrame) -> pl.DataFrame:
-    """With `p_holm`; rows without a p do not count as tests."""
+    """The table with `p_holm`; rows without a p do not count as tests."""
     tested = table["p"].is_not_null().to_numpy()
     corrected = np.full(table.height, np.nan)
     corrected[tested] = holm(table["p"].drop_nulls().to_numpy())

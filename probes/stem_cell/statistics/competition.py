@@ -1,8 +1,8 @@
 """Claims and losses: do heads that more tasks claim lose more skill in joint training?
 
-A description. That the two go together does not say that tasks compete: they also do where every task loses
-on the heads that it claims itself, whoever else claims them, and where joint training keeps half of every
-gain.
+This is a description. That the two go together does not say that tasks compete: they also go together if
+every task loses on the heads that it claims itself, whoever else claims them, or if joint training keeps half
+of every gain.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from mtl.probes.tables.label_scores import FEWEST_ITEMS, weighted_mean
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
-DIFFERENCE = f"loss of contested less that of other heads{WITHIN}"
+_DIFFERENCE = "loss of contested less that of other heads"
+DIFFERENCE = f"{_DIFFERENCE}{WITHIN}"
 
 TOGETHER: Final = "claims and loss go together"
 APART: Final = "claims and loss are not seen to go together"
@@ -45,7 +46,7 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether claims and losses go together, with reason and level of error. It names no cause."""
+    """Whether claims and losses go together, with the reason and the level of the test. It names no cause."""
 
     word: Word
     reason: str
@@ -57,16 +58,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Competition:
-    """All figures on claims and losses; a loss is a share, positive where joint training has less skill."""
+    """All numbers on claims and losses; a loss is a share, positive where joint training has less skill."""
 
     heads: pl.DataFrame
-    """attention, layer, head, claims, demand, contested, static, stl, joint (mean skill), loss."""
+    """attention, layer, head, claims, demand, contested; static, stl and joint (mean skill); loss."""
     head_tests: pl.DataFrame
     """test, value, low, high, p, sides."""
     labels: pl.DataFrame
     """task, label, count, and the best head's value in static, stl and joint."""
     task_losses: pl.DataFrame
-    """comparison, task, labels, seeds, worse, loss, low, high, p."""
+    """The columns of `task_losses`."""
     verdict: Verdict
 
 
@@ -75,12 +76,12 @@ def compete(
 ) -> Competition:
     """Compare the masks of single tasks with what heads lose (`heads` as `skills` takes it).
 
-    The word rests on one test, fixed beforehand: within layers, Spearman's correlation between the number
-    of tasks that claim a head and what it loses, one-sided, by permuting heads within their layers; `level`
-    is the chance, at most, of the word "go together" when claims and losses have nothing to do with each
-    other. Everything else is there to be read beside it. Where a target forced heads, the reason counts them
-    and gives the word by learned claims alone. Raises `ValueError` if no label was probed both in
-    STL and in joint runs, or if masks and probes have different shapes.
+    The word rests on one test, fixed beforehand: Spearman's correlation within layers between the number of
+    tasks that claim a head and what it loses, one-sided, by permuting heads within their layers. `level` is
+    the greatest chance of the word "go together" if claims and losses have nothing to do with each other.
+    Everything else is there to be read beside it. If a target forced heads, the reason counts them and gives
+    the word by learned claims alone. Raises `ValueError` if no label was probed both in STL and in joint
+    runs, or if masks and probes have different shapes.
     """
     skill = skills(heads)
     table = losses(claims(masks), skill)
@@ -97,17 +98,20 @@ def compete(
 
 
 def beside_learned(of_all: tuple[str, str], of_learned: tuple[str, str]) -> str:
-    """What a statement adds on the claims that no target forced; of both, the word and its reason."""
+    """What a statement adds on the claims that no target forced; both statements are word and reason."""
     if of_all == of_learned:
-        return "; by learned claims alone the same"
+        return "; by learned claims alone, the same"
     word, reason = of_learned
     agree = "the same word" if of_all[0] == word else f"another word, {word}"
-    return f"; by learned claims alone {agree}: {reason}"
+    return f"; by learned claims alone, {agree}: {reason}"
 
 
 def claims(masks: Masks) -> pl.DataFrame:
-    """Who wants each head: `claims` counts the tasks that have it open in more than half of their seeds,
-    `demand` sums the tasks' mean gates, and a head is `contested` if at least two tasks claim it."""
+    """Who wants each head: attention, layer, head, claims, demand, contested.
+
+    `claims` counts the tasks that keep the head open in more than half of their seeds, `demand` sums the
+    tasks' mean gates, and a head is `contested` if at least two tasks claim it.
+    """
     claimed, demand = masks.claimed().sum(0), masks.mean().sum(0)
     site, head = (axis.ravel() for axis in np.indices(demand.shape))
     return pl.DataFrame(
@@ -126,8 +130,8 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     """Add each head's mean skill in static, STL and joint runs, and its loss from STL to joint.
 
     The mean is over the labels of a task that count (`label_scores`), weighted by their items, then over
-    tasks; only labels that both the STL and the joint runs have are in it. Raises `ValueError` if there are
-    none, or if the heads of `claimed` and `skill` differ.
+    tasks. Only labels that both the STL and the joint runs have are included. Raises `ValueError` if there
+    are none, or if the heads of `claimed` and `skill` differ.
     """
     by, cell = ["task", "label"], list(KEYS)
     skill = skill.filter("counted")
@@ -135,7 +139,7 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
     common = skill.join(both[0], on=by, how="semi").join(both[1], on=by, how="semi")
     if common.is_empty():
         raise ValueError(
-            f"no label with {FEWEST_ITEMS} items that was probed both in single-task and in joint runs: "
+            f"no label with {FEWEST_ITEMS} items was probed both in single-task and in joint runs: "
             "probe both kinds, on more sentences"
         )
     means = (
@@ -156,13 +160,13 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
 
 
 def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Generator) -> pl.DataFrame:
-    """Spearman between claims (and demand) and loss, and the contested heads' mean loss minus the others'.
+    """Spearman's correlation of claims and of demand with loss, and how much more contested heads lose.
 
-    Each over all heads and within layers of one kind of attention. `p` is by permuting heads, one-sided
-    (more claims, more loss) for correlations and two-sided for differences (`sides`). `low` to `high` is the
-    interval of all differences that the two-sided test accepts at `level` (such as 0.95); it is about these
-    heads and says nothing on other seeds. Null where a figure is not defined, or where there are too few
-    orders of the heads for an interval of this level.
+    Each is given over all heads, and within layers of one kind of attention. `p` is from permuting heads,
+    one-sided (more claims, more loss) for correlations and two-sided for differences (`sides`). `low` to
+    `high` is the interval of all differences that the two-sided test accepts at `level` (such as 0.95); it is
+    about these heads and says nothing about other seeds. Null: not defined, or too few orders of the heads
+    for an interval of this level.
     """
     loss, contested = table["loss"].to_numpy(), table["contested"].to_numpy()
     place = {site: number for number, site in enumerate(sites_of(table))}
@@ -178,7 +182,7 @@ def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Gen
         p = permutation_chance(loss, weights, orders)
         rows.append(
             {
-                "test": f"loss of contested less that of other heads{name}",
+                "test": f"{_DIFFERENCE}{name}",
                 "value": float(loss @ weights), "low": low, "high": high, "p": p, "sides": 2,
             }
         )  # fmt: skip
@@ -224,7 +228,7 @@ MORE = SignedWords("more", "less", "points", 2, 100)
 
 
 def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: float) -> str:
-    """What is missing for a verdict, as text; empty if nothing is."""
+    """What is missing for a verdict; empty if nothing is."""
     if len(masks.tasks) < 2:
         return f"masks of {len(masks.tasks)} task, and competition needs two"
     runs = runs_of(heads).group_by("regime", "task").agg(pl.col("seed").n_unique())
@@ -246,12 +250,12 @@ def _lacking(masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, level: floa
         return "no head is claimed by two tasks"
     if table["loss"].n_unique() == 1:
         return "all heads lose the same"
-    # The log of the number of different orders of claims within layers, one over which is the smallest p.
+    # The log of the number of different orders of claims within layers; the smallest p is one over it.
     log_orders = 0.0
     for _, layer in table.group_by("attention", "layer"):
         log_orders += math.lgamma(layer.height + 1) - sum(
             math.lgamma(n + 1) for n in layer["claims"].value_counts()["count"]
         )
     if log_orders < -math.log(level):
-        return "within layers nearly all heads are claimed by equally many tasks: little to compare"
+        return "within layers, nearly all heads are claimed by the same number of tasks: little to compare"
     return ""

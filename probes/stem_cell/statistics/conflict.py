@@ -17,7 +17,7 @@ CLASSES = ("neither", "one", "both")
 
 @dataclass(frozen=True)
 class ConflictByClaims:
-    """Mean cosines, and the difference between heads that both claim and heads that one claims."""
+    """Mean cosines, and the difference between heads that both tasks claim and heads that one claims."""
 
     heads: pl.DataFrame
     """pair, attention, layer, head, claims (one of `CLASSES`), cosine (mean over seeds), seeds."""
@@ -46,11 +46,11 @@ def conflict_by_claims(
 
     `cosines`: first, second, seed, attention, layer, head, cosine. `claims`: task, attention, layer, head,
     claimed. Seeds are averaged first. p and interval come from permuting heads within their layer, in one
-    order for all pairs, so that a head whose cosines are high in all of them counts once; what heads that
-    some task claims have more than those that neither claims is taken out of the cosines before. Read it
-    beside the mean of twins, which is what two decoders for one task have. `level` is the error of both sides
-    of the interval together. All figures are NaN if no layer of a pair has heads of both classes. Raises
-    `ValueError` without a pair that has claims, or if pairs have cosines of different heads.
+    order for all pairs, so that a head whose cosines are high in all pairs counts once. Before that, the
+    difference between heads that some task claims and heads that neither claims is taken out of the cosines.
+    Read the result beside the mean of twins, the cosine of two decoders for one task. `level` is the error of
+    both sides of the interval together. All numbers are NaN if no layer of a pair has heads of both classes.
+    Raises `ValueError` if no pair has claims, or if pairs have cosines of different heads.
     """
     of = claims.select("task", *KEYS, "claimed")
     joined = (
@@ -97,7 +97,7 @@ def conflict_by_claims(
 def _centred(
     values: Float[np.ndarray, "pair head"], groups: Int[np.ndarray, "pair head"]
 ) -> Float[np.ndarray, "pair head"]:
-    """Values less the mean of their group, with the variance that they had before it was taken out."""
+    """Values less the mean of their group, scaled up for the variance that taking out the mean removes."""
     _, place = np.unique(groups, return_inverse=True)
     place = place.ravel()
     sums, counts = np.bincount(place, values.ravel()), np.bincount(place)

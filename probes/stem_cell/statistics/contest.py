@@ -5,23 +5,23 @@ worth to t in the pair run of t and u (in a unit of `worth_units`):
 
     y[h, t, u] = a[h, t] + b[t, u, site of h] - beta * claim[h, u] + e
 
-a takes out the head, the task, its own claim and what the head is worth to it anyway; b takes out that some
-partners are worse, in some layers more. What remains compares one head of one task beside a partner that
-claims it with the same head beside one that does not. Runs of single tasks are not used, so that
-neither regression to the mean nor joint training that keeps half of every gain looks like a contest.
+a takes out the head, the task, its own claim and what the head is worth to it anyway. b takes out that some
+partners are worse than others, and more so in some layers. What remains compares a head of a task beside a
+partner that claims it with the same head beside a partner that does not. Runs of single tasks are not used,
+so neither regression to the mean nor joint training that keeps half of every gain looks like a contest.
 
 What is exchangeable: if partners' claims do not matter, the residuals of a layer's heads have the same
-distribution, so that claims may be reassigned to other heads of the same layer. One order of heads
-serves all partners and tasks: claims of a partner are one pattern, and what it does to a head in one pair it
-may do in all of them; the halves of a pair come from one run, whose heads have errors in common; and tasks
-claim the same heads, where errors may be larger than elsewhere. Layers keep
-their numbers of claims. The statistic is the inner product of worth and claims over its standard error, in
-which every cell has an error of its own size: errors differ by head, and claims are where they are large.
-(Without it the test rejects in up to a tenth of studies whose noise is that of the archive.)
+distribution, so claims may be reassigned to other heads of the same layer. One order of heads serves all
+partners and tasks, for three reasons. The claims of a partner are one pattern, and what the partner does to a
+head in one pair it may do in all pairs. The halves of a pair come from one run, whose heads have errors in
+common. And tasks claim the same heads, where errors may be larger than elsewhere. Layers keep their numbers
+of claims. The statistic is the inner product of worth and claims over its standard error, in which every cell
+has an error of its own size: errors differ by head, and claims are where they are large. (With one size for
+all cells, the test rejects in up to a tenth of studies whose noise is that of the archive.)
 
-Claims have an error: masks of other seeds claim other heads, most of all among those that partners differ
-about. It does not raise the level of the test, but draws beta towards 0. The corrected
-estimate takes it into account (`tested`).
+Claims have an error: masks of other seeds claim other heads, most of all among those on which partners
+differ. This error does not raise the level of the test, but draws beta towards 0. The corrected estimate
+takes it into account (`tested`).
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class ContestEstimate:
     heads: int
     """Claimed heads that some partner claims and another does not, summed over tasks; only they can tell."""
     reliability: float
-    """Of the mean of the claims' seeds, within the model (Spearman and Brown); NaN where it is not known."""
+    """Reliability of the mean claim over seeds, within the model (Spearman and Brown); NaN if not known."""
     corrected: float
     corrected_low: float
     corrected_high: float
-    """The share lost, with the error of claims taken into account (`tested`); NaN where not known."""
+    """The share lost, with the error of claims taken into account (`tested`); NaN if not known."""
     word: Word
     reason: str
 
@@ -97,9 +97,9 @@ def contest(
 ) -> tuple[ContestEstimate, tuple[str, ...]]:
     """The estimate, its test and its word, and notes; the tables are as `contest_cells` takes them.
 
-    The run is the unit: seeds of a pair are averaged before anything is estimated, so that more heads of one
-    run are never more runs, and the noise between seeds is in the residuals that the permutation draws from.
-    The estimate is the mean of those of the seeds, which are given beside it. Raises `ValueError` as
+    The run is the unit: seeds of a pair are averaged before anything is estimated. So more heads of one run
+    never count as more runs, and the noise between seeds is in the residuals that the permutation draws from.
+    The estimate is the mean of the seeds' own estimates, which are given beside it. Raises `ValueError` as
     `contest_cells` and the unit do.
     """
     cells, notes = contest_cells(worth, claims, tasks)
@@ -124,7 +124,7 @@ def estimate(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> ContestEstimate:
-    """`contest` on tables that are laid out as arrays."""
+    """`contest` of tables that are laid out as arrays."""
     scaled = [in_unit(of, unit) for of in cells.tasks]
     blocks = [TaskBlock(cells, of, values.mean(0)) for of, values in zip(cells.tasks, scaled, strict=True)]
     compared = [block.compared() for block in blocks]
@@ -170,14 +170,14 @@ def tested(
     orders: Int[np.ndarray, "draw cell"],
     level: float,
 ) -> tuple[float, float, float, float]:
-    """Beta, the interval of all beta that the permutation test accepts, and its one-sided p for beta 0.
+    """Beta, the interval of all betas that the permutation test accepts, and its one-sided p for beta 0.
 
-    Masks may be graded: any figure by partner and head in place of claims.
+    Masks may be graded: any number by partner and head may stand in place of a claim.
 
-    With one mask per task, beta is that of least squares. With several, the mask of one seed is the
-    instrument for the mean of those of the other seeds, each in turn (Anderson and Rubin 1949): errors of
-    different seeds have nothing to do with each other. Then the interval may have no end, and beta is NaN and
-    the interval the whole line where claims of different seeds do not agree.
+    With one mask per task, beta is that of least squares. With several, the mask of each seed in turn is the
+    instrument for the mean of the other seeds' masks (Anderson and Rubin 1949): errors of different seeds
+    have nothing to do with each other. The interval may then have no end. If claims of different seeds do not
+    agree, beta and p are NaN, and the interval is the whole line.
     """
     sums = np.zeros((1 + len(orders), 5))  # the observed claims first
     for block in blocks:
@@ -196,10 +196,10 @@ def tested(
 
 
 def _chances(sums: Float[np.ndarray, "draw part"], beta: float) -> tuple[float, float]:
-    """The chances of a statistic as low and as high as the observed one where beta is the true one.
+    """The chances of a statistic as low and as high as the observed one if beta is the true one.
 
-    `sums` are those of `TaskBlock.sums`, of the observed claims first. The statistic is 0 for claims that are
-    constant beside all effects.
+    `sums` are those of `TaskBlock.sums`, the observed claims first. The statistic is 0 for claims that do not
+    vary once the effects are taken out.
     """
     scores, squares = sums[:, :2] @ [1, beta], sums[:, 2:] @ [1, 2 * beta, beta**2]
     errors = np.sqrt(np.maximum(squares, 0))
@@ -209,7 +209,7 @@ def _chances(sums: Float[np.ndarray, "draw part"], beta: float) -> tuple[float, 
 
 
 def _end(sums: Float[np.ndarray, "draw part"], beta: float, step: float, level: float) -> float:
-    """Where beta is accepted no more, going out by steps that double, and then back by halves."""
+    """The last beta that is accepted, found by steps outwards that double, and then by halving."""
     inside, doublings = beta, 0
     while min(_chances(sums, inside + step)) > level / 2:
         inside, step, doublings = inside + step, 2 * step, doublings + 1
@@ -226,7 +226,7 @@ def _end(sums: Float[np.ndarray, "draw part"], beta: float, step: float, level: 
 
 
 def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Sequence[TaskBlock]) -> float:
-    """That of the mean of all masks of a task, within the model; NaN for fewer than two."""
+    """The reliability of the mean of all masks of a task, within the model; NaN for fewer than two masks."""
     seeds = min((len(of_task) for of_task in masks.values()), default=0)
     if seeds < 2:
         return float("nan")
@@ -244,12 +244,11 @@ def _share(
 ) -> Callable[[float], float]:
     """From a beta in the unit to the share of a claimed head's worth that is lost.
 
-    In standardised logs a share s lost is a fall of -log(1 - s) / sd, sd being the spread of logs in its
-    run. The estimate is linear in worth, so that it sees -log(1 - s) times the mean of 1 / sd over cells
-    and seeds, weighted by claim times claim without the effects. In other units beta is compared with what
-    it would rise by if every contested head lost a tenth of what it is worth on average over the seeds of
-    its pair; this is linear, and meant for small shares. NaN where claimed heads are worth
-    nothing.
+    In standardised logs, a lost share s is a fall of -log(1 - s) / sd, where sd is the spread of logs in the
+    run. The estimate is linear in worth, so it sees -log(1 - s) times the mean of 1 / sd over cells and
+    seeds, weighted by claim times claim without the effects. In other units, beta is compared with its rise
+    if every contested head lost a tenth of what it is worth on average over the seeds of its pair. This is
+    linear, and meant for small shares. NaN if claimed heads are worth nothing.
     """
     if unit.multiplicative:
         per_spread = 0.0
@@ -279,9 +278,9 @@ WORTH = SignedWords("less", "more", "%", 1, 100)
 def _word(
     seeds: int, p: float, level: float, shares: Sequence[float], corrected: Sequence[float]
 ) -> tuple[Word, str]:
-    """The word and its reason; `shares` are estimate, low and high, `corrected` has the reliability before.
+    """The word and its reason; `shares` are estimate, low and high, `corrected` the reliability and the same.
 
-    *Supported* comes first: a significant loss below a tenth is *supported*, and the reason gives both.
+    *Supported* comes first: a significant loss below a tenth is *supported*, and the reason says that it is.
     """
     share, low, high = shares
     reliability, _, corrected_low, corrected_high = corrected
@@ -290,7 +289,7 @@ def _word(
         f"({1 - level:.0%} interval {WORTH.interval(low, high)}, one-sided p {p:.3g}); "
     )
     if math.isnan(reliability):
-        figures += "how well claims repeat is not known, for which masks of two seeds are needed"
+        figures += "how well claims repeat is not known: that needs masks of two seeds"
     else:
         figures += (
             f"claims have a reliability of {reliability:.2f}, and with their error taken into account the "

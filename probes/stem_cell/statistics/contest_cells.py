@@ -41,7 +41,7 @@ class ContestCells:
     """The heads that each task claims."""
     tasks: tuple[TaskWorth, ...]
     of_seeds: dict[str, Bool[np.ndarray, "claim_seed cell"]] = field(default_factory=dict)
-    """The same by each seed of the masks that they are the majority of; empty where that is not known."""
+    """The claims by the mask of each seed, of which `claims` are the majority; empty if not known."""
 
 
 def contest_cells(
@@ -50,10 +50,11 @@ def contest_cells(
     """The tables laid out as arrays, and notes on seeds that are left out.
 
     `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
-    `claims`: task, attention, layer, head, claimed, and where known `of_seeds` (a list: whether the head is
-    open in the mask of each seed). `tasks` chooses the tasks whose heads are compared; their
-    partners are kept. The control task and partners without claims are left out, and seeds that some pair
-    lacks. Raises `ValueError` if nothing is left, or if not every head has exactly one value in each pair run
+    `claims`: task, attention, layer, head, claimed, and if known `of_seeds` (a list: whether the head is open
+    in the mask of each seed). `tasks` chooses the tasks whose heads are compared; their partners are kept.
+    The control task, partners without claims, and seeds that some pair lacks are left out.
+
+    Raises `ValueError` if nothing is left, or if not every head has exactly one value in each pair run
     and one claim of each task.
     """
     claims = claims.filter(pl.col("task") != CONTROL)

@@ -18,9 +18,9 @@ from mtl.probes.stem_cell.statistics.worth_units import STANDARDISED_LOGS, Unit
 def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
     """Per task and own head the mean worth beside partners that do not claim it, and beside those that do.
 
-    The effects of partners by layer are taken out (partial residuals of the task's own fit), since they would
-    move lines for other reasons. Only heads with both kinds of partners have a row. Columns: task, attention,
-    layer, head, apart, beside.
+    The effects of partners on whole layers are taken out (partial residuals of the task's own fit), since
+    they would move lines for other reasons. Only heads with both kinds of partners have a row. Columns: task,
+    attention, layer, head, apart, beside.
     """
     rows = []
     for of in cells.tasks:
@@ -50,7 +50,7 @@ def head_lines(cells: ContestCells, unit: Unit = STANDARDISED_LOGS) -> pl.DataFr
 def task_means(
     cells: ContestCells, unit: Unit = STANDARDISED_LOGS, level: float = 0.05, draws: int = 1999
 ) -> pl.DataFrame:
-    """Per task the mean of the column `apart` of `head_lines`, and beta with its interval by the task alone.
+    """Per task the mean of the column `apart` of `head_lines`, and beta with its interval for the task alone.
 
     Columns: task, heads, apart, beta, low, high, share, word. A task without a head to compare has no row.
     """
@@ -76,10 +76,11 @@ def task_means(
 def side_means(worth: pl.DataFrame, heads: pl.DataFrame, unit: Unit = STANDARDISED_LOGS) -> pl.DataFrame:
     """What heads are worth on average to a task beside its twin and beside the control task.
 
-    The mean is over `heads` (task, attention, layer, head: those of `head_lines`); worth is put into the unit
-    over all heads of the run before. `mean` is over seeds, with Student's 95 % interval (null for one seed).
-    Layers are not taken out: a twin claims every head of the task, so that its effect on layers cannot be
-    separated. `worth` as `contest_cells` takes it. Columns: task, partner, seeds, mean, low, high.
+    The mean is over `heads` (task, attention, layer, head: those of `head_lines`); before that, worth is put
+    into the unit over all heads of the run. `mean` is over seeds, with Student's 95 % interval (null for one
+    seed). Effects on whole layers are not taken out: a twin claims every head of the task, so its effect on
+    layers cannot be separated. `worth` as `contest_cells` takes it. Columns: task, partner, seeds, mean, low,
+    high.
     """
     rows = []
     beside = worth.filter(pl.col("partner").is_in([TWIN, CONTROL]))

@@ -12,7 +12,7 @@ from mtl.probes.stem_cell.statistics.worth_units import Unit
 class TaskBlock:
     """Worth and claims of one task's own heads (those that it claims) beside each of its partners.
 
-    The effects of head and of partner by site are taken out.
+    The effects of heads, and of partners by site, are taken out.
     """
 
     def __init__(self, cells: ContestCells, of: TaskWorth, values: Float[np.ndarray, "partner cell"]) -> None:
@@ -25,20 +25,20 @@ class TaskBlock:
             [cells.claims[partner][self.own] for partner in of.partners], dtype=np.float64
         )
         self.residual = self.centred(values[:, self.own])
-        # One over what the effects leave of a cell's variance; 0 where they leave nothing.
+        # One over the part of a cell's variance that the effects leave; 0 if they leave nothing.
         left = np.diag(self.within) * (1 - 1 / len(of.partners))
         self.over = np.where(left > 0, 1 / np.maximum(left, 1e-12), 0.0)
 
     def centred(
         self, values: Float[np.ndarray, "*draw partner own"]
     ) -> Float[np.ndarray, "*draw partner own"]:
-        """Values less the means of head and of partner by site: the residuals of a complete two-way table."""
+        """Values less the means of heads, and of partners by site: residuals of a complete two-way table."""
         return (values - values.mean(-2, keepdims=True)) @ self.within
 
     def with_worth(
         self, claim: Float[np.ndarray, "partner own"], values: Float[np.ndarray, "seed partner cell"]
     ) -> Float[np.ndarray, " seed"]:
-        """The inner products of claims with worth as measured with each seed, without the effects."""
+        """The inner products of claims with the worth of each seed, without the effects."""
         return np.asarray((claim * self.centred(values[..., self.own])).sum((-2, -1)))
 
     def with_claims(self, claims: Float[np.ndarray, "mask partner own"]) -> Float[np.ndarray, "mask mask"]:
@@ -50,11 +50,13 @@ class TaskBlock:
         claims: Float[np.ndarray, "*draw mask partner own"],
         others: Float[np.ndarray, "mask partner own"],
     ) -> Float[np.ndarray, "*draw part"]:
-        """What the statistic at any beta is made of, for any claims, each with the mask that stands for it.
+        """What the statistic at any beta is made of, for any claims.
 
-        At beta a cell's score is first + beta * second: the product of claims with worth, and with `others`,
-        summed over masks, all without the effects. The sums over cells: of first, of second; and, over what
-        the effects leave of a cell's variance, of first squared, first times second, and second squared.
+        `others` are the masks for which the claims are instruments; with one mask, its own claims. At beta, a
+        cell's score is first + beta * second: the products of claims with worth, and with `others`, summed
+        over masks, without the effects. The five parts are sums over cells: of first; of second; and, each
+        divided by the part of the cell's variance that the effects leave, of first squared, of first times
+        second, and of second squared.
         """
         centred = self.centred(claims)
         first = centred.sum(-3) * self.residual
@@ -68,7 +70,7 @@ class TaskBlock:
 
 
 def in_unit(of: TaskWorth, unit: Unit) -> Float[np.ndarray, "seed partner cell"]:
-    """What heads are worth to a task in a unit; raises `ValueError` for worth that the unit cannot hold."""
+    """What heads are worth to a task, in a unit; raises `ValueError` for worth that the unit cannot hold."""
     try:
         return unit.scaled(of.worth)
     except ValueError as error:

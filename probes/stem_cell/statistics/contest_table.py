@@ -53,7 +53,7 @@ class Estimates:
     table: pl.DataFrame
     notes: tuple[str, ...]
     beside_learned: str = ""
-    """What the primary statement adds on learned claims alone; empty where no head was forced."""
+    """What the primary statement adds on learned claims alone; empty if no head was forced."""
 
 
 def worth_table(values: pl.DataFrame, pairs: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -82,9 +82,8 @@ def estimates(
 ) -> Estimates:
     """The contest in every unit, by every other set of claims (by name), and for each task alone.
 
-    `learned`: the claims that no target forced, where some are forced. `extra`: further measures as name,
-    worth, claims, unit. A note says why an estimate cannot be made; for
-    the primary one that is a `ValueError`.
+    `learned`: the claims that no target forced, if some are forced. `extra`: further measures as name, worth,
+    claims, unit. If an estimate cannot be made, a note says why; for the primary one, this is a `ValueError`.
     """
     rows: list[dict[str, object]] = []
     notes: list[str] = []
@@ -138,7 +137,7 @@ def _row(
 
 
 def claims_table(masks: Masks) -> pl.DataFrame:
-    """The heads that each task but control tasks claims by these masks, as `contest` takes them."""
+    """The heads that each task claims by these masks, as `contest` takes them; without control tasks."""
     masks = masks.of_real_labels()
     task, site, head = (axis.ravel() for axis in np.indices(masks.claimed().shape))
     return pl.DataFrame(
@@ -155,5 +154,5 @@ def claims_table(masks: Masks) -> pl.DataFrame:
 
 
 def learned_claims(masks: Masks) -> pl.DataFrame | None:
-    """`claims_table` of the claims that no target forced; `None` where none is forced."""
+    """`claims_table` of the claims that no target forced; `None` if none is forced."""
     return claims_table(masks.learned_alone()) if masks.forced().any() else None

@@ -21,15 +21,16 @@ DRAWS = 4999
 
 
 def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
-    """The points of a score lost if all heads are in common instead of none.
+    """The points of a score that are lost if all heads are in common instead of none.
 
-    A row per task of each pair, and one over all pairs and tasks (`all`, `all`). `scores`: pair, overlap
-    (heads in common), heads (of the task's mask), run, task, score. A score is regressed on the share of
-    heads in common, both less their mean over the pair's runs; over all, a run's scores are averaged over
-    its tasks. p is by design: overlaps were assigned to the runs of a pair by chance, so that they are
-    permuted among these runs, one-sided (more in common, lower score). The interval inverts this test; its
-    error on both sides together is `level`. Columns: pair, task, runs, loss (points), low, high, p; null
-    where all overlaps of a pair are alike. An interval is infinite where there are too few different orders.
+    There is a row per task of each pair, and one over all pairs and tasks (`all`, `all`). `scores`: pair,
+    overlap (heads in common), heads (of the task's mask), run, task, score. The score is regressed on the
+    share of heads in common, both less their mean over the pair's runs; for the row over all, a run's scores
+    are averaged over its tasks. p follows from the design: overlaps were assigned to the runs of a pair by
+    chance, so they are permuted among these runs, one-sided (more in common, lower score). The interval
+    inverts this test; its error on both sides together is `level`. Columns: pair, task, runs, loss (points),
+    low, high, p; null if all overlaps of a pair are the same. An interval is infinite if there are too few
+    different orders.
     """
     shares = scores.with_columns(share=pl.col("overlap") / pl.col("heads"))
     rows = []
@@ -43,17 +44,17 @@ def dose(scores: pl.DataFrame, level: float = 0.05, draws: int = DRAWS, seed: in
 def word_on(losses: pl.DataFrame, cost: float | None, level: float = 0.05) -> tuple[Word, str]:
     """The word on the row over all pairs, and its reason.
 
-    `cost`: the points that the tasks of these pairs lose on average when a pair shares all heads without
-    masks; `None` where that is not known. *Yes* where a loss is certain, *no* where one of half of the cost
-    is excluded: a margin above what there is to lose would exclude nothing.
+    `cost`: the points that the tasks of these pairs lose on average if a pair shares all heads without masks;
+    `None` if not known. *Yes* if a loss is certain, *no* if a loss of half of the cost is excluded: a margin
+    above what there is to lose would exclude nothing.
     """
     row = losses.row(by_predicate=(pl.col("pair") == ALL) & (pl.col("task") == ALL), named=True)
     if row["loss"] is None:
-        return CANNOT_TELL, "masks of pairs have as many heads in common in all runs"
+        return CANNOT_TELL, "the masks of each pair have the same number of heads in common in all runs"
     reason = (
-        f"under masks that have all heads in common by chance, tasks score {SCORED.of(row['loss'])} than "
-        f"under masks that have none ({1 - level:.0%} interval {SCORED.interval(row['low'], row['high'])}, "
-        f"one-sided p {row['p']:.3f}, {counted(row['runs'], 'run')})"
+        f"under masks with all heads in common, tasks score {SCORED.of(row['loss'])} than under masks with "
+        f"none ({1 - level:.0%} interval {SCORED.interval(row['low'], row['high'])}, one-sided p "
+        f"{row['p']:.3f}, {counted(row['runs'], 'run')})"
     )
     if row["low"] > 0:
         return YES, reason

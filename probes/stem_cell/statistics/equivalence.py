@@ -1,8 +1,8 @@
 """Whether a remedy brings joint training back to single-task scores, and does more than its placebo.
 
-Scores are of one task, by condition and seed. Every figure is a weighted sum of conditions' means with the
-spread of all of them (`mtl.probes.statistics.spread_of_runs.difference`). Margins are half of what sharing
-costs; that cost is itself part of the sum tested, so that its error counts.
+Scores are of one task, by condition and seed. Every number is a weighted sum of the conditions' means, with
+the spread of all of them (`mtl.probes.statistics.spread_of_runs.difference`). A margin is half of what
+sharing costs; this cost is itself part of the sum that is tested, so its error counts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from mtl.probes.statistics.spread_of_runs import Difference, Runs, difference
 LEVEL = 0.05
 """Of every one-sided test."""
 MARGIN = 0.5
-"""Share of what sharing costs: a remedy that is nearer to the single task reaches it, and one that does less
-more than its placebo does not help. Fixed on 2026-11-26, after the runs of docs/results/remedy.md."""
+"""The margin as a share of what sharing costs: a remedy that is nearer than this to the single task reaches
+it, and one that is not better than its placebo by this much does not help. Fixed on 2026-11-26, after the
+runs of docs/results/remedy.md."""
 SINGLE, JOINT = "single", "A"
 """Single-task runs, and joint ones without a remedy."""
 Reached = Literal["reaches", "differs", "cannot tell"]
@@ -39,7 +40,7 @@ class Equivalence:
     p: float
     """The larger p of the two one-sided tests."""
     word: Reached
-    """`reaches`: the difference is within the margin; `differs`: beyond it, above or below by its sign."""
+    """`reaches`: the difference is within the margin; `differs`: it is beyond the margin, above or below."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Recovery:
     """The share of what joint training loses that a remedy brings back."""
 
     share: float | None
-    """(remedy - joint) / (single - joint), means over runs; null where it is not certain that any is lost."""
+    """(remedy - joint) / (single - joint), means over runs; `None` if it is not certain that any is lost."""
     low: float | None
     high: float | None
     """Ends of Fieller's 95 % interval."""
@@ -68,12 +69,12 @@ class Contrast:
 def equivalence(runs: Mapping[str, Runs], remedy: str) -> Equivalence:
     """Two one-sided tests (Schuirmann 1987) of a remedy against half of what sharing costs on either side.
 
-    A remedy above the middle of joint and single runs, and no further above the single ones, reaches them.
-    No word but *cannot tell* where it is not certain that sharing costs anything.
+    A remedy reaches the single task if it is above the middle of joint and single runs, and by no more than
+    as much above the single runs. The word is *cannot tell* if it is not certain that sharing costs anything.
     """
     found = difference(runs, {remedy: 1.0, SINGLE: -1.0}, 1 - 2 * LEVEL)
     cost = difference(runs, {SINGLE: 1.0, JOINT: -1.0})
-    # The remedy less the middle, and what it lacks to as much above the single tasks.
+    # How far the remedy is above the middle, and how far it is below a point as much above the single task.
     below = difference(runs, {remedy: 1.0, SINGLE: MARGIN - 1, JOINT: -MARGIN})
     above = difference(runs, {remedy: -1.0, SINGLE: 1 + MARGIN, JOINT: -MARGIN})
     p = float(np.maximum(below.above(), above.above()))
@@ -89,12 +90,12 @@ def equivalence(runs: Mapping[str, Runs], remedy: str) -> Equivalence:
 def recovery(runs: Mapping[str, Runs], remedy: str) -> Recovery:
     """The recovered share with its interval (Fieller 1954).
 
-    Null where the 95 % interval of what joint training loses holds 0: then the ratio has no bounded interval,
-    and there may be nothing to bring back.
+    All is `None` if the 95 % interval of what joint training loses holds 0: then the ratio has no bounded
+    interval, and there may be nothing to bring back.
     """
 
     def beyond(share: float) -> Difference:
-        """What is gained less this share of what is lost."""
+        """The gain less this share of the loss."""
         return difference(runs, {remedy: 1.0, JOINT: share - 1, SINGLE: -share})
 
     gained, lost = beyond(0.0).value, difference(runs, {SINGLE: 1.0, JOINT: -1.0}).value
@@ -123,7 +124,7 @@ def contrast(runs: Mapping[str, Runs], remedy: str, placebo: str) -> Contrast:
 
 
 def word_on(p: float, p_less: float) -> Helps:
-    """The word by the two one-sided p of a `Contrast`; *supported* comes first."""
+    """The word by the two one-sided p values of a `Contrast`; *supported* comes first."""
     if p <= LEVEL:
         return "supported"
     return "refuted" if p_less <= LEVEL else "cannot tell"

@@ -1,8 +1,8 @@
 """Masks of two tasks drawn by chance, with a forced number of heads in both.
 
-The scheme works per layer (or site), so that all masks have the same number of heads in a layer:
+The scheme works per layer (or site), so that all masks have the same number of heads in each layer:
 
-1. *Pool*: as many of the best heads as asked for, with an even number p of them in each layer.
+1. *Pool*: the best heads, as many as are asked for, with an even number p of them in each layer.
 2. *Layer counts*: every mask of every overlap has the same number c of heads in a layer, at most p / 2; where
    the pool is twice as large as a mask, c = p / 2.
 3. *Draw*: of all pairs of masks inside the pool with these layer counts and exactly the wanted number of
@@ -32,10 +32,10 @@ def ranks(value: Float[np.ndarray, "site head"]) -> Int[np.ndarray, "site head"]
 def best_of_both(
     first: Float[np.ndarray, "site head"], second: Float[np.ndarray, "site head"], size: int
 ) -> Bool[np.ndarray, "site head"]:
-    """The pool: the `size` heads with the least sum of both tasks' ranks, an even number in each layer.
+    """The pool: `size` heads, an even number in each layer.
 
-    Of all sets with even numbers it has the least sum. Raises `ValueError` for a size that is odd or larger
-    than what even numbers of heads in each layer give.
+    Of all such sets, it has the least sum of both tasks' ranks. Raises `ValueError` for a size that is odd,
+    or larger than even numbers of heads in each layer allow.
     """
     rank = ranks(first) + ranks(second)
     layers, heads = rank.shape
@@ -66,7 +66,7 @@ def best_of_both(
 def layer_counts(pool: Bool[np.ndarray, "site head"], heads: int) -> Counts:
     """How many of a mask's heads are in each layer: in proportion to the pool, by largest remainders.
 
-    Raises `ValueError` if the pool has less than two heads for each head of a mask.
+    Raises `ValueError` if the pool has fewer than two heads for each head of a mask.
     """
     sizes = pool.sum(1)
     total = int(sizes.sum())
@@ -90,7 +90,7 @@ def draw_pair(
     Raises `ValueError` for a number of shared heads that no two such masks have.
     """
     sizes = [int(size) for size in pool.sum(1)]
-    # By layer and number of shared heads in it: how many pairs of sets there are in that layer.
+    # By layer and number of shared heads in it, the number of pairs of sets in that layer.
     ways = [
         [
             comb(size, count) * comb(count, both) * comb(size - count, count - both)

@@ -34,10 +34,10 @@ TESTS = pl.Schema(
 
 @dataclass(frozen=True)
 class MixingByClaims:
-    """Overlap of the heads of each class."""
+    """How much the mixing vectors of each class of heads overlap."""
 
     tests: pl.DataFrame
-    """The schema `TESTS`."""
+    """A row per class of heads (`TESTS`)."""
     pairs: pl.DataFrame
     """attention, layer, first, second, claims (one of `CLASSES` or `MIXED`), overlap (mean over seeds)."""
 
@@ -67,14 +67,14 @@ def overlap_by_claims(
     """Compare pairs of heads claimed by several tasks, by one, or by none, with all pairs of their layer.
 
     `overlaps` has the schema `OVERLAPS`, `claims` the columns task, attention, layer, head, claimed.
-    `overlap` is the mean over the pairs of a class, `above` what it has above the mean of all pairs of the
-    layer; runs of one seed are averaged first. The interval is Student's over seeds. p is two-sided and by
-    permutation: which heads of a layer are in the class is drawn at random. `p_holm` is corrected over the
-    classes. What cannot be computed is null.
+    `overlap` is the mean over the pairs of a class, and `above` is the mean of their overlap less that of all
+    pairs of the layer; runs of one seed are averaged first. The interval is Student's over seeds. p is
+    two-sided and by permutation: which heads of a layer are in the class is drawn at random. `p_holm` is
+    corrected over the classes. A value that cannot be computed is null.
 
     Raises `ValueError` for runs with different heads, or heads without claims.
     """
-    heads, values = _by_seed(overlaps)
+    heads, values, means = _by_seed(overlaps)
     number = claims.group_by(KEYS).agg(claimants=pl.col("claimed").sum().cast(pl.Int64))
     joined = heads.join(number, on=KEYS, how="left", maintain_order="left")
     for row in joined.filter(pl.col("claimants").is_null()).iter_rows(named=True):
@@ -92,7 +92,7 @@ def overlap_by_claims(
     corrected = np.full(tests.height, np.nan)
     corrected[known] = holm(tests["p"].drop_nulls().to_numpy())
     tests = tests.with_columns(p_holm=pl.Series(corrected)).fill_nan(None).select(*TESTS)
-    return MixingByClaims(tests, _pairs(overlaps, heads.with_columns(kind=kinds)))
+    return MixingByClaims(tests, _pairs(means, heads.with_columns(kind=kinds)))
 
 
 def above_layer_means(
@@ -117,7 +117,7 @@ def class_means(
     strata: Int[np.ndarray, " head"],
     orders: Orders,
 ) -> Float[np.ndarray, " draw"]:
-    """The mean over the pairs of chosen heads of one layer, after each reordering of who is chosen.
+    """The mean over pairs of chosen heads of the same layer, for each reordering of which heads are chosen.
 
     NaN if no layer has two of them.
     """
@@ -155,8 +155,10 @@ def _tested(
     }  # fmt: skip
 
 
-def _by_seed(overlaps: pl.DataFrame) -> tuple[pl.DataFrame, Float[np.ndarray, "seed head head"]]:
-    """The heads, in order, and the overlaps of each seed between them."""
+def _by_seed(
+    overlaps: pl.DataFrame,
+) -> tuple[pl.DataFrame, Float[np.ndarray, "seed head head"], pl.DataFrame]:
+    """The heads in order; the overlaps between them for each seed, 0 between layers; the same as rows."""
     sites = sites_of(overlaps)
     heads = (
         pl.concat([overlaps.select(*KEYS[:2], head=end) for end in ("first", "second")])
@@ -176,13 +178,12 @@ def _by_seed(overlaps: pl.DataFrame) -> tuple[pl.DataFrame, Float[np.ndarray, "s
     for seed, kind, layer, first, second, overlap, _ in means.iter_rows():
         one, other = place[kind, layer, first], place[kind, layer, second]
         values[seeds[seed], one, other] = values[seeds[seed], other, one] = overlap
-    return heads, values
+    return heads, values, means
 
 
-def _pairs(overlaps: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
+def _pairs(of_seed: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
     """Each pair of heads, its class, and its mean over seeds."""
     keys = ["attention", "layer", "first", "second"]
-    of_seed = overlaps.group_by("seed", *keys, maintain_order=True).agg(pl.col("overlap").mean())
     means = of_seed.group_by(keys, maintain_order=True).agg(pl.col("overlap").mean())
     for end in ("first", "second"):
         named = heads.select(*KEYS[:2], pl.col("head").alias(end), pl.col("kind").alias(f"of_{end}"))

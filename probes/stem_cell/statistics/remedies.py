@@ -44,15 +44,15 @@ CONDITIONS: Mapping[str, str] = {
 }
 """What is compared, by its letter, in the order of figures and tables."""
 PLACEBO_OF: Mapping[str, str] = {"C": "D", "S": "S'", "G": "G'", "H": "H'", "O": "H'"}
-"""By remedy the condition that differs from it only in which heads are copied, or in that nothing limits the
-overlap of masks; the first is primary."""
+"""For each remedy, the condition that differs from it only in which heads are copied, or in that nothing
+limits the overlap of masks; the first is primary."""
 FEWEST_SEEDS = 3
-"""Seeds of both conditions that a word needs."""
+"""The number of seeds of each condition that a word needs."""
 ALL = "mean"
-"""The row of the mean over tasks, which has no word: one task with a wide spread would decide it."""
-NOTHING_LOST = "no task is seen to lose by sharing, so that there is nothing to bring back"
+"""The row of the mean over tasks. It has no word, since one task with a wide spread would decide it."""
+NOTHING_LOST = "no task is seen to lose by sharing, so there is nothing to bring back"
 POWER_OF = (3, 6)
-"""Seeds whose power stands beside the word on a contrast."""
+"""The numbers of seeds whose power is given beside the word on a contrast."""
 SCHEMA = pl.Schema(
     {
         "condition": pl.String, "task": pl.String, "seeds": pl.Int64, "score": pl.Float64,
@@ -75,12 +75,12 @@ CONTRASTS = pl.Schema(
 
 
 def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
-    """Per condition and task the recovered share and whether the single task is reached.
+    """Per condition and task the recovered share, and whether the single task is reached (`SCHEMA`).
 
-    `scores`: condition, task, seed, score (per cent), a row each. `difference` is the score less the single
-    task's with its 90 % interval, `margin` half of what sharing costs, `p` that of `equivalence`; `word` is
-    empty with fewer than three seeds of the condition, of joint or of single runs. Columns: `SCHEMA`; null
-    where no spread is known, and for `recovery` where the interval of the loss holds 0.
+    `scores`: condition, task, seed, score (per cent), each combination once. `difference` is the score less
+    the single task's, with its 90 % interval; `margin` is half of what sharing costs; `p` and `word` are
+    those of `equivalence`. `word` is empty with fewer than three seeds of the condition, of joint runs or of
+    single runs. Null: no spread is known; for `recovery` also, the interval of the loss holds 0.
     """
     rows = []
     tasks = scores["task"].unique(maintain_order=True)
@@ -101,15 +101,16 @@ def recoveries(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def contrasts(scores: pl.DataFrame) -> pl.DataFrame:
-    """Every remedy that has a placebo, task by task (`CONTRASTS`), the primary one first.
+    """Every remedy less its placebo, task by task (`CONTRASTS`), the primary remedy first.
 
-    `difference` with its 90 % interval and one-sided `p`, corrected over tasks in `p_holm`; `p_less`: that it
-    is below half of what sharing costs; `cost`: what sharing costs in points, and its one-sided p;
-    `power_3`, `power_6`: the power of three and six seeds against a remedy that recovers half of the cost.
-    `seed_p` is that of `seed_effect`. `word`: *supported* where `p_holm` is at most 5 %, else *refuted* where
-    `p_less` is, else *cannot tell*; empty with fewer than three seeds of either. The row `mean` is over
-    tasks, of seeds that have all of them. The same paired by seed, which was fixed before the first runs,
-    stands beside: Student's 90 % interval and one-sided p.
+    `difference` has its 90 % interval and a one-sided `p`, corrected over tasks in `p_holm`. `p_less` is the
+    p for a difference below half of what sharing costs. `cost` is what sharing costs in points, `cost_p` its
+    one-sided p. `power_3` and `power_6` are the power of three and six seeds against a remedy that recovers
+    half of the cost. `seed_p` is that of `seed_effect`. `word` is *supported* if `p_holm` is at most 5 %,
+    else *refuted* if `p_less` is, else *cannot tell*; it is empty with fewer than three seeds of either
+    condition. The row `mean` is over tasks, for seeds that have all tasks. `paired_low` to `paired_high` and
+    `paired_p` are the comparison that was fixed before the first runs, paired by seed: Student's 90 %
+    interval and one-sided p.
     """
     tasks = list(scores["task"].unique(maintain_order=True))
     of_tasks = {task: _runs(scores, task) for task in tasks}
@@ -183,7 +184,7 @@ def _runs(scores: pl.DataFrame, task: str) -> dict[str, Runs]:
 
 
 def _means(of_tasks: Mapping[str, Mapping[str, Runs]]) -> dict[str, Runs]:
-    """By condition and seed the mean over tasks, where all tasks have both."""
+    """By condition and seed the mean over tasks, if all tasks have this condition and seed."""
     means = {}
     for name in CONDITIONS:
         of_condition = [runs[name] for runs in of_tasks.values() if name in runs]
@@ -194,17 +195,17 @@ def _means(of_tasks: Mapping[str, Mapping[str, Runs]]) -> dict[str, Runs]:
 
 
 def helps(table: pl.DataFrame, remedy: str) -> tuple[Helps, str]:
-    """The word on a remedy by the rows of `contrasts` on its tasks, and its reason.
+    """The word on a remedy by its tasks' rows of `contrasts`, and its reason.
 
-    Tasks count that lose by sharing (p at most 5 %): the others have nothing to bring back. *Supported* where
-    a task that counts is, *refuted* where all are, else *cannot tell*.
+    Only tasks count that lose by sharing (p at most 5 %): the others have nothing to bring back. *Supported*
+    if one of these tasks is, *refuted* if all are, else *cannot tell*.
     """
     rows = table.filter((pl.col("remedy") == remedy) & (pl.col("task") != ALL))
     lose = rows.filter(pl.col("cost_p") <= LEVEL, pl.col("word") != "")
     words = [_in_words(row) for row in (lose if lose.height else rows).iter_rows(named=True)]
     if lose.is_empty():
         few = rows.filter(pl.col("word") != "").is_empty()
-        why = f"fewer than {FEWEST_SEEDS} seeds that have both" if few else NOTHING_LOST
+        why = f"fewer than {FEWEST_SEEDS} seeds of one of the two" if few else NOTHING_LOST
         return "cannot tell", "; ".join([why, *words])
     found = lose["word"].to_list()
     word: Helps = "cannot tell"
@@ -216,12 +217,11 @@ def helps(table: pl.DataFrame, remedy: str) -> tuple[Helps, str]:
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
-    """A contrast's figures, with the power of three and six seeds."""
+    """A contrast in words, with the power of three and six seeds."""
     text = f"{row['task']} {row['difference']:+.2f} points"
     if row["difference_low"] is not None:
         text += f" (90 % interval {row['difference_low']:+.2f} to {row['difference_high']:+.2f}"
-        text += f", one-sided p {row['p']:.3f}"
-        text += f", {row['p_holm']:.3f} by Holm)"
+        text += f", one-sided p {row['p']:.3f}, {row['p_holm']:.3f} after Holm)"
     if row["cost"] is not None:
         text += f" of {row['cost']:.2f} that sharing costs"
     if row["word"]:
@@ -230,5 +230,5 @@ def _in_words(row: Mapping[str, Any]) -> str:
         chances = " and ".join(
             f"{row[f'power_{seeds}']:.0%} with {counted(seeds, 'seed')}" for seeds in POWER_OF
         )
-        text += f" (half of it is found in {chances})"
+        text += f" (power to find half of it: {chances})"
     return text

@@ -1,5 +1,4 @@
-"""What each task scores less in one way of training than in another, and whether that is a loss: by default,
-jointly against alone."""
+"""How much less each task scores in one way of training than in another: by default, jointly than alone."""
 
 from __future__ import annotations
 
@@ -31,14 +30,14 @@ ALL = "mean"
 
 @dataclass(frozen=True)
 class Wording:
-    """What the two ways are called."""
+    """What the two ways of training are called."""
 
     way: str
-    """The one that may cost something, at the start of a sentence: `trained jointly`."""
+    """The way that may cost something, as the start of a sentence: `trained jointly`."""
     than: str
-    """The other one: `alone`."""
+    """The other way: `alone`."""
     both: str
-    """A task that has both was trained so: `alone and jointly`."""
+    """How a task was trained that has both ways: `alone and jointly`."""
 
 
 JOINTLY = Wording("trained jointly", "alone", "alone and jointly")
@@ -46,11 +45,11 @@ JOINTLY = Wording("trained jointly", "alone", "alone and jointly")
 
 @dataclass(frozen=True)
 class Sharing:
-    """What joint training costs, or another way."""
+    """What joint training, or another way of training, costs."""
 
     table: pl.DataFrame
-    """setup, task (and `mean`: over tasks), seeds, loss in points, low, high, p, p_holm (over the tasks of
-    the setup), pooled, seed_p (of `seed_effect`), and the same paired by seed: paired_low, paired_high,
+    """setup, task (or `mean`: over tasks), seeds, loss in points, low, high, p, p_holm (over the tasks of the
+    setup), pooled, seed_p (of `seed_effect`), and the comparison paired by seed: paired_low, paired_high,
     paired_p."""
     word: Word
     reason: str
@@ -64,16 +63,15 @@ def sharing(
 ) -> Sharing:
     """The loss of each group of setups: alone less jointly, in points, positive where sharing hurts.
 
-    `scores`: setup, task, seed, score (per cent), of all setups whose runs tell how far scores spread.
-    `setups`: by the name of a group its setups, each with that of the single-task runs to compare with (the
-    pairs of five tasks are ten setups of one group, whose losses are averaged per task). Intervals and p of a
-    task are those of `difference` with an error of `level`, p is corrected over the group's tasks by Holm;
-    those paired by seed stand beside (Student's interval, p by exchanging signs). The mean over tasks has the
-    latter only: one task with a wide spread would decide it.
+    `scores`: setup, task, seed, score (per cent), of all setups from whose runs the spread of scores is
+    taken. `setups`: by the name of a group its setups, each with the setup of single-task runs to compare
+    with (the pairs of five tasks are ten setups of one group, whose losses are averaged per task). Interval
+    and p of a task are those of `difference` with an error of `level`, and p is corrected over the group's
+    tasks by Holm. Beside them are those paired by seed (Student's interval, p by exchanging signs). The mean
+    over tasks has only these: one task with a wide spread would decide it.
 
-    The word is on the tasks of the first group that have three runs of each setup: *yes* where one of them
-    loses (its corrected p is at most `level`), else *no* where the intervals of all end below `MARGIN`, else
-    *cannot tell*.
+    The word is on the tasks of the first group that have three runs of each setup: *yes* if one of them loses
+    (its corrected p is at most `level`), else *no* if all intervals end below `MARGIN`, else *cannot tell*.
     """
     rows = [row for group, members in setups.items() for row in _rows(scores, group, members, level)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row").fill_nan(None)
@@ -152,16 +150,16 @@ SCORED = SignedWords("less", "more", "points")
 
 
 def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY) -> tuple[Word, str]:
-    """The word on the tasks of one group, of which the table has a row each, and its reason."""
+    """The word on the tasks of one group, each with a row of the table, and its reason."""
     if table.is_empty():
-        return CANNOT_TELL, f"no seed of which a task was trained {wording.both}"
+        return CANNOT_TELL, f"no seed with which a task was trained {wording.both}"
     enough = table.filter(pl.col("seeds") >= FEWEST_SEEDS)
     known = enough.filter(pl.col("p").is_not_null())
     if known.is_empty():
         most = int(table["seeds"].to_numpy().max())
-        why = f"{counted(most, 'seed')} of a task {wording.both} at most, and {FEWEST_SEEDS} are needed"
+        why = f"at most {counted(most, 'seed')} of a task {wording.both}, and {FEWEST_SEEDS} are needed"
         if not enough.is_empty():
-            why = "all runs of a setup have the same score, so that their spread is not known"
+            why = "all runs of a setup have the same score, so their spread is not known"
         mean = SCORED.of(float(table["loss"].to_numpy().mean()))
         return CANNOT_TELL, f"{why}; {wording.way}, tasks score {mean} than {wording.than} on average"
     certain = known.filter(pl.col("p_holm") <= level)

@@ -24,17 +24,18 @@ SCHEMA = pl.Schema(
 
 
 def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
-    """Per comparison and task the mean loss, as a share, positive where joint training is worse.
+    """Per comparison and task the mean loss, as a share, positive if joint training is worse.
 
-    In each run the best head's value of every label is averaged over labels that count (`label_scores`),
-    weighted by their items; only labels that all runs of both regimes have. Labels of one run are not
-    independent of each other, so runs are what is counted. `low`, `high` and `p` are those of `difference`,
-    whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a comparison;
-    `seed_p` is that of `seed_effect`.
-    Paired by seed stand beside: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
-    Student's interval, `paired_p` the two-sided chance by exchanging the signs of all seeds, which with n
-    seeds cannot be below 2 / 2^n. The encoder before training is one for all seeds: against it, the first
-    columns are the paired ones. Null where no spread is known. `heads` as `skills` takes it.
+    In each run, the best head's value of every label is averaged over labels that count (`label_scores`),
+    weighted by their items. Only labels that all runs of both regimes have are included. Labels of one run
+    are not independent of each other, so the run is the unit. `low`, `high` and `p` are those of
+    `difference`, whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a
+    comparison; `seed_p` is that of `seed_effect`.
+
+    Other columns pair runs by seed: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
+    Student's interval, and `paired_p` is the two-sided p by exchanging the signs of seeds, which cannot be
+    below 2 / 2^n for n seeds. The encoder before training is the same for all seeds, so against it `low`,
+    `high` and `p` are the paired ones. Null: no spread is known. `heads` as `skills` takes it.
     """
     values, rows = _best(heads), []
     for regime, than in COMPARISONS:

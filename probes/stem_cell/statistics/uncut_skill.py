@@ -1,4 +1,4 @@
-"""Skill of heads in pair runs, not cut at its baseline, as secondary units of the contest."""
+"""Skill of heads in pair runs, not cut off at its baseline, as a secondary unit of the contest."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ SKILL_UNITS: tuple[tuple[str, str, Unit], ...] = (
     ("skill of attention, uncut", "attention", SKILL_POINTS),
     ("skill of clustering, uncut, beyond the layer's input", "clustering", SKILL_BEYOND_INPUT),
 )
-"""Name, measure and unit of each secondary estimate by what probes find."""
+"""Name, measure and unit of each secondary estimate by probes."""
 
 
 def uncut_skill(heads: pl.DataFrame, pairs: pl.DataFrame, measure: str = "attention") -> pl.DataFrame:
     """Per task, partner, seed and head what its probe scores above the baseline, as `contest` takes worth.
 
-    The baseline of attention is the best fixed offset; that of clustering is what random projections of the
-    layer's input score, since most of what clustering finds is there before any head reads it. A projection
-    has as many dimensions as a head, so that the level of shuffled labels is the same for both and cancels.
+    The baseline of attention is the best fixed offset. That of clustering is the score of random projections
+    of the layer's input, since most of what clustering finds is there before any head reads it. A projection
+    has as many dimensions as a head, so the level of shuffled labels is the same for both and cancels.
 
-    Skill is averaged over labels that count (`label_scores`), weighted by items. Attention: over labels on
-    which the head is above the offset in single-task runs, so that labels are chosen on runs that have no
-    part in the estimate, and a fall below the offset counts; a head without such a label has 0 beside every
-    partner. Clustering: over all labels, since nearly all heads are below the projections (they mix the words
-    that they attend to), and a choice would leave rare labels that are above by chance.
+    Skill is averaged over labels that count (`label_scores`), weighted by items. For attention, these are the
+    labels on which the head is above the offset in single-task runs. So labels are chosen on runs that have
+    no part in the estimate, and a fall below the offset counts; a head without such a label has 0 beside
+    every partner. For clustering, all labels are taken, since nearly all heads are below the projections
+    (heads mix the words that they attend to), and a choice would leave rare labels that are above by chance.
 
-    `heads` is as `skills` takes it, `pairs` has run, task, of, partner. Empty without probes of single tasks
-    and of pairs. Raises `ValueError` if one of their runs has no baseline.
+    `heads` is as `skills` takes it, `pairs` has run, task, of, partner. The table is empty without probes of
+    single tasks and of pairs. Raises `ValueError` if one of their runs has no baseline.
     """
     by = ["task", "label", *KEYS]
     baseline = BY_NAME[measure].projection or BY_NAME[measure].chance

@@ -1,4 +1,4 @@
-"""Do tasks want the same heads? Jaccard between tasks against its ceiling, chance, and a control task."""
+"""Do tasks want the same heads? Jaccard between tasks beside its ceiling, chance, and a control task."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ CANNOT_TELL: Final = "cannot tell"
 Word = Literal["yes", "no", "cannot tell"]
 FEWEST_SEEDS = 3
 LEVEL = 0.05
-"""The chance, at most, of a *yes* or *no* where tasks are to each other what random labels are to them."""
+"""The greatest chance of a *yes* or *no* if tasks are to each other what random labels are to them."""
 MOST_CHOICES = 100_000
-"""Choices of masks that the test enumerates; of more it draws as many."""
+"""The most choices of masks that the test enumerates; if there are more, it draws as many."""
 KINDS = ("by chance", "with control", "between tasks", "one task, seeds")
 
 
@@ -34,24 +34,25 @@ class Wanted:
     """How far tasks claim the same heads."""
 
     table: pl.DataFrame
-    """kind (one of `KINDS`), first, second, jaccard, learned: a row per pair of masks, or task.
+    """kind (one of `KINDS`), first, second, jaccard, learned: a row per pair of tasks, or task.
 
-    `learned` is the Jaccard index of the heads alone that no target had to open."""
+    `learned` is the Jaccard index of only those heads that no target had to open."""
     word: Word
     reason: str
 
 
 def wanted(masks: Masks) -> Wanted:
-    """Jaccard of masks between tasks, of a task with itself over seeds, with the control task, and by chance.
+    """The Jaccard index of masks between tasks, of a task with itself, with the control task, and by chance.
 
-    Between tasks masks of one seed are compared, within a task those of two seeds: the ceiling, since no
-    other task can be expected to agree with a task more than it does with itself. Chance is the Jaccard index
-    of the same pairs of masks, seed by seed, if their common heads were as many as expected where each layer
-    keeps its number of open heads. The control task, whose labels mean nothing, tells whether tasks want the
-    same heads only because any decoder needs them.
+    Between tasks, masks of the same seed are compared. Within a task, masks of two seeds are compared: this
+    is the ceiling, since no other task can be expected to agree with a task more than it does with itself.
+    Chance is the Jaccard index of the same pairs of masks, seed by seed, if they had as many heads in common
+    as is expected when each layer keeps its number of open heads. The control task, whose labels are random,
+    tells whether tasks want the same heads only because any decoder needs them.
 
-    The word is that of `exchange_test`, in which a draw of random labels is one observation and so is a task,
-    whatever the number of their seeds. Raises `ValueError` for fewer than two tasks beside the control task.
+    The word is that of `exchange_test`, in which a draw of random labels is one observation, and so is a
+    task, whatever the number of their seeds. Raises `ValueError` for fewer than two tasks beside the control
+    task.
     """
     if len(masks.of_real_labels().tasks) < 2:
         raise ValueError("masks of fewer than two tasks: overlap needs two")
@@ -72,11 +73,11 @@ def exchange_test(
     """The mean overlap between tasks less that of tasks with the other units, and its two-sided p.
 
     A unit is a task or a draw of random labels. If a task is to other tasks what a task of random labels is
-    to them, all units may change places, so that every choice of as many units as there are tasks is as
-    likely as the observed one (an exact permutation test of two groups over a matrix of pairs, as in Mantel
-    and Valand 1970). p is twice the smaller share of choices with a difference as high, or as low. `overlap`
-    is symmetric; its diagonal is not read. Choices beyond `MOST_CHOICES` are drawn (`seed`), and the observed
-    one counts.
+    to them, all units may change places. Then every choice of as many units as there are tasks is as likely
+    as the observed one (an exact permutation test of two groups over a matrix of pairs, as in Mantel and
+    Valand 1970). p is twice the share of choices with a difference as high, or of those with one as low,
+    whichever is smaller. `overlap` is symmetric; its diagonal is not read. If there are more than
+    `MOST_CHOICES` choices, as many are drawn (`seed`), the observed one among them.
     """
     units, count = len(tasks), int(tasks.sum())
     if math.comb(units, count) <= MOST_CHOICES:
@@ -134,7 +135,7 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
         f"{[*range(1, needed + 1)]} in a study's block of masks)"
     )
     if not draws:
-        return CANNOT_TELL, f"no masks of a control task, whose heads any decoder needs: {fix}"
+        return CANNOT_TELL, f"no masks of a control task, which keeps heads that any decoder needs: {fix}"
     if seeds < FEWEST_SEEDS:
         return CANNOT_TELL, f"masks of {counted(seeds, 'seed')}, and {FEWEST_SEEDS} are needed"
     closed = int(((~opened.any((2, 3))).sum(0) > 1).sum())
@@ -143,12 +144,12 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
     overlap = np.array([[jaccard(one, other).mean() for other in opened] for one in opened])
     difference, p = exchange_test(overlap, np.array([task not in masks.draws for task in masks.tasks]))
     of_draws = f"{counted(draws, 'draw')} of random labels"
-    figures = f"between tasks less with {of_draws} {difference:+.2f}"
+    figures = f"Jaccard between tasks less that with {of_draws} {difference:+.2f}"
     if draws < needed:
         least = 2 / math.comb(tasks + draws, tasks)
         return CANNOT_TELL, (
-            f"{figures}, but with so few no overlap would be a finding: a draw is one observation, and the "
-            f"test of {counted(tasks, 'task')} has no p below {least:.2g}; {fix}"
+            f"{figures}, but with so few draws no overlap would be a finding: a draw is one observation, and "
+            f"the test of {counted(tasks, 'task')} has no p below {least:.2g}; {fix}"
         )
     figures += f" (p {p:.2g}, tasks and draws exchanged)"
     if p > LEVEL:
@@ -174,7 +175,7 @@ def _figures(table: pl.DataFrame) -> str:
 
 
 def _of_learned(every: float, learned: float | None) -> str:
-    """The same figure of learned heads alone, in brackets; empty where it is the same."""
+    """The number for learned heads alone, in brackets; empty if it is the same."""
     if learned == every:
         return ""
     return f" (learned heads alone {'–' if learned is None else f'{learned:.2f}'})"

@@ -1,4 +1,4 @@
-"""In what unit the worth of heads is compared between runs, and what a loss in that unit is as a share."""
+"""The units in which the worth of heads is compared between runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Worth = Float[np.ndarray, "*many cell"]
 
 @dataclass(frozen=True)
 class Unit:
-    """How worth becomes a figure that can be compared between runs."""
+    """How worth becomes a number that can be compared between runs."""
 
     name: str
     """As tables and figures print it."""
     scaled: Callable[[Worth], Worth]
-    """Worth of all heads of a run and task in this unit; raises `ValueError` for what it cannot hold."""
+    """The worth of all heads of a run and task in this unit; raises `ValueError` for what it cannot hold."""
     multiplicative: bool
-    """Whether it is of logs, so that a difference is a share of worth."""
+    """Whether the unit is of logs, so that a difference is a share of worth."""
 
 
 def logs(worth: Worth) -> Worth:
@@ -45,16 +45,19 @@ def logs(worth: Worth) -> Worth:
 
 
 def standardised_logs(worth: Worth) -> Worth:
-    """Logs less their mean over all heads of the run and task, over their standard deviation there.
+    """Logs less their mean over all heads of the run and task, divided by their standard deviation.
 
-    So neither a partner that scales what all heads are worth nor one that spreads or narrows it counts.
+    So a partner has no effect if it only scales what all heads are worth, or only widens or narrows its
+    spread.
     """
     return _standardised(logs(worth), "importance")
 
 
 def standardised_points(worth: Worth) -> Worth:
-    """The same of points themselves, which may be negative: sharper than ranks, of which heads that are worth
-    nothing take as much room as others."""
+    """The same for points themselves, which may be negative.
+
+    They are sharper than ranks, in which heads that are worth nothing take as much room as others.
+    """
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no worth: measure the run again")
     return _standardised(worth, "worth")
@@ -84,7 +87,7 @@ def normal_scores(worth: Worth) -> Worth:
 
 
 def as_measured(worth: Worth) -> Worth:
-    """Unchanged, for skills above a baseline, which are shares; raises `ValueError` for what is none."""
+    """Unchanged, for skills above a baseline, which are shares; raises `ValueError` if one is missing."""
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no skill: probe the run again")
     return worth

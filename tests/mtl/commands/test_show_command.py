@@ -78,5 +78,5 @@ def test_what_cannot_be_shown_is_one_line(words, message, tiny_encoder: Path, to
 def test_a_sentence_too_long_for_a_picture_is_one_line(tiny_encoder: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "x.pdf"
     assert main(["show", str(tiny_encoder), "L0H0", "--sentence", "we " * 100, f"--output={out}"]) == 2
-    assert "a sentence of 100 words does not fit a picture" in capsys.readouterr().err
+    assert "a sentence of 100 words does not fit into a picture" in capsys.readouterr().err
     assert not out.exists()

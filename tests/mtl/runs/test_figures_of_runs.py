@@ -143,7 +143,7 @@ def test_rgb_in_chosen_colours_and_order(seeds, tmp_path):
         ({"colours": {"seed 4": "red"}}, "the figure rgb has no 'seed 4'; it has seed 1, seed 2, seed 3"),
         ({"colours": {"seed 1": "redd"}}, "colours: seed 1: no colour 'redd'"),
         ({"order": ("seed 4",)}, "order: the figure rgb has no 'seed 4'"),
-        ({"order": ("seed 1", "seed 1")}, "'seed 1' stands there twice"),
+        ({"order": ("seed 1", "seed 1")}, "'seed 1' is listed twice"),
         ({"palette": "Dark9"}, "no 'Dark9' with 8 colours; there are "),
         ({"palette": "Dark2", "name": "grey"}, "the figure grey has no colours of names"),
         ({"title": "Heads", "name": "animation", "out": "a.gif"}, "a moving figure is drawn as it is"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import numpy as np
 import polars as pl
@@ -180,7 +181,7 @@ def test_what_ablation_says_stands_beside_importance(planted, by_ablation, contr
     )  # fmt: skip
     told = beside_importance(Estimates(estimate(planted.cells), table, ()))
     assert told.startswith(
-        f"; by ablation, normal scores it is worth 1.0 % more (9.0 % more to 6.0 % less): {by_ablation}"
+        f"; by ablation, normal scores, it is worth 1.0 % more (9.0 % more to 6.0 % less): {by_ablation}"
     )
     assert ("contradict each other" in told) == contradict
 
@@ -207,9 +208,9 @@ def test_without_pairs_the_screen_says_what_to_run(tmp_path):
     study = Study(tmp_path / "few")
     root = study.small(seeds=(1,))
     assert {answer.word for answer in answers_of(root)} == {"cannot tell"}
-    missing = "no pair runs without masks; a study has them as setup pairs"
+    missing = "no pair runs without masks; in a study, the setup pairs has them"
     assert answer_of(root, CONTEST).reason == missing
-    missing = "no joint runs and runs of single tasks without masks"
+    missing = "no joint and single-task runs without masks"
     assert answer_of(root, SHARING).reason.startswith(missing)
     alone = Study(tmp_path / "alone")
     alone.run(["dep"], 1)
@@ -261,7 +262,7 @@ def test_scores_of_pairs_are_one_group(planted):
     assert set(groups["MTL-2"].values()) == {"STL"}
 
 
-def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
+def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path, capsys):
     study = ContestStudy(tmp_path / "conflict")
     masked = [study.run([task], 11, probe=False) for task in ("pos", "dep")]
     pairs = [study.run(["pos", "dep"], seed, pruning="none", probe=False) for seed in (1, 2)]
@@ -285,6 +286,12 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path):
     assert [caption.split(" at heads")[0] for _, caption in answer.figures] == [
         "Cosines of two tasks' gradients"
     ]
+    copy = tmp_path / "copy"
+    shutil.copytree(pairs[0], copy)
+    capsys.readouterr()
+    figure("conflict", [*masked, *pairs, copy], tmp_path / "copied.png")
+    assert pl.read_parquet(tmp_path / "copied.parquet")["cosine"].equals(table["cosine"])
+    assert f"note: {copy} repeats {pairs[0]}, seed and all: left out" in capsys.readouterr().out
     with pytest.raises(InputError, match="train them with --gradient_conflict_every"):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
 
@@ -315,7 +322,7 @@ def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
     answer = answer_of(study.root, SHARING)
     assert answer.word == "yes"
     assert answer.reason.startswith(
-        "under masks that have all heads in common by chance, tasks score 1.50 po"
+        "under masks with all heads in common, tasks score 1.50 points less than under masks with none"
     )
     assert set(answer.tables) == {"dose", "dose-scores"}
     for tasks, points in (

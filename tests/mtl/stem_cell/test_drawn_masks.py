@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +213,17 @@ def test_masks_of_other_sizes_are_no_dose_of_the_same(tmp_path):
     scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
     assert set(scores["run"]) == {str(run.folder) for run in runs[:2]}
     assert notes == (f"{runs[2].folder} has masks of another kind than most of its pair (heads): left out",)
+
+
+def test_a_copy_of_a_run_counts_once(tmp_path):
+    study = Study(tmp_path / "copied")
+    gates = {"scope": "per_task", "masks": "none.parquet"}
+    folders = [study.run(["pos", "dep"], seed, pruning="fixed", gates=gates, probe=False) for seed in (1, 2)]
+    runs = [Run.open(folder) for folder in folders]
+    scores, notes = overlap_scores(runs, "test", TrainConfig().main_scores())
+    assert notes == ()
+    copy = tmp_path / "copy"
+    shutil.copytree(folders[0], copy)
+    again, notes = overlap_scores([*runs, Run.open(copy)], "test", TrainConfig().main_scores())
+    assert again.equals(scores)
+    assert notes == (f"{copy} repeats {folders[0]}, seed and all: left out",)

@@ -142,6 +142,25 @@ def test_a_planted_world_is_drawn(study, tmp_path, capsys):
     assert "note:" not in capsys.readouterr().out
 
 
+def test_a_copy_of_a_run_counts_once(study, tmp_path, capsys):
+    """The overlap before or alone is the mean over models: of two tasks of a seed each counts as much."""
+    other = Mixed(tmp_path, layers=tiny.LAYERS, heads=tiny.HEADS)
+    dep = other.run(["dep"], 1, pruning="none", probe=False, name="alone-dep")
+    other.model(dep / "model", collaborative(30))
+    runs = [*paths(study, "*-dynamic-*", "joint1", "alone1"), dep]
+    figure("mixing", runs, tmp_path / "once.svg")
+    copy = tmp_path / "copy"
+    shutil.copytree(dep, copy)
+    capsys.readouterr()
+    figure("mixing", [*runs, copy], tmp_path / "twice.svg")
+    once, twice = (
+        pl.read_parquet(tmp_path / f"{name}-pairs.parquet").drop("notes", strict=False)
+        for name in ("once", "twice")
+    )
+    assert twice.equals(once)
+    assert f"note: {copy} repeats {dep}, seed and all: left out" in capsys.readouterr().out
+
+
 def test_what_is_missing_is_one_line(study, tmp_path, capsys):
     out = tmp_path / "mixing.svg"
     with pytest.raises(InputError, match="no collaborative joint run among these: train one with"):

@@ -61,7 +61,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
         assert rows[row["claims"]][4:6] == [chance(row["p"]), chance(row["p_holm"])]
     assert table["p"].n_unique() > 1
     assert table["p_holm"].max() > table["p"].max()
-    assert page.says("The claims are those of STL, dynamic : by default: of the setups of single-task")
+    assert page.says("The claims are those of STL, dynamic : by default, of the setups of single-task")
     assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
 
 
@@ -85,7 +85,7 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
 
 def test_without_masks_or_with_forced_ones_the_page_says_so(study):
     study.run(["pos"], 1, pruning="none", probe=False)
-    assert page_of(study.root).says("No masks, so that there are no claims to compare with losses.")
+    assert page_of(study.root).says("No masks, so there are no claims to compare with losses.")
     for seed in (1, 2, 3):
         for task, learned in (("pos", 2), ("dep", 1)):
             study.force(study.run([task], seed), {task: learned})

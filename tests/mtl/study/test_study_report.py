@@ -49,7 +49,7 @@ def collected(folder, study) -> str:
 
 def decides(page: Path) -> str:
     """The setup below the map of claims."""
-    return re.search(r"in more than half of their seeds \((.*?): [a-z]+ \d", page.read_text())[1]
+    return re.search(r"in more than half of the seeds \((.*?): [a-z]+ \d", page.read_text())[1]
 
 
 def names(folder: Path) -> set[str]:

@@ -12,7 +12,13 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 from mtl.probes.statistics.agreement import agreement
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.statistics.prediction import over_runs, prediction, top_overlap
-from mtl.probes.statistics.rank_correlation import centred, centred_ranks, estimate, head_weights, spearman
+from mtl.probes.statistics.rank_correlation import (
+    centred,
+    centred_ranks,
+    correlation,
+    estimate,
+    head_weights,
+)
 from mtl.probes.tables.heads_table import SCHEMA
 
 LAYERS, HEADS = 6, 12
@@ -36,6 +42,11 @@ def headless(measure, task, label, value):
     return rows(measure, task, np.array([[value]]), label=label).with_columns(
         pl.lit(None, dtype=pl.Int32).alias(name) for name in ("layer", "head")
     )
+
+
+def spearman(one, other, weights, strata):
+    """Spearman's correlation of ranks taken within strata, for each draw."""
+    return correlation(centred_ranks(one, weights, strata), centred_ranks(other, weights, strata), weights)
 
 
 def cells(*values):

@@ -162,7 +162,7 @@ def to_rgb(colour: str) -> tuple[float, ...]:
 
 
 def test_a_sentence_too_long_for_a_picture_is_refused() -> None:
-    with pytest.raises(ValueError, match="a sentence of 100 words does not fit a picture of arcs"):
+    with pytest.raises(ValueError, match="a sentence of 100 words does not fit into a picture of arcs"):
         attention_figure([shown(Sentence(("a",) * 100))])
 
 

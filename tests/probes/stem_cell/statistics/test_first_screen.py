@@ -161,9 +161,13 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"claimed heads are {', '.join(_counts(made, learned))}; between tasks less with 1 draw of random "
+        f"claimed heads are {', '.join(_counts(made, learned))}; Jaccard between tasks less that with 1 draw "
+        "of random labels "
     )
-    assert "; by learned claims alone the same word: between tasks less with 1 draw" in found.reason
+    assert (
+        "; by learned claims alone, the same word: Jaccard between tasks less that with 1 draw"
+        in found.reason
+    )
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
     for kind, mean in means.iter_rows():
         assert f"(learned heads alone {mean:.2f})" in found.reason, kind
@@ -227,7 +231,7 @@ def test_the_word_on_sharing(loss, word):
     assert ("; no task loses 1 point" in result.reason) == (loss == 0.5)
     few = sharing(scores(np.random.default_rng(2), loss, 0.02, seeds=2), GROUPS)
     assert few.word == "cannot tell"
-    assert few.reason.startswith("2 seeds of a task alone and jointly at most, and 3 are needed")
+    assert few.reason.startswith("at most 2 seeds of a task alone and jointly, and 3 are needed")
 
 
 def test_a_noisy_task_does_not_hide_the_loss_of_another():

@@ -101,7 +101,7 @@ def test_the_word_is_on_tasks_that_lose() -> None:
     assert word == "supported"
     assert "pos" not in reason
     assert reason.startswith("dep +")
-    assert "half of it is found in" in reason
+    assert "power to find half of it: " in reason
     same = table.with_columns(condition=pl.col("condition").replace({"C": "D", "D": "C"}))
     assert helps(contrasts(same), "C")[0] == "refuted"
     single = pl.when(condition="single").then(pl.col("score") - 3.0).otherwise("score").alias("score")
