@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mtl.errors import InputError
+from mtl.runs.compare.origins import CircularError, following
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 
 
 def encoder_of(run: Run) -> Content:
     """The encoder from which a run started, directly or through other runs."""
-    config = run.config()
-    source = config.get("init_from")
-    if source and (Path(source) / "config.yaml").exists():
-        return encoder_of(Run.open(source))
-    return Content(encoder_in(config), run.status().get("encoder_fingerprint"))
+    with following(run):
+        config = run.config()
+        source = config.get("init_from")
+        if source and (Path(source) / "config.yaml").exists():
+            with contextlib.suppress(CircularError):
+                return encoder_of(Run.open(source))
+        return Content(encoder_in(config), run.status().get("encoder_fingerprint"))
 
 
 def encoder_in(config: Mapping[str, Any]) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtl.config.part import starts
+from mtl.errors import InputError
 from mtl.runs.compare.keys import AFTER_TRAINING, MEASURING, SOURCE_OF_MASKS, within
 from mtl.runs.folder.content import Content, digest_of, draw_of, drawn_content, place_now
 from mtl.runs.folder.run import Run
@@ -16,8 +18,26 @@ if TYPE_CHECKING:
     from mtl.runs.compare.settings import Settings
 
 GONE = "a run that is gone"
+_CHAIN: ContextVar[frozenset[Path]] = ContextVar("chain", default=frozenset())
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """What reading a damaged run raises; `InputError` is a `ValueError`."""
+
+
+class CircularError(InputError):
+    """A run started from one that was later replaced by a run that started from it: its source is gone."""
+
+
+@contextlib.contextmanager
+def following(run: Run) -> Iterator[None]:
+    """Read in the block what a run was made from; raises `CircularError` if this is going on already."""
+    chain, place = _CHAIN.get(), run.folder.resolve()
+    if place in chain:
+        raise CircularError(f"{run.folder} and the run that it started from start from each other")
+    token = _CHAIN.set(chain | {place})
+    try:
+        yield
+    finally:
+        _CHAIN.reset(token)
 
 
 def origins_of(

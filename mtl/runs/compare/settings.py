@@ -27,7 +27,7 @@ from mtl.runs.compare.keys import (
     SOURCE_OF_MASKS,
     within,
 )
-from mtl.runs.compare.origins import UNREADABLE, origins_of
+from mtl.runs.compare.origins import UNREADABLE, following, origins_of
 from mtl.runs.compare.sentences import sentences_of
 from mtl.runs.folder.content import Content, place_now
 from mtl.runs.folder.run import Run, derivation_in
@@ -214,8 +214,9 @@ def _source(config: Mapping[str, Any], folder: Path | None) -> str:
         return ""
     run = Run(place_now(config["init_from"], config, folder))
     try:
-        made, masks = run.config(), run.status().get("masks_fingerprint")
-        return repr((made["seed"], draws_of(made), masks, _source(made, run.folder)))
+        with following(run):
+            made, masks = run.config(), run.status().get("masks_fingerprint")
+            return repr((made["seed"], draws_of(made), masks, _source(made, run.folder)))
     except UNREADABLE:
         return str(config["init_from"])
 
@@ -236,7 +237,8 @@ def _alone(values: Mapping[str, Any], task: str) -> dict[str, Any]:
 
 def settings_of_run(run: Run) -> Settings:
     """The settings of a run's folder."""
-    return settings_of(run.config(), run.status(), run.folder)
+    with following(run):
+        return settings_of(run.config(), run.status(), run.folder)
 
 
 def recorded_origins(config: Mapping[str, Any]) -> dict[str, tuple[str, str | None] | None]:

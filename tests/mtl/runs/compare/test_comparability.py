@@ -16,9 +16,17 @@ import yaml
 from mtl.config.effective import neutral_values, plain
 from mtl.config.instances import Instance
 from mtl.config.part import files_of_parts, starts
-from mtl.config.schema import BalancerConfig, BatchConfig, GatesConfig, TrainConfig, default_rates
+from mtl.config.schema import (
+    BalancerConfig,
+    BatchConfig,
+    EncoderConfig,
+    GatesConfig,
+    TrainConfig,
+    default_rates,
+)
 from mtl.runs.compare import heads
 from mtl.runs.compare.alike import comparable, differences
+from mtl.runs.compare.encoders import encoder_of
 from mtl.runs.compare.keys import MASKS, MEASURING, OF_ONE_RUN
 from mtl.runs.compare.settings import UNUSED, recorded_origins, settings_of, settings_of_run
 from mtl.runs.compare.setups import setups_of
@@ -298,6 +306,21 @@ def test_runs_from_runs_that_are_gone_are_told_apart(tmp_path):
     same, notes = alike((made[0], {}), (made[0], {}))
     assert same
     assert any("2 runs did not record what was in init_from" in note for note in notes)
+
+
+@pytest.mark.parametrize("encoder", [{}, {"pooling": "first"}])
+def test_a_run_from_a_run_that_replaced_its_source_can_be_read(tmp_path, encoder):
+    """a; b from a; a again, from b: what b started from is gone."""
+    config = plain(asdict(replace(PAIR, encoder=EncoderConfig(**encoder))))
+    one, other = tmp_path / "a", tmp_path / "b"
+    runs = [
+        a_run(folder, {**config, "seed": seed, "init_from": str(source)})
+        for seed, (folder, source) in enumerate([(one, other), (other, one)])
+    ]
+    first, second = map(settings_of_run, runs)
+    assert first.differing(second) == ["init_from"]  # unknown, as what is gone
+    assert [encoder_of(run).place for run in runs] == ["minilm", "minilm"]
+    assert recorded_origins({**config, "init_from": str(one)})["init_from"] is not None
 
 
 def test_what_was_moved_with_a_run_is_found(tmp_path):
