@@ -184,8 +184,8 @@ class _Progress:
             print(file=sys.stderr)
         if self.skipped:
             first = self.skipped[0]
-            number = len(self.skipped)
-            more = "" if number == 1 else f" ({number:,} such sentences or lines in all)"
+            such = counted(len(self.skipped), "such sentence or line", "such sentences or lines")
+            more = "" if len(self.skipped) == 1 else f" ({such} in all)"
             print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
             return 2
         if not self.annotated:

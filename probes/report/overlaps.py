@@ -11,6 +11,7 @@ from mtl.probes.report.data import ReportData
 from mtl.probes.sites import in_order, sites_of
 from mtl.probes.statistics.masks import Masks, final_masks
 from mtl.probes.statistics.overlap import claim_overlaps, correlation_table, task_overlaps
+from mtl.tasks.in_words import counted
 
 MOST_MASKS = 40
 """The most masks that are all compared with each other, since the number of pairs grows with its square."""
@@ -72,7 +73,8 @@ def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
         return None, ""
     names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
     if len(names) > MOST_MASKS:
-        return None, f"{len(names)} masks are too many to compare all with all: only within setups"
+        many = counted(len(names), "mask is", "masks are")
+        return None, f"{many} too many to compare all with all: only within setups"
     claimed, learned = (
         np.concatenate([claims(masks) for masks in by_setup.values()])
         for claims in (Masks.claimed, Masks.learned_claims)

@@ -68,7 +68,7 @@ REFUSED_WITH_TWO = [
     (SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "2"}, "SLURM_LOCALID is '2'"),
     (SLURM | {"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS is 'x'"),
     ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpirun started 2 processes"),
-    (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is missing, and torchrun"),
+    (TORCHRUN | {"MASTER_ADDR": ""}, "MASTER_ADDR is missing, which torchrun"),
     (
         {"MTL_STARTED_BY": str(os.getppid()), "LOCAL_RANK": "1", "NODE_RANK": "0"},
         f"MTL_STARTED_BY says that process {os.getppid()} started this one",
