@@ -196,7 +196,7 @@ def test_commands_take_the_folder_in_place_of_a_run(
     with pytest.raises(InputError, match=r"model\.onnx is not what was saved"):
         load_exported(folder)
     (folder / "decoders.safetensors").unlink()
-    with pytest.raises(InputError, match=r"decoders\.safetensors is gone"):
+    with pytest.raises(InputError, match=r"decoders\.safetensors is missing"):
         load_exported(folder)
 
 

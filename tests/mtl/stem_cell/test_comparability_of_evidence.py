@@ -71,7 +71,7 @@ def test_claims_are_never_put_beside_runs_that_were_trained_otherwise(tmp_path):
         masked = a_run(tmp_path / f"{number}-masked", alone)
         compared = with_setups([pair, masked])
         pairs = pairs_of(compared, [])
-        with pytest.raises(InputError, match=f"claims that the pairs can be compared by: .*{key}"):
+        with pytest.raises(InputError, match=f"no claims of runs that were trained like the pairs: .*{key}"):
             contest._like_pairs([compared[1]], compared, pairs, [])
         if key != "encoder.name":  # which is another in collaborative models
             models = {mixing.BEFORE: [], mixing.ALONE: [], mixing.JOINT: [(pair.model, str(pair.folder), 1)]}

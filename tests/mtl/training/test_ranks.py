@@ -53,7 +53,7 @@ def test_a_finished_run_is_overwritten_by_the_processes_of_torchrun(toy, tiny_en
     ]  # fmt: skip
     alone = torchrun(*words)
     assert alone.returncode != 0
-    assert "torchrun started 2 processes, and trainer.devices=1 times" in alone.stderr
+    assert "torchrun started 2 processes, but trainer.devices=1 times" in alone.stderr
     assert not (tmp_path / "run").exists()
 
     for seed, more in ((1, []), (2, ["--overwrite=true"])):
