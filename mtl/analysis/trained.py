@@ -67,7 +67,7 @@ class TrainedRun:
 
 
 def evenly_spread(sentences: list[Sentence], most: int | None) -> list[Sentence]:
-    """At most so many of the sentences, evenly spread over them; `None`: all."""
+    """At most `most` of the sentences, evenly spread over them; `None`: all."""
     if most is None or most >= len(sentences):
         return sentences
     return [sentences[number * len(sentences) // most] for number in range(most)]

@@ -69,7 +69,7 @@ def curve(
             one task only.
         batches: Batch sizes used to measure time.
         rounds: Number of measurements of each time; the median is used.
-        epochs: Train each cut model for so many more epochs, and score it again; for one task only.
+        epochs: Number of further epochs for each cut model, which is then scored again; for one task only.
         accelerator: Device; auto is a GPU if there is one.
     """
     from mtl.analysis.curves.curve import measure_curve

@@ -144,7 +144,7 @@ def check_target(config: TrainConfig) -> None:
 
 
 def _check_heads(gates: GatesConfig, tasks: int, heads: Mapping[str, int]) -> None:
-    """Raise `InputError` if the targets of so many tasks cannot be met by so many heads of each kind."""
+    """Raise `InputError` if `heads`, their numbers by kind, cannot meet the targets of all tasks."""
     gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
     for key, target in values_of("target_open", gates.target_open):
         _, _, kind = key.removeprefix("gates.").partition(".")

@@ -26,7 +26,7 @@ from mtl.workers.launch import place_of
 def trainer_for(
     config: TrainerConfig, run: Run, epochs: int, accumulate: int, callbacks: list[pl.Callback]
 ) -> pl.Trainer:
-    """A Lightning trainer of a run: so many epochs, and so many batches per update.
+    """The Lightning trainer of a run; `accumulate` is the number of batches per update.
 
     Raises `InputError` for a GPU that is not there, processes that do not fit the run, and settings that
     torch or Lightning cannot train with.
