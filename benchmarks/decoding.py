@@ -11,9 +11,9 @@ import warnings
 
 import torch
 
-from mtl.analysis.costs.timing import alternate
-from mtl.tasks.cky import best_brackets
-from mtl.tasks.mst import maximum_trees
+from mtl.analysis.costs import alternate
+from mtl.tasks.decoders.con import best_brackets
+from mtl.tasks.decoders.dep import maximum_trees
 
 
 def main() -> None:

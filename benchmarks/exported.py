@@ -22,10 +22,10 @@ from mtl.config.schema import CorpusConfig
 from mtl.corpora.load import load_split
 from mtl.models.annotator import Annotator
 from mtl.models.batches import examples
-from mtl.models.evaluate import batches, evaluate
-from mtl.models.export import Weights, export_onnx
-from mtl.models.exported import load_exported
+from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
+from mtl.serving.export import Weights, export_onnx
+from mtl.serving.exported import load_exported
 from mtl.tasks.sentence import Sentence
 
 
@@ -58,7 +58,7 @@ def report(models: dict[str, Annotator], sizes: dict[str, int], gold: list[Sente
     found, scores = {}, {}
     for name, model in models.items():
         corpus = examples(gold, model.tokenizer, model.tasks, model.labels)
-        scores[name] = evaluate(model, batches(corpus, model))
+        scores[name] = evaluate_model(model, batches(corpus, model))
         found[name] = model.annotate(words)
     alone: dict[str, list[float]] = {name: [] for name in models}
     together: dict[str, list[float]] = {name: [] for name in models}

@@ -33,16 +33,15 @@ import torch
 import transformers
 
 from benchmarks.throughput import load, training_seconds
-from mtl.analysis.ablation.joint import Ablator, ablations
-from mtl.analysis.ablation.run import BATCH_TOKENS
-from mtl.analysis.importance.gradients import task_importance
+from mtl.analysis.ablation import BATCH_TOKENS, Ablator, ablations
+from mtl.analysis.importance import task_importance
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, aligned_batches, examples
 from mtl.models.encoder import Encoder
-from mtl.models.evaluate import batches, evaluate
+from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
-from mtl.training.epoch_batches import EpochBatches
+from mtl.training.data import EpochBatches
 
 SETUPS = {
     "CPU, float32": ("cpu", "32-true"),
@@ -172,7 +171,7 @@ def waits(corpus: Path, device: torch.device) -> dict[str, dict[str, float]]:
     ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
     jobs: dict[str, tuple[int, Callable[[], object]]] = {
         "forward and backward, five tasks": (len(trained), lambda: forward_backward(model, trained)),
-        "evaluation, five tasks": (len(decoded), lambda: evaluate(model, decoded)),
+        "evaluation, five tasks": (len(decoded), lambda: evaluate_model(model, decoded)),
         "ablation of 72 heads, five tasks": (len(rows), lambda: [ablate(batch) for batch in rows]),
         "importance, five tasks": (len(trained), lambda: task_importance(model, trained)),
     }
@@ -353,7 +352,9 @@ def measures(
 
     return {
         "bare encoder, forward": lambda: clocked(forward, device),
-        "evaluation, five tasks": lambda: clocked(lambda: evaluate(model, batches(annotated, model)), device),
+        "evaluation, five tasks": lambda: clocked(
+            lambda: evaluate_model(model, batches(annotated, model)), device
+        ),
         "importance, five tasks": lambda: clocked(lambda: task_importance(model, trained), device),
         "ablation of all heads, five tasks": lambda: clocked(lambda: [ablate(one) for one in rows], device),
     }

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
-from mtl.analysis.costs.timing import alternate
+from mtl.analysis.costs import alternate
 from mtl.heads.families import family_of
 from mtl.heads.gates import HeadGates
 from mtl.heads.prune import prune_heads

@@ -29,11 +29,11 @@ from benchmarks.throughput import (
 )
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import BatchIndices, BatchLoader, examples
-from mtl.models.device import has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
-from mtl.models.evaluate import batches, evaluate
+from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
-from mtl.training.epoch_batches import EpochBatches
+from mtl.models.opened import has_fast_bfloat16, prepare
+from mtl.training.data import EpochBatches
 
 
 def main() -> None:
@@ -74,8 +74,8 @@ def main() -> None:
             lambda: processor_seconds(lambda: encoder_training(True)),
         ),
         "evaluation (32-true, bf16-true)": (
-            lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model))),
-            lambda: processor_seconds(lambda: evaluate(rounded, batches(corpus, rounded))),
+            lambda: processor_seconds(lambda: evaluate_model(model, batches(corpus, model))),
+            lambda: processor_seconds(lambda: evaluate_model(rounded, batches(corpus, rounded))),
         ),
     }
     in_both = {(name, place): job for name, pair in jobs.items() for place, job in enumerate(pair)}

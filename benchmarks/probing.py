@@ -14,8 +14,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.throughput import in_turn, processor_seconds
-from mtl.analysis.probing.observe import ObservedCorpus
-from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.probe import ObservedCorpus, index_corpus, probe_heads
 from mtl.analysis.probing.run import target_of
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
@@ -23,8 +22,8 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
 from mtl.models.subwords import Subwords
-from mtl.probes.measures.items import BY_KIND, ProbeTarget
-from mtl.probes.tables.best_heads import best_heads
+from mtl.probes.measures.corpus import BY_KIND, ProbeTarget
+from mtl.probes.tables.label_scores import best_heads
 from mtl.tasks.sentence import Sentence
 
 
@@ -70,7 +69,7 @@ def forward(encoder: Encoder, batches: Sequence[Subwords]) -> None:
 def probed(encoder: Encoder, sentences: list[Sentence], targets: Mapping[str, ProbeTarget]) -> None:
     """Do everything that `mtl probe` does between reading the corpus and writing the table."""
     corpus = index_corpus(sentences, targets=targets)
-    best_heads(probe(encoder, corpus, Mask("", tuple(targets), None)))
+    best_heads(probe_heads(encoder, corpus, Mask("", tuple(targets), None)))
 
 
 if __name__ == "__main__":

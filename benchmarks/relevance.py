@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from mtl.analysis.relevance.propagation import Explainer, Item
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.batches import BatchIndices, BatchLoader, examples
 from mtl.models.joint import JointModel
+from mtl.relevance.propagation import Explainer, RelevanceItem
 from mtl.tasks.sentence import Sentence
 
 
@@ -65,7 +65,7 @@ def main() -> None:
     dev = read_jsonl(arguments.corpus / "dev.jsonl")
     chosen = [dev[turn * len(dev) // arguments.sentences] for turn in range(arguments.sentences)]
     for tasks in ((next(iter(model.tasks)),), tuple(model.tasks)):
-        items = [Item(name, "") for name in tasks]
+        items = [RelevanceItem(name, "") for name in tasks]
         paper, attnlrp = (Explainer(model, chosen, items, rules=rules) for rules in ("paper", "attnlrp"))
         step = seconds(partial(training, model, chosen, tasks, paper), arguments.rounds)
         for explainer in (paper, attnlrp):

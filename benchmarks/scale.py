@@ -119,13 +119,12 @@ def processor_time() -> float:
 def of_sentences(size: int, folder: Path) -> Times:
     """What happens up to the first update of five tasks on a corpus on disk, without a store and with it."""
     from mtl.config.schema import BatchConfig, CorpusConfig, TrainConfig
-    from mtl.corpora.sources import corpus_fingerprint
+    from mtl.corpora.load import corpus_fingerprint
     from mtl.models.batches import BatchLoader
     from mtl.models.encoder import Encoder
     from mtl.models.inputs import InputCache
     from mtl.models.joint import JointModel
-    from mtl.training.epoch_batches import EpochBatches
-    from mtl.training.splits import read_splits
+    from mtl.training.data import EpochBatches, read_splits
 
     os.environ["MTL_CACHE"] = str(folder / "cache")
     write_toy(folder / "corpus", 1, 100, 100, seed=1)
@@ -166,7 +165,7 @@ def of_sentences_in_memory(size: int, folder: Path) -> Times:
     from mtl.models.batches import BatchLoader, examples
     from mtl.models.encoder import Encoder
     from mtl.models.joint import JointModel
-    from mtl.training.epoch_batches import EpochBatches
+    from mtl.training.data import EpochBatches
 
     write_jsonl(folder / "train.jsonl", toy_corpus(size, seed=1))
     times: Times = {}
@@ -207,7 +206,7 @@ def of_decoders(sentences: list[Sentence], first: int | None = None) -> Times:
     for name, task in TrainConfig(tasks=WORD_TASKS).chosen().items():
         labels = task.labels(sentences)
         few = sentences[:first]
-        decoder = task.decoder(HIDDEN, labels)
+        decoder = task.new_decoder(HIDDEN, labels)
         mask = torch.ones(len(few), len(few[0].words), dtype=torch.bool)
         words = torch.randn(*mask.shape, HIDDEN)
         turns: list[Times] = []
@@ -245,9 +244,9 @@ def made_up(words: int, labels: int, random: Random) -> Sentence:
 def of_tasks(size: int, folder: Path) -> Times:
     """An update and an evaluation of this number of tagging tasks on one encoder."""
     from mtl.models.encoder import Encoder
-    from mtl.models.evaluate import batches, evaluate
+    from mtl.models.evaluate import batches, evaluate_model
     from mtl.tasks.catalogue import KINDS
-    from mtl.tasks.instance import instance
+    from mtl.tasks.task import instance
 
     tasks: dict[str, Task] = {
         f"t{number}": instance(f"t{number}", KINDS["tags"], "upos")() for number in range(size)
@@ -259,7 +258,7 @@ def of_tasks(size: int, folder: Path) -> Times:
     with timed(times, "update"):
         train_step(model, batch)
     with timed(times, "evaluation"):
-        evaluate(model, batches(corpus, model))
+        evaluate_model(model, batches(corpus, model))
     return times
 
 
@@ -270,7 +269,7 @@ def of_heads(size: int, folder: Path) -> Times:
     """Heads of width 8: an update of two tasks, importance, and an update with a mask per task."""
     from transformers import BertConfig, BertModel
 
-    from mtl.analysis.importance.gradients import task_importance
+    from mtl.analysis.importance import task_importance
     from mtl.config.schema import TrainConfig
     from mtl.heads.gates import HeadGates
     from mtl.models.encoder import Encoder
@@ -321,13 +320,13 @@ def of_runs(size: int, folder: Path) -> Times:
     import io
 
     from mtl.config.schema import TrainConfig
-    from mtl.study.config import Block, StudyConfig
-    from mtl.study.grid.grid import planned
-    from mtl.study.report import collect
+    from mtl.runs.report.write import write_report
+    from mtl.study.config import GridBlock, StudyConfig
+    from mtl.study.grid import planned
     from tests.mtl.study.made_up import carry_out
 
     tasks = ("pos", "dep", "srl")
-    block = Block(("single", "all"), ("none", "dynamic"))
+    block = GridBlock(("single", "all"), ("none", "dynamic"))
     study = StudyConfig(
         grid=(block,), train=TrainConfig(tasks=tasks), seeds=tuple(range(1, 1 + -(-size // 8)))
     )
@@ -338,7 +337,7 @@ def of_runs(size: int, folder: Path) -> Times:
     with timed(times, "state"):
         made.snapshot()
     with timed(times, "report"):
-        collect(made, study, Console(file=io.StringIO()))
+        write_report(made.path, Console(file=io.StringIO()), at_end=True)
     return times | {"page, MB": (made.path / "report.html").stat().st_size / 1e6}
 
 

@@ -14,11 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from mtl.study.jobs.folder import StudyFolder
-from mtl.study.jobs.job import Progress
+from mtl.study.jobs import JobProgress, StudyFolder
 
 
-def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[Progress]]:
+def carried_out(words: list[str], jobs: int, place: Path) -> tuple[float, list[JobProgress]]:
     """The seconds of a study on the clock, and the progress of every job."""
     options = [f"--jobs={jobs}", f"--studies={place}", "--name=s"]
     command = [sys.executable, "-m", "mtl", "study", *words, *options]

@@ -28,16 +28,16 @@ from mtl.config.parse import configured
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import toy_corpus
-from mtl.models.allocator import keep_large_blocks
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, examples
-from mtl.models.device import Precision, has_fast_bfloat16, prepare
 from mtl.models.encoder import Encoder
-from mtl.models.evaluate import batches, evaluate
+from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
+from mtl.models.opened import Precision, has_fast_bfloat16, prepare
+from mtl.models.passes import keep_large_blocks
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.training.balancers import Uniform
-from mtl.training.epoch_batches import EpochBatches
+from mtl.training.data import EpochBatches
 from mtl.training.step import JointTraining
 
 K = TypeVar("K")
@@ -90,12 +90,14 @@ def main() -> None:
         own_steps = EpochBatches(plan, 1, annotated, tuple(tasks))(0)
         jobs[f"training {name}"] = lambda m=trained, c=annotated, s=own_steps: training_seconds(m, c, s)
         counts[f"training {name}"] = sum(len(step.indices) * len(step.tasks) for step in own_steps)
-    jobs["evaluation, all tasks"] = lambda: processor_seconds(lambda: evaluate(model, batches(corpus, model)))
+    jobs["evaluation, all tasks"] = lambda: processor_seconds(
+        lambda: evaluate_model(model, batches(corpus, model))
+    )
     counts["evaluation, all tasks"] = len(corpus) * len(every)
     for name in every:
         single, annotated = model_of({name: every[name]})
         jobs[f"evaluation {name}"] = lambda m=single, c=annotated: processor_seconds(
-            lambda: evaluate(m, batches(c, m))
+            lambda: evaluate_model(m, batches(c, m))
         )
 
     times = in_turn(jobs, arguments.rounds)
@@ -126,7 +128,7 @@ def trained_model(run: Path, sentences: list[Sentence], rounds: int) -> None:
         bare = list(batches(corpus, model))
         print_ratio(
             f"evaluation of {len(model.tasks)} tasks over the forward pass, {precision}",
-            lambda m=model, c=corpus: evaluate(m, batches(c, m)),
+            lambda m=model, c=corpus: evaluate_model(m, batches(c, m)),
             lambda m=model, b=bare: encoder_pass(m.encoder, b),
             rounds,
         )

@@ -22,20 +22,18 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.throughput import in_turn, one_quiet_thread, processor_seconds, table_of
-from mtl.analysis.ablation.joint import Ablator, ablations
-from mtl.analysis.ablation.run import BATCH_TOKENS
+from mtl.analysis.ablation import BATCH_TOKENS, Ablator, ablations
 from mtl.config.parse import read_configuration
 from mtl.config.schema import GatesConfig, TrainConfig
-from mtl.corpora.readers import read
+from mtl.corpora.readers import read_sentences
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches, collate, examples
-from mtl.models.device import has_fast_bfloat16
 from mtl.models.joint import JointModel
-from mtl.models.parallel import ParallelSubwords
-from mtl.models.seq2seq import Seq2Seq
+from mtl.models.opened import has_fast_bfloat16
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels
 from mtl.training.gate_loss import gate_loss, new_gates_of
-from mtl.training.initial_seq2seq import seq2seq_from_scratch
+from mtl.translation.pieces import ParallelSubwords
+from mtl.translation.seq2seq import Seq2Seq
 
 CONFIG = Path(__file__).parents[1] / "configs" / "translation.yaml"
 PIECES = 16
@@ -75,7 +73,7 @@ def main() -> None:
 def texts(data: Path | None, split: str) -> list[Sentence]:
     """A split of Multi30k, or generated pairs of sentences of about the same length."""
     if data is not None:
-        return read(f"{data}/{split}.en.gz:{data}/{split}.de.gz", "parallel")
+        return read_sentences(f"{data}/{split}.en.gz:{data}/{split}.de.gz", "parallel")
     draw = random.Random(split)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(3000)]
@@ -91,7 +89,7 @@ def model_of(config: TrainConfig, train: Sequence[Sentence], run: Path | None) -
     if run is not None:
         return JointModel.from_pretrained(run / "model", attention=config.encoder.attention)
     tasks = config.chosen()
-    encoder = seq2seq_from_scratch(config.seq2seq, config.encoder.attention, config.translate, train)
+    encoder = Seq2Seq.from_scratch(config, config.chosen(), train)
     return JointModel(encoder, tasks, {name: Labels(()) for name in tasks})
 
 

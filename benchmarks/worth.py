@@ -17,16 +17,15 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.throughput import load, one_quiet_thread, processor_seconds, table_of
-from mtl.analysis.ablation.joint import Ablator, ablations
-from mtl.analysis.ablation.run import BATCH_TOKENS
-from mtl.analysis.importance.gradients import task_importance
-from mtl.analysis.probing.observe import BATCH_TOKENS as OBSERVED_TOKENS
+from mtl.analysis.ablation import BATCH_TOKENS, Ablator, ablations
+from mtl.analysis.importance import task_importance
+from mtl.analysis.probing.probe import BATCH_TOKENS as OBSERVED_TOKENS
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchLoader, aligned_batches, examples
 from mtl.models.encoder import Encoder
-from mtl.models.evaluate import batches, evaluate
+from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
-from mtl.training.epoch_batches import EpochBatches
+from mtl.training.data import EpochBatches
 
 
 def main() -> None:
@@ -56,7 +55,7 @@ def main() -> None:
         jobs |= {
             f"training steps without update, {title}": _timed(lambda m=model, b=trained: _steps(m, b)),
             f"importance, {title}": _timed(lambda m=model, b=measured: task_importance(m, b)),
-            f"plain evaluation, {title}": _timed(lambda m=model, c=corpus: evaluate(m, batches(c, m))),
+            f"plain evaluation, {title}": _timed(lambda m=model, c=corpus: evaluate_model(m, batches(c, m))),
             f"ablation of 72 heads, {title}": _timed(lambda a=ablate, b=decoded: [a(batch) for batch in b]),
         }
     operations = {}

@@ -1,9 +1,9 @@
 """Multi-task models on a shared encoder, masks over its attention heads, and what each head is worth.
 
-The names here are the public ones (docs/reference/public.md). `prune_heads`, `clone_heads`,
-`transplant_heads`, `collaborate`, `head_scale` and `load_pruned` work on any transformers model of a family
-in the families table, trained here or not. So do `head_importance` and `ablate_heads`, which measure what
-each head is worth. transformers 5 itself no longer has `prune_heads` or `head_mask`.
+The names here are the public ones (docs/reference/public.md). `prune_heads`, `collaborate`, `head_scale` and
+`load_pruned` work on any transformers model of a family in the families table, trained here or not. So do
+`head_importance` and `ablate_heads`, which measure what each head is worth. transformers 5 itself no longer
+has `prune_heads` or `head_mask`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtl.analysis.ablation.plain import ablate_heads
     from mtl.analysis.head_tables import HeadTable, lowest, plot_heads
-    from mtl.analysis.importance.plain import head_importance
+    from mtl.analysis.plain import ablate_heads, head_importance
     from mtl.analysis.probing.run import probe_run as probe
     from mtl.analysis.probing.show import plot_attention
+    from mtl.collaborative.sharing import collaborate
     from mtl.config.schema import CorpusConfig, TrainConfig
     from mtl.errors import InputError, RunError
-    from mtl.heads.clone import clone_heads, transplant_heads
-    from mtl.heads.collaborative import collaborate
     from mtl.heads.family_table import Family, Stack
     from mtl.heads.load import load_pruned
     from mtl.heads.prune import prune_heads
     from mtl.heads.tap import head_scale
-    from mtl.models.export import export_onnx
-    from mtl.models.exported import load_exported
     from mtl.models.joint import JointModel
+    from mtl.patterns.figures import plot_patterns
+    from mtl.patterns.observe import observe_heads
     from mtl.runs.folder.run import Run
+    from mtl.serving.export import export_onnx
+    from mtl.serving.exported import load_exported
     from mtl.tasks.sentence import Sentence
     from mtl.training.train import train
+    from mtl.translation.lines import translate_lines
 
     __version__: str
 
@@ -46,7 +47,6 @@ __all__ = [
     "Stack",
     "TrainConfig",
     "ablate_heads",
-    "clone_heads",
     "collaborate",
     "export_onnx",
     "head_importance",
@@ -54,12 +54,14 @@ __all__ = [
     "load_exported",
     "load_pruned",
     "lowest",
+    "observe_heads",
     "plot_attention",
     "plot_heads",
+    "plot_patterns",
     "probe",
     "prune_heads",
     "train",
-    "transplant_heads",
+    "translate_lines",
 ]
 _PLACES = {
     "CorpusConfig": "mtl.config.schema.CorpusConfig",
@@ -72,21 +74,22 @@ _PLACES = {
     "Sentence": "mtl.tasks.sentence.Sentence",
     "Stack": "mtl.heads.family_table.Stack",
     "TrainConfig": "mtl.config.schema.TrainConfig",
-    "ablate_heads": "mtl.analysis.ablation.plain.ablate_heads",
-    "clone_heads": "mtl.heads.clone.clone_heads",
-    "collaborate": "mtl.heads.collaborative.collaborate",
-    "export_onnx": "mtl.models.export.export_onnx",
-    "head_importance": "mtl.analysis.importance.plain.head_importance",
+    "ablate_heads": "mtl.analysis.plain.ablate_heads",
+    "collaborate": "mtl.collaborative.sharing.collaborate",
+    "export_onnx": "mtl.serving.export.export_onnx",
+    "head_importance": "mtl.analysis.plain.head_importance",
     "head_scale": "mtl.heads.tap.head_scale",
-    "load_exported": "mtl.models.exported.load_exported",
+    "load_exported": "mtl.serving.exported.load_exported",
     "load_pruned": "mtl.heads.load.load_pruned",
     "lowest": "mtl.analysis.head_tables.lowest",
+    "observe_heads": "mtl.patterns.observe.observe_heads",
+    "plot_patterns": "mtl.patterns.figures.plot_patterns",
     "plot_heads": "mtl.analysis.head_tables.plot_heads",
     "plot_attention": "mtl.analysis.probing.show.plot_attention",
     "probe": "mtl.analysis.probing.run.probe_run",
     "prune_heads": "mtl.heads.prune.prune_heads",
     "train": "mtl.training.train.train",
-    "transplant_heads": "mtl.heads.clone.transplant_heads",
+    "translate_lines": "mtl.translation.lines.translate_lines",
 }
 
 

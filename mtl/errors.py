@@ -39,10 +39,16 @@ def did_you_mean(name: str, choices: Iterable[str], otherwise: str | None = None
     `otherwise`, by default with the list of all choices.
     """
     known = list(choices)
-    slips = {choice: _slips(name.lower(), choice.lower()) for choice in known}
-    nearest = min(known, key=lambda choice: slips[choice], default="")
+    most = max(1, len(name) // 4)
+    # Of names whose lengths differ by more, none is near enough.
+    slips = {
+        choice: _slips(name.lower(), choice.lower())
+        for choice in known
+        if abs(len(name.lower()) - len(choice.lower())) <= most
+    }
+    nearest = min(slips, key=lambda choice: slips[choice], default="")
     whole = [choice for choice in known if choice.endswith(f".{name}")]
-    if nearest and slips[nearest] <= max(1, len(name) // 4) and slips[nearest] < len(name):
+    if nearest and slips[nearest] <= most and slips[nearest] < len(name):
         return f": did you mean '{nearest}'?"
     if len(whole) == 1:
         return f": did you mean '{whole[0]}'?"

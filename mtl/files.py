@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -13,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -333,9 +332,3 @@ def checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             total = zlib.crc32(block, total)
     return f"{total:08x}"
-
-
-def known_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that are fields of a dataclass; another version may have written more."""
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in values.items() if name in names}

@@ -24,10 +24,12 @@ class Appearance:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownNames:
     """An appearance, and the names that were shown in it."""
 
     chosen: Appearance
+    usual: tuple[str, ...] = ()
+    """Names in the order in which they follow the chosen ones: a study's tasks, as its file lists them."""
     coloured: dict[str, None] = field(default_factory=dict)
     ordered: dict[str, None] = field(default_factory=dict)
 
@@ -45,13 +47,13 @@ class Shown:
                 yield f"{key}: {what} has no '{unknown[0]}'; {known}"
 
 
-_SHOWN: ContextVar[Shown | None] = ContextVar("shown", default=None)
+_SHOWN: ContextVar[ShownNames | None] = ContextVar("shown", default=None)
 
 
 @contextmanager
-def appearing(chosen: Appearance) -> Iterator[Shown]:
-    """Everything that is drawn within it looks as chosen."""
-    shown = Shown(chosen)
+def appearing(chosen: Appearance, usual: tuple[str, ...] = ()) -> Iterator[ShownNames]:
+    """Everything that is drawn within it looks as chosen; `usual` is the order of names that are not."""
+    shown = ShownNames(chosen, usual)
     token = _SHOWN.set(shown)
     try:
         yield shown
@@ -61,12 +63,18 @@ def appearing(chosen: Appearance) -> Iterator[Shown]:
 
 def ordered(names: Iterable[str]) -> list[str]:
     """The names, each once: those of the chosen order first, then the others as they come."""
+    names = dict.fromkeys(names)
+    if (shown := _SHOWN.get()) is not None:
+        shown.ordered.update(names)
+    return arranged(names)
+
+
+def arranged(names: Iterable[str]) -> list[str]:
+    """`ordered`, of names that are not shown as they are."""
     shown = _SHOWN.get()
     names = dict.fromkeys(names)
-    if shown is None:
-        return list(names)
-    shown.ordered.update(names)
-    first = [name for name in dict.fromkeys(shown.chosen.order) if name in names]
+    wanted = () if shown is None else (*shown.chosen.order, *shown.usual)
+    first = [name for name in dict.fromkeys(wanted) if name in names]
     return [*first, *(name for name in names if name not in first)]
 
 

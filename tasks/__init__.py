@@ -1,1 +1,1 @@
-"""The ground floor: sentences, their annotation layers, and one file per task."""
+"""The ground floor: sentences, their annotation layers, and tasks with their decoders and metrics."""

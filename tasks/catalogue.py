@@ -1,27 +1,17 @@
-"""The list of tasks."""
+"""The list of tasks, and the order in which everything lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
-from mtl.tasks.classify import Classify
-from mtl.tasks.con import Con
-from mtl.tasks.dep import Dep
-from mtl.tasks.drawn import Drawn
-from mtl.tasks.glue import Cola, Mnli, Mrpc, Qnli, Rte, Sst2, Stsb
-from mtl.tasks.graph import Graphs
-from mtl.tasks.instance import instance, misfit
+from mtl.features import added
 from mtl.tasks.lemmas import Lemmas
-from mtl.tasks.ner import Ner
-from mtl.tasks.pos import Pos
-from mtl.tasks.regress import Regress
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.sentence_task import SentenceTask
-from mtl.tasks.srl import Srl
-from mtl.tasks.tags import Tags
-from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.sentence_tasks import Classify, Cola, Mnli, Mrpc, Qnli, Regress, Rte, SentenceTask, Sst2, Stsb
+from mtl.tasks.structured import Con, Dep, Drawn, Graphs, Ner, OwnTags, Pos, Srl
+from mtl.tasks.task import Task, instance, misfit
 
 STRUCTURED: tuple[type[Task], ...] = (Pos, Ner, Dep, Con, Srl)
 """The tasks on words, trained where a configuration names none, in the order in which layers are predicted
@@ -30,14 +20,16 @@ OF_SENTENCES: tuple[type[SentenceTask], ...] = (
     Cola, Sst2, Mrpc, Rte, Qnli, Mnli, Stsb, Classify, Regress,
 )  # fmt: skip
 """The tasks on sentences and pairs of sentences."""
-KINDS: Mapping[str, type[Task]] = {
-    kind.kind: kind
-    for kind in (Tags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress, Translate)
+_OF_FEATURES: Mapping[str, type[Task]] = {
+    name: resolve_name(path) for name, path in added(lambda feature: feature.tasks).items()
 }
-"""The kinds that tasks with names of a user's own can have (`mtl.tasks.instance`)."""
-_ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, Translate)
+_KINDS: tuple[type[Task], ...] = (OwnTags, Lemmas, Ner, Dep, Graphs, Con, Srl, Drawn, Classify, Regress)
+KINDS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (*_KINDS, *_OF_FEATURES.values())}
+"""The kinds that tasks with names of a user's own can have (`mtl.tasks.task`)."""
+_ALL: tuple[type[Task], ...] = (*STRUCTURED, *OF_SENTENCES, *_OF_FEATURES.values())
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
-"""Every task that comes with the program, by name."""
+"""Every task that comes with the program, by name, in the order in which everything lists tasks."""
+_PLACES: Mapping[str, int] = {name: place for place, name in enumerate(TASKS)}
 SENTENCE_TASKS: Mapping[str, type[SentenceTask]] = {task.name: task for task in OF_SENTENCES}
 """The tasks on sentences by name, which is also the name of their layer."""
 
@@ -60,3 +52,35 @@ def _kind_of(layer: str, value: Any) -> type[Task]:
 
 LAYERS = tuple(dict.fromkeys(layer for task in TASKS.values() for layer in task.layers))
 """All layers of a sentence that some task reads."""
+TEXTS: Mapping[str, type[Task]] = {
+    task.layers[0]: task for task in TASKS.values() if task.loss_unit == "piece"
+}
+"""The tasks whose annotation is a text, by layer; programs score it as a line."""
+
+
+_DRAW = " draw "
+_OF_ALL = ("", "shared")
+"""Names that stand for all tasks, and come first."""
+
+
+def of_draw(task: str, draw: int) -> str:
+    """The name of a mask of a task with random labels where there are masks of several draws."""
+    return f"{task}{_DRAW}{draw}"
+
+
+def in_order_of_catalogue(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once, in the order in which everything lists tasks; names of a user's own come last.
+
+    A half of a task (`dep~a`) stands where the task does, a mask that tasks share (`pos+dep`) where the first
+    of them does. Draws of random labels (`of_draw`) are ordered by their number.
+    """
+    return tuple(sorted(set(names), key=catalogue_place))
+
+
+def catalogue_place(name: str) -> tuple[int, str, int, str]:
+    """The key by which names are sorted in that order."""
+    base, _, draw = name.partition(_DRAW)
+    whole = (task.partition("~")[0] for task in base.split("+"))
+    known = [_PLACES[task] for task in whole if task in _PLACES]
+    place = min(known, default=-1 if base in _OF_ALL else len(_PLACES))
+    return place, base, int(draw) if draw.isdecimal() else 0, name

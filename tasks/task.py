@@ -2,22 +2,28 @@
 
 Every command reads this module and the settings of the tasks, so they import no torch. What needs it is
 imported where a decoder, a metric or targets are made.
+
+`instance("slots", Ner, "slots")` is a class like those of the tasks that come with the program.
 """
 
 from __future__ import annotations
 
+import math
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from mtl.tasks.halves import Half, half_of
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.in_words import counted
+from mtl.tasks.sentence import Sentence, annotation_of
 
 if TYPE_CHECKING:
-    from mtl.tasks.decoders.alternatives import Item
-    from mtl.tasks.decoders.decoder import Decoder
-    from mtl.tasks.metrics.metric import TaskMetric
+    from mtl.tasks.decoders.decoder import Decoder, Item
+    from mtl.tasks.metrics import TaskMetric
+
 
 UNKNOWN = -100
 """The index of a label that training never saw; losses leave it out, as `cross_entropy` does by default."""
@@ -72,8 +78,9 @@ class Task(ABC):
     """Of tasks with names of a user's own: the half of the training sentences that it learns from."""
     drawn: ClassVar[bool] = False
     """Whether its labels are a random draw, whose seed is its setting `draw`: no head is probed for them."""
-    alone: ClassVar[bool] = False
-    """Whether it needs a model of its own, an encoder-decoder, so that no other task is trained beside it."""
+    own_model: ClassVar[str] = ""
+    """The kind of model that it needs in place of an encoder (`ModelKind` of `mtl.features`, by name); no
+    other task is trained beside it. Empty: an encoder."""
     name: ClassVar[str]
     """Short name: the key in configurations, score tables and label files."""
     layers: ClassVar[tuple[str, ...]]
@@ -92,6 +99,11 @@ class Task(ABC):
     """The settings that say what the main score counts; runs that differ in them have different scores."""
     sentences: ClassVar[tuple[int, ...]] = (1,)
     """How many sentences the task annotates together: one, or (2) those of a pair."""
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, Any]) -> type[Task]:
+        """The class of this kind's tasks with these settings, of which some may change what is scored."""
+        return cls
 
     @property
     @abstractmethod
@@ -131,6 +143,27 @@ class Task(ABC):
         """Whether an annotated sentence has anything in this task's layer."""
         return any(self.items(sentence).values())
 
+    def is_empty(self, sentence: Sentence) -> bool:
+        """Whether there is nothing to learn from an annotated sentence, so that training leaves it out."""
+        return False
+
+    def is_odd(self, sentence: Sentence) -> bool:
+        """Whether a sentence's annotation is possible, but probably a mistake."""
+        return False
+
+    def odd_in_words(self, odd: int, sentences: int) -> str:
+        """That a number of sentences are odd (`is_odd`)."""
+        return f"{odd:,} of {counted(sentences, 'sentence')} {'is' if odd == 1 else 'are'} odd"
+
+    def notes(self, splits: Mapping[str, Sequence[Sentence]]) -> Iterable[str]:
+        """Lines on what is odd in splits as a whole; of train there are those sentences that are left out
+        (`is_empty`)."""
+        return ()
+
+    def signatures(self) -> Mapping[str, str]:
+        """How scores were counted, by score, where a program outside says so."""
+        return {}
+
     @property
     def no_label(self) -> str | None:
         """The label that stands for "no label" in most formats, if the task does not learn it."""
@@ -152,7 +185,7 @@ class Task(ABC):
         """A batch's targets as a named tuple of tensors, padded to `width` words."""
 
     @abstractmethod
-    def decoder(self, hidden: int, labels: Labels) -> Decoder:
+    def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         """A freshly initialised decoder over word vectors of size `hidden`."""
 
     @abstractmethod
@@ -178,3 +211,111 @@ class Task(ABC):
     def annotate(self, sentence: Sentence, annotation: Any) -> Sentence:
         """The sentence with a decoded annotation as this task's layer."""
         return sentence.with_layers({self.layer: annotation})
+
+
+def instance(name: str, kind: type[Task], layer: str, half: Half | None = None) -> type[Task]:
+    """The class of a kind's tasks with this name and layer; the same class for the same arguments.
+
+    A kind that reads only words keeps its own layer.
+    """
+    return _class_of(name, kind, layer, half)
+
+
+@cache
+def _class_of(name: str, kind: type[Task], layer: str, half: Half | None) -> type[Task]:
+    standard, *others = kind.layers or (kind.layer,)
+    made: dict[str, Any] = {"name": name, "standard": standard, "half": half}
+    if kind.layers:
+        made |= {"layer": layer, "layers": (layer, *others)}
+
+    def reduced(task: Any) -> tuple[Callable[..., Task], tuple[Any, ...]]:
+        settings = {each.name: getattr(task, each.name) for each in fields(task)}
+        return _made, (name, kind, layer, half, settings)
+
+    return type(f"{kind.__name__}_{name}", (kind,), made | {"__doc__": kind.__doc__, "__reduce__": reduced})
+
+
+def misfit(value: Any, kind: type[Task]) -> str | None:
+    """Why a task of this kind cannot learn a layer with this value; `None` if it can."""
+    found = annotation_of(value)
+    if found == kind.annotation or (value == () and kind.finds):
+        return None if (wrong := kind.fault(value)) is None else f"has a fault: {wrong}"
+    return f"holds {found}, and a task of kind {kind.kind} learns {kind.annotation}"
+
+
+def _made(name: str, kind: type[Task], layer: str, half: Half | None, settings: Mapping[str, Any]) -> Task:
+    return _class_of(name, kind, layer, half)(**settings)
+
+
+Half = Literal["a", "b"]
+HALVES: tuple[Half, ...] = ("a", "b")
+
+
+def half_of(sentence: Sentence, number: int) -> Half:
+    """The half that a training sentence belongs to, by crc32 of its id; `number` is its place in the corpus.
+
+    A sentence without an id gets one from its file's name and line, or from its number. Sentences with the
+    same id are in the same half.
+    """
+    file, _, line = sentence.place.rpartition(":")
+    identity = sentence.id or (f"{Path(file).name}:{line}" if file else str(number))
+    return HALVES[zlib.crc32(identity.encode()) % len(HALVES)]
+
+
+@dataclass(frozen=True)
+class OnlyWith:
+    """The setting of a task makes no difference unless another of its settings has one of these values."""
+
+    setting: str
+    values: tuple[Any, ...]
+
+    def __init__(self, setting: str, *values: Any) -> None:
+        object.__setattr__(self, "setting", setting)
+        object.__setattr__(self, "values", values)
+
+
+@dataclass(frozen=True)
+class OnlyBeside:
+    """The setting of a task makes no difference where all of these other settings of it are 0."""
+
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; the ends belong to it unless they are `open`."""
+
+    low: int | float
+    high: int | float
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: int | float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        if self.open_low and self.open_high:
+            return f"between {self.low:,} and {self.high:,}"
+        low = f"above {self.low:,}" if self.open_low else f"from {self.low:,}"
+        high = "" if math.isinf(self.high) else f" {'to below' if self.open_high else 'to'} {self.high:,}"
+        return f"{low}{high}"
+
+    def wanted(self) -> str:
+        """What to use, for a message."""
+        if math.isinf(self.high) and not self.open_low:
+            return f"at least {self.low:,}" if self.low else "0 or more"
+        return f"a number {self}"
+
+
+Share = Annotated[float, Range(0, 1)]
+Dropout = Annotated[float, Range(0, 1, open_high=True)]
+Size = Annotated[int, Range(1, 65_536)]
+Count = Annotated[int, Range(1, 1_000_000)]
+Some = Annotated[int, Range(1, math.inf)]
+"""A count without an upper bound."""
+CountOrNone = Annotated[int, Range(0, 1_000_000)]
+"""A count, or 0 for none at all."""
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+"""A seed of numpy's and torch's generators."""

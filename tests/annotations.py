@@ -46,10 +46,7 @@ def is_suspended(function: Any) -> bool:
 
 
 def wrapped(function: Any) -> Any:
-    hints = resolved(function)
-    written, function.__annotations__ = function.__annotations__, hints
-    typed = beartype(function, conf=CONF)
-    function.__annotations__ = written
+    hints, typed = with_checks(function)
     if any(has_axes(hint) for hint in hints.values()):
 
         @functools.wraps(function)
@@ -68,6 +65,54 @@ def wrapped(function: Any) -> Any:
 
     vars(wrapper)["is_checked"] = True
     return wrapper
+
+
+PLAIN = (int, float, str, bytes, type(None))
+"""Default values that may be kept."""
+MADE: dict[int, tuple[types.CodeType, dict[str, Any], Any, Any]] = {}
+"""By the identity of its code: the code of a function within another, its annotations, a function that stands
+in for it, and that one with its checks."""
+
+
+def with_checks(function: Any) -> tuple[dict[str, Any], Any]:
+    """The annotations of a function, and the function with its checks, which take milliseconds to make.
+
+    Those of a function within another are made once, not whenever the other one is called.
+    """
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if "<locals>" not in function.__qualname__ or not all(isinstance(value, PLAIN) for value in defaults):
+        hints = resolved(function)
+        return hints, checked_by_beartype(function, hints)
+    code = function.__code__
+    if id(code) not in MADE:
+        hints, like = resolved(function), stand_in(function)
+        MADE[id(code)] = code, hints, like, checked_by_beartype(like, hints)
+    _, hints, like, typed = MADE[id(code)]
+    if typed is like:
+        return hints, function
+    made = types.FunctionType(typed.__code__, typed.__globals__, typed.__name__)
+    called = {name: function if value is like else value for name, value in typed.__kwdefaults__.items()}
+    assert function in called.values(), "beartype keeps what it calls elsewhere"
+    made.__kwdefaults__ = called
+    return hints, made
+
+
+def stand_in(function: Any) -> Any:
+    """A function with the same code and empty cells: it keeps nothing alive that the function uses."""
+    cells = tuple(types.CellType() for _ in function.__code__.co_freevars)
+    like = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+    )
+    like.__kwdefaults__ = function.__kwdefaults__
+    like.__qualname__, like.__module__ = function.__qualname__, function.__module__
+    return like
+
+
+def checked_by_beartype(function: Any, hints: dict[str, Any]) -> Any:
+    written, function.__annotations__ = function.__annotations__, hints
+    typed = beartype(function, conf=CONF)
+    function.__annotations__ = written
+    return typed
 
 
 def resolved(function: Any) -> dict[str, Any]:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Generator, Iterator
+import random
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import jaxtyping
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
+
+# The tests run side by side; threads on top of that only get in each other's way. Torch reads this when it is
+# imported, for all threads of Python.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
 
 from tests import annotations
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 jaxtyping.jaxtyped = annotations.jaxtyped
 
 # The same examples everywhere, and no limit in seconds: machines of CI are slow at times.
@@ -23,11 +32,31 @@ settings.register_profile(
 )
 settings.load_profile("mtl")
 
-# The tests run side by side; threads on top of that only get in each other's way.
-torch.set_num_threads(1)
-os.environ.setdefault("POLARS_MAX_THREADS", "1")
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Tests must pass in any order: `--shuffle=SEED` draws one, of the files and of the tests in each."""
+    parser.addoption(
+        "--shuffle", type=int, metavar="SEED", help="run files and their tests in a random order"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw the order; tests of one file stay together, since they share what is made for the file."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        draw = random.Random(seed)
+        by_file: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            by_file.setdefault(item.path, []).append(item)
+        files = list(by_file.values())
+        draw.shuffle(files)
+        for tests in files:
+            draw.shuffle(tests)
+        items[:] = [item for tests in files for item in tests]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,25 +82,50 @@ def as_installed() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.fixture
-def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, object], None]]:
-    """Makes a default one that was changed, by its key and the value of before."""
-    from mtl.config import effective
+@pytest.fixture(autouse=True, scope="session")
+def units_declared() -> Iterator[None]:
+    """Every column of numbers in every table for papers that any test makes the program write has a unit."""
+    from mtl.probes.tables import table_files
+    from mtl.probes.tables.table_files import undeclared
 
-    def change(key: str, value: object) -> None:
-        monkeypatch.setitem(effective.CHANGED_DEFAULTS, key, value)
-        effective.reference.cache_clear()
-        effective._defaults.cache_clear()
+    write = table_files.write_table_file
 
-    yield change
-    effective.reference.cache_clear()
-    effective._defaults.cache_clear()
+    def checked(
+        table: Any, path: Path, kind: str, *given: Any, units: Any = MappingProxyType({}), **named: Any
+    ) -> None:
+        assert kind != "tex" or undeclared(table, units) == [], path
+        write(table, path, kind, *given, units=units, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_files, "write_table_file", checked)
+        yield
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures inside a report are made, but stay empty: drawing them takes as long as all the rest."""
-    monkeypatch.setattr("mtl.probes.report.embedded.render", lambda figure, kind: b"<svg/>")
+    undraw(monkeypatch)
+
+
+def undraw(patch: pytest.MonkeyPatch) -> None:
+    """Leave figures inside a report empty until the patch ends."""
+    patch.setattr("mtl.probes.report.data.render", lambda figure, kind: b"<svg/>")
+    patch.setattr("mtl.runs.figures.drawn.render", lambda figure, kind, notes=(): b"")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The figures of the last report, by file name, as they were saved."""
+    saved: dict[str, Any] = {}
+
+    def save(figure: Any, out: Path, tables: bool = True) -> list[Path]:
+        saved[out.stem] = figure
+        out.parent.mkdir(exist_ok=True)
+        out.write_bytes(b"")
+        return [out]
+
+    monkeypatch.setattr("mtl.runs.report.write.save", save)
+    return saved
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +135,16 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("toy")
     write_toy(folder, 120, 30, 30, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with few sentences of such a corpus, for trainings that need no more."""
+    from mtl.corpora.toy.corpus import write_toy
+
+    folder = tmp_path_factory.mktemp("few")
+    write_toy(folder, 24, 8, 8, seed=1)
     return folder
 
 

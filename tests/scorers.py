@@ -131,7 +131,7 @@ class Scorers:
             "precision": float(figures["Bracketing Precision"]),
             "recall": float(figures["Bracketing Recall"]),
             "f1": float(figures["Bracketing FMeasure"]),
-            "exact": float(figures["Complete match"]),
+            "lcm": float(figures["Complete match"]),
         }
 
     def srl_eval(self, gold: Path, predicted: Path) -> dict[str, float]:

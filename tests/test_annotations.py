@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -143,7 +145,29 @@ def test_functions_stay_what_they_are(check) -> None:
 
 
 def test_the_packages_are_checked_by_ours() -> None:
-    from mtl.probes.statistics import overlap
+    from mtl.probes.statistics import masks
 
     assert jaxtyping.jaxtyped is annotations.jaxtyped
-    assert any(hasattr(value, "is_checked") for value in vars(overlap).values())
+    assert any(hasattr(value, "is_checked") for value in vars(masks).values())
+
+
+def test_functions_within_another_have_their_own_variables_and_the_same_checks():
+    def outer(held: list[int]) -> Callable[..., Any]:
+        def inner(value: int, more: int = 0) -> int:
+            return wrong if value < 0 else value + more + held[0]
+
+        return annotations.jaxtyped(typechecker=beartype.beartype)(inner)
+
+    class Held(list[int]):
+        pass
+
+    first = Held([1])
+    gone, functions = weakref.ref(first), [outer(first), outer(Held([10]))]
+    assert [function(1, more=1) for function in functions] == [3, 12]
+    for function in functions:
+        for given in (("1",), (1, "1")):
+            with pytest.raises(TypeCheckError, match="inner"):
+                function(*given)
+    del first, function, functions
+    gc.collect()
+    assert gone() is None

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import get_type_hints
 
@@ -24,22 +25,24 @@ import pytest
 import torch
 import yaml
 
-import mtl.tasks.metrics
-from mtl.commands.arguments import arguments_of
-from mtl.commands.command_table import COMMANDS, load
+import mtl.tasks
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.help import arguments_of
 from mtl.commands.main import _command
-from mtl.config.keys import without_null
-from mtl.config.parse import configured
-from mtl.config.typed import configuration_from
+from mtl.config.parse import configuration_from, configured
 from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import read
+from mtl.corpora.readers import read_sentences
 from mtl.corpora.toy.corpus import write_toy
+from mtl.features import features
 from mtl.heads.family_table import FAMILIES
-from mtl.registries import packages
-from mtl.study.config import KINDS, Block, ClaimsConfig, ProbesConfig, StudyConfig
-from mtl.study.extensions import mask_sources
-from mtl.study.grid.grid import planned, probes_the_encoder
 from mtl.tasks.sentence import Sentence
+from tests.kit.absent import absent_features, may_be_absent, needs
+
+if "study" in features():
+    from mtl.study.config import KINDS, ClaimsConfig, GridBlock, ProbesConfig, StudyConfig
+    from mtl.study.grid import planned, probes_the_encoder
+
+of_studies = needs("study")
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -82,11 +85,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def case(extended: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The task of the page as a module among our own, until the test is over."""
-    for package in (mtl.tasks, mtl.tasks.metrics):
-        folder = extended / package.__name__.removeprefix("mtl.").replace(".", "/")
-        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    monkeypatch.setattr(mtl.tasks, "__path__", [*mtl.tasks.__path__, str(extended / "tasks")])
     yield importlib.import_module("mtl.tasks.case")
-    for name in ("mtl.tasks.case", "mtl.tasks.metrics.capitals"):
+    for name in ("mtl.tasks.case", "mtl.tasks.capitals"):
         sys.modules.pop(name, None)
 
 
@@ -131,7 +132,7 @@ def test_the_task_of_the_page_keeps_to_the_contract(case: ModuleType) -> None:
     labels = task.labels(sentences)
     assert [task.dropped(sentence, labels) for sentence in sentences] == [1, 0]
     targets = [task.targets(sentence, labels) for sentence in sentences]
-    decoder = task.decoder(8, labels).eval()
+    decoder = task.new_decoder(8, labels).eval()
     words, mask = torch.randn(2, 7, 8), torch.arange(7) < torch.tensor([[5], [2]])
     together = decoder.loss(decoder(words, mask), task.collate(targets, 7), mask)
     for row, target in enumerate(targets):
@@ -177,14 +178,14 @@ def test_the_page_shows_one_sentence_in_every_format(tmp_path: Path) -> None:
     ((_, record),) = blocks("own-data.md", "json")
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps(json.loads(record)) + "\n")
-    (whole,) = read(path, "jsonl")
+    (whole,) = read_sentences(path, "jsonl")
     on_words = {"upos", "tags", "entities", "arcs", "tree", "frames", "lemmas", "feats"}
     assert whole.layers.keys() == {*on_words, "cola"}
     shown = {}
     for name, text in blocks("own-data.md", "text"):
         path = tmp_path / FORMATS[name].patterns[0].replace("*", "shown-")
         path.write_text(text)
-        (shown[name],) = read(path, name)
+        (shown[name],) = read_sentences(path, name)
         assert shown[name].words == whole.words
     layers = {
         "conllu": ("tags", "upos", "lemmas", "feats", "arcs"),
@@ -212,15 +213,16 @@ def test_the_page_lists_every_format() -> None:
         assert all(f"`{pattern}`" in table for pattern in form.patterns), name
 
 
+@of_studies
 def test_the_study_of_the_page_has_the_runs_that_it_says() -> None:
-    ((_, text),) = blocks("studies.md", "yaml")
-    study = configuration_from(StudyConfig, yaml.safe_load(text), "studies.md")
+    ((_, text),) = blocks("study.md", "yaml")
+    study = configuration_from(StudyConfig, yaml.safe_load(text), "study.md")
     runs = planned(study, Path("studies/small"))
     # Per seed four tasks alone and all of them, each without and with masks, and a set.
     assert len(runs) == 3 * (2 * (4 + 1) + 1)
     assert probes_the_encoder(study)
     assert {"dep-seed1", "all-dynamic-seed3", "dep+srl-slow-seed2"} <= {run.name for run in runs}
-    parsers = dataclasses.replace(study, grid=(Block(setups=("parsers",)),))
+    parsers = dataclasses.replace(study, grid=(GridBlock(setups=("parsers",)),))
     assert [run.name for run in planned(parsers, Path("x"))] == [
         "parsers-seed1",
         "parsers-seed2",
@@ -228,13 +230,12 @@ def test_the_study_of_the_page_has_the_runs_that_it_says() -> None:
     ]
 
 
+@of_studies
 def test_the_page_on_studies_names_every_key() -> None:
-    page = (DOCS / "studies.md").read_text()
-    keys = {each.name for kind in (StudyConfig, Block) for each in dataclasses.fields(kind)}
+    page = (DOCS / "study.md").read_text()
+    keys = {each.name for kind in (StudyConfig, GridBlock) for each in dataclasses.fields(kind)}
     keys |= {f"probes.{each.name}" for each in dataclasses.fields(ProbesConfig)}
     keys |= {f"claims.{each.name}" for each in dataclasses.fields(ClaimsConfig)}
-    kinds = [without_null(source.slot.type)[0] for source in mask_sources()]
-    keys |= {each.name for kind in kinds for each in dataclasses.fields(kind)}
     assert [
         key for key in sorted(keys | KINDS.keys()) if not re.search(rf"[`\s]{re.escape(key)}[`:]", page)
     ] == ["claims"]  # a section, which the page has by its keys
@@ -260,9 +261,11 @@ def test_commands_of_the_pages_are_taken(page: str, tmp_path: Path) -> None:
     for name, text in shown.items():
         (tmp_path / name).write_text(text)
     for words in (words for words in commands_of(page) if words != ["--version"]):
+        if may_be_absent(words):
+            continue
         name, rest = _command(words)
         command = COMMANDS[name]
-        function = load(command.function)
+        function = resolve_name(command.function)
         known = [word for word in rest if not word.startswith("[")]  # what may be left out
         if any(word.startswith("--help") for word in known):
             continue
@@ -315,8 +318,8 @@ def test_programs_beside_the_package_import_what_there_is(folder: str) -> None:
             module = node.module if isinstance(node, ast.ImportFrom) else None
             if module is None or module.partition(".")[0] not in ("mtl", "tests", "benchmarks"):
                 continue
-            if "stem_cell" in module and not packages():
-                continue  # of the laboratory, which is not there
+            if absent_features() & {*module.split(".")}:
+                continue
             there = importlib.import_module(module)
             missing += [
                 f"{path}: {module}.{name.name}" for name in node.names

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perturb import Perturbation
-from scorers import Scorers, Unavailable, fetch
 
 from mtl.corpora.ewt5.build import build_ewt
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.scorer_files import export
+from mtl.corpora.scorers import export_for_scorers
 from mtl.corpora.toy.corpus import toy_corpus
-from mtl.tasks.binarise import constituents
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.spans import constituents
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences, otherwise_annotated
+from tests.perturb import Perturbation
+from tests.scorers import Scorers, Unavailable, fetch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,7 +78,7 @@ def ours(
 
 
 def compare(scorers: Scorers, gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> None:
-    export(gold, predicted, folder, [TASKS[task]() for task in LAYERS])
+    export_for_scorers(gold, predicted, folder, [TASKS[task]() for task in LAYERS])
     for task, printed in official(scorers, folder).items():
         mine = ours(task, gold, predicted)
         assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01), task
@@ -106,7 +106,7 @@ def test_given_predicates(
     gold = [sentence for sentence in gold if sentence.frames is not None]
     perturb = Perturbation(random.Random(1), 0.3)
     frames = [perturb.given(sentence.frames, len(sentence)) for sentence in gold]
-    export(
+    export_for_scorers(
         gold, [replace(s, frames=f) for s, f in zip(gold, frames, strict=True)], tmp_path, [TASKS["srl"]()]
     )
     printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
@@ -121,7 +121,7 @@ def test_excess_predicates_count_in_both_ways_of_running(scorers: Scorers, tmp_p
     """One run is what the literature gets from two, gold and prediction swapped in the second."""
     gold = toy_corpus(400, 2)
     perturb = Perturbation(random.Random(2), 0.3)
-    export(gold, [perturb(sentence) for sentence in gold], tmp_path, [TASKS["srl"]()])
+    export_for_scorers(gold, [perturb(sentence) for sentence in gold], tmp_path, [TASKS["srl"]()])
     files = tmp_path / "srl.gold.props", tmp_path / "srl.pred.props"
     once, swapped = scorers.srl_eval(*files), scorers.srl_eval(*reversed(files))
     assert once["precision"] == pytest.approx(swapped["recall"], abs=0.01)
@@ -176,7 +176,7 @@ PAD = frames(Span(0, 1, "ARG0"), Span(1, 2, "ARG2"))
 )
 def test_hard_frames(scorers: Scorers, tmp_path: Path, gold: Sentence, predicted: Sentence) -> None:
     pair = [gold, PAD], [predicted, PAD]
-    export(*pair, tmp_path, [TASKS["srl"]()])
+    export_for_scorers(*pair, tmp_path, [TASKS["srl"]()])
     printed = scorers.srl_eval(tmp_path / "srl.gold.props", tmp_path / "srl.pred.props")
     mine = ours("srl", *pair)
     assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
@@ -209,7 +209,7 @@ SAME = tree("(TOP (S (NP (DT a) (NN b)) (VP (VB c))))")
 def test_hard_trees(scorers: Scorers, tmp_path: Path, gold: str, predicted: str) -> None:
     guess = tree(predicted)
     pair = [tree(gold), SAME], [replace(guess, words=tree(gold).words), SAME]
-    export(*pair, tmp_path, [TASKS["con"]()])
+    export_for_scorers(*pair, tmp_path, [TASKS["con"]()])
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
     mine = ours("con", *pair)
     assert {name: mine[name] for name in printed} == pytest.approx(printed, abs=0.01)
@@ -219,7 +219,7 @@ def test_trees_with_wrong_preterminals(scorers: Scorers, tmp_path: Path) -> None
     """What is punctuation is the gold's to say."""
     gold = tree("(TOP (S (NP (NN a)) (. b)))")
     predicted = tree("(TOP (S (NP (. a)) (X (NN b))))")
-    export([gold], [predicted], tmp_path, [TASKS["con"]()])
+    export_for_scorers([gold], [predicted], tmp_path, [TASKS["con"]()])
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
     mine = ours("con", [gold], [predicted])
     assert mine["f1"] == pytest.approx(printed["f1"], abs=0.01) == 100.0
@@ -230,7 +230,7 @@ def test_hostile_words_and_labels(scorers: Scorers, tmp_path: Path) -> None:
     words = hostile_sentences(3)
     gold, predicted = (otherwise_annotated(seed, words) for seed in (4, 5))
     some = [g if number % 2 else p for number, (g, p) in enumerate(zip(gold, predicted, strict=True))]
-    exported = export(gold, some, tmp_path, [TASKS[task]() for task in LAYERS])
+    exported = export_for_scorers(gold, some, tmp_path, [TASKS[task]() for task in LAYERS])
     [(name, count)] = exported.left_out.items()
     assert "EVALB" in name  # labels of 40 bytes
     long = "L" * 40
@@ -264,10 +264,10 @@ def test_what_evalb_has_no_room_for_is_left_out(
         tree=Tree("TOP", (Tree("S", (node, *leaves[1:])),)),
         id="long",
     )
-    exported = export([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
+    exported = export_for_scorers([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
     assert not exported.left_out if kept else "the first is 'long'" in next(iter(exported.left_out))
     printed = scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")
-    assert printed["f1"] == printed["exact"] == 100.0
+    assert printed["f1"] == printed["lcm"] == 100.0
 
 
 def test_lines_that_evalb_has_no_room_for(scorers: Scorers, tmp_path: Path) -> None:
@@ -278,11 +278,11 @@ def test_lines_that_evalb_has_no_room_for(scorers: Scorers, tmp_path: Path) -> N
         lengths.append(letters - sum(lengths) + further)
         words = tuple("x" * length for length in lengths)
         gold = Sentence(words, tree=Tree("TOP", tuple(Tree("NN", word) for word in words)), id="x")
-        exported = export([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
+        exported = export_for_scorers([gold, SAME], [gold, SAME], tmp_path, [TASKS["con"]()])
         length = max(map(len, (tmp_path / "con.gold.mrg").read_text().splitlines()))
         assert (not exported.left_out) == kept
         assert not kept or length == 4_998
-        assert scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")["exact"] == 100.0
+        assert scorers.evalb(tmp_path / "con.gold.mrg", tmp_path / "con.pred.mrg")["lcm"] == 100.0
 
 
 def test_chains_of_arcs_that_the_scorer_cannot_follow(scorers: Scorers, tmp_path: Path) -> None:
@@ -290,6 +290,8 @@ def test_chains_of_arcs_that_the_scorer_cannot_follow(scorers: Scorers, tmp_path
         heads = (*range(2, size + 1), 0)
         return Sentence(("a",) * size, arcs=Arcs(heads, ("dep",) * (size - 1) + ("root",)), id=str(size))
 
-    exported = export([chain(900), chain(1200)], [chain(900), chain(1200)], tmp_path, [TASKS["dep"]()])
+    exported = export_for_scorers(
+        [chain(900), chain(1200)], [chain(900), chain(1200)], tmp_path, [TASKS["dep"]()]
+    )
     assert [name.endswith("the first is '1200'") for name in exported.left_out] == [True]
     assert scorers.conll2018(tmp_path / "dep.gold.conllu", tmp_path / "dep.pred.conllu")["las"] == 100.0

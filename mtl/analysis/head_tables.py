@@ -10,14 +10,13 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from mtl.errors import InputError
-from mtl.heads.arguments import shown, whole_number
+from mtl.heads.arguments import short_text, whole_number
 from mtl.heads.families import row_given
 from mtl.heads.family_table import Family
 from mtl.heads.tap import tapped
+from mtl.probes.figures.head_maps import draw_values, values_of_heads
 from mtl.probes.figures.style import figure_of
-from mtl.probes.figures.values_of_heads import draw_values, values_of_heads
-from mtl.probes.head_names import layer_name, with_names
-from mtl.probes.sites import KEYS, Site, kinds_in_order, sites_of
+from mtl.probes.sites import KEYS, Site, kinds_in_order, layer_name, sites_of, with_names
 
 _PREFERRED = ("importance", "ablation")
 """The measures that are preferred, in this order, if a table has several."""
@@ -101,7 +100,7 @@ class HeadTable:
 def _of(rows: pl.DataFrame, column: str, name: str | None) -> tuple[pl.DataFrame, str]:
     """The rows of one measure, task or label, and its name."""
     if column not in rows.columns:
-        raise InputError(f"{column}={shown(name)}: the table has no {column}s")
+        raise InputError(f"{column}={short_text(name)}: the table has no {column}s")
     names = rows[column].cast(pl.String).unique(maintain_order=True).drop_nulls().to_list()
     if name is None:
         preferred = [each for each in _PREFERRED if each in names] if column == "measure" else []
@@ -111,7 +110,7 @@ def _of(rows: pl.DataFrame, column: str, name: str | None) -> tuple[pl.DataFrame
             )
         name = preferred[0] if preferred else names[0]
     if not isinstance(name, str) or name not in names:
-        raise InputError(f"{column}={shown(name)}: the table has only {', '.join(names)}")
+        raise InputError(f"{column}={short_text(name)}: the table has only {', '.join(names)}")
     return rows.filter(pl.col(column).cast(pl.String) == name), name
 
 
@@ -139,7 +138,7 @@ def plot_heads(
         InputError: as `HeadTable` does.
     """
     if ax is not None and not isinstance(ax, Axes):
-        raise InputError(f"ax={shown(ax)}: use axes of matplotlib")
+        raise InputError(f"ax={short_text(ax)}: use axes of matplotlib")
     heads = HeadTable(table, measure, task, label)
     kinds = kinds_in_order(heads.values["attention"].cast(pl.String))
     place = pl.col("attention").cast(pl.String).replace_strict(kinds, range(len(kinds)))

@@ -1,30 +1,35 @@
-"""A run's trained model with the annotated sentences that its heads are measured on."""
+"""A run's trained model with the sentences for its heads; results in parts that are replaced one by one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
+from mtl.config.instances import kinds_in
 from mtl.config.parse import read_configuration
 from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.load import require_layers
-from mtl.corpora.sources import corpus_fingerprint
+from mtl.corpora.load import corpus_at, corpus_fingerprint, require_layers
 from mtl.errors import InputError, did_you_mean
-from mtl.files import fingerprint
-from mtl.models.batches import BatchLoader, Example, aligned_batches, examples
-from mtl.models.device import Accelerator, prepare
+from mtl.files import fingerprint, whole_file
+from mtl.models.batches import BatchLoader, Example, aligned_batches, examples, require_limit
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.limits import require_limit
-from mtl.runs.folder.heads_file import check_place, write_measures
-from mtl.runs.folder.provenance import git_revision, versions
-from mtl.runs.folder.run import Run
+from mtl.models.opened import Accelerator, prepare
+from mtl.probes.tables.table_files import read_complete, write_parquet
+from mtl.runs.folder.content import git_revision, versions
+from mtl.runs.folder.run import Run, mark_of
+from mtl.runs.folder.run_tables import check_place, require_finite_rows, write_measures
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
+from mtl.workers.lease import changing
+
+CHOOSING = "dev"
+"""The split for measures that choose heads, such as importance."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,12 @@ class TrainedRun:
 
     def write(self, rows: pl.DataFrame, measure: str, replaced: Sequence[str], **settings: object) -> None:
         """Write rows into `table` in place of the `replaced` measures; `settings` are added to provenance."""
-        made_of = {
+        provenance = {f"{measure}.{key}": str(value) for key, value in self.made_of(**settings).items()}
+        write_measures(self.table, rows, replaced, provenance)
+
+    def made_of(self, **settings: object) -> dict[str, object]:
+        """What something is made of that is measured on this run with these settings."""
+        return {
             "run": self.run.folder.resolve(),
             "split": self.split,
             "sentences": len(self.corpus),
@@ -62,8 +72,6 @@ class TrainedRun:
             "git": git_revision() or "",
             **settings,
         }
-        provenance = {f"{measure}.{key}": str(value) for key, value in made_of.items()}
-        write_measures(self.table, rows, replaced, provenance)
 
 
 def evenly_spread(sentences: list[Sentence], most: int | None) -> list[Sentence]:
@@ -128,3 +136,98 @@ def open_trained(
     )
     corpus = examples(gold, model.encoder.tokenizer, annotated, model.labels)
     return TrainedRun(run, model, source, split, annotated, corpus, left_out, table)
+
+
+Part = Mapping[str, str | int]
+"""Values of columns that select a part of a table; without values, the whole table."""
+
+
+def opened_by(
+    settings: Mapping[str, Any],
+    inputs: InputCache,
+    split: str,
+    source: str | None = None,
+    out: Path | None = None,
+) -> TrainedRun:
+    """A run opened by settings alone (`Group.by_settings`), `target` among them; prints what is left out."""
+    run, sentences = Path(settings["target"]), settings.get("sentences")
+    corpus = None if source is None else corpus_at(source, kinds_in(Run.open(run).config()))
+    trained = open_trained(run, corpus, split, sentences=sentences, inputs=inputs, out=out)
+    for reason in trained.left_out:
+        print(f"not measured: {reason}")
+    return trained
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table in a file, in parts; each part has a key, a hash of what it was made from.
+
+    A killed process leaves finished and unfinished parts; the next process continues from them. A part with
+    another key is not read.
+    """
+
+    path: Path
+    schema: Mapping[str, Any]
+    command: str
+    """What makes the table, for messages: `mtl ablate`."""
+    scratch: bool = False
+    """Whether the file is deleted when the command ends. If so, a damaged one is ignored; if not, it is an
+    `InputError`."""
+
+    def read(self, part: Part, key: str) -> pl.DataFrame:
+        """The rows of a part; none if it has another key."""
+        table, keys = self._all()
+        if keys.get(_name(part)) != key:
+            return table.clear()
+        return table.filter(_is_part(table, part))
+
+    def holds(self, part: Part, key: str) -> bool:
+        """Whether there is a part with this key."""
+        return self._all()[1].get(_name(part)) == key
+
+    def put(self, part: Part, key: str, rows: pl.DataFrame) -> None:
+        """Replace the rows and the key of a part."""
+        require_finite_rows(rows, self.path)
+        with changing(self.path):
+            table, keys = self._all()
+            others = table.filter(~_is_part(table, part))
+            fitting = rows.select(table.columns).cast(table.schema)
+            self._write(pl.concat([others, fitting]), {**keys, _name(part): key})
+
+    def forget(self, part: Part) -> None:
+        """Remove all parts that have these values."""
+        with changing(self.path):
+            table, keys = self._all()
+            gone = [name for name in keys if set(part.items()) <= set(json.loads(name).items())]
+            if gone:
+                rest = {name: key for name, key in keys.items() if name not in gone}
+                self._write(table.filter(~_is_part(table, part)), rest)
+
+    def values(self, column: str, part: Part) -> set[int]:
+        """The values of a column in the rows of a part, whatever its key."""
+        table, _ = self._all()
+        return set(table.filter(_is_part(table, part))[column])
+
+    def _all(self) -> tuple[pl.DataFrame, dict[str, str]]:
+        if not self.path.exists():
+            return pl.DataFrame(schema=self.schema), {}
+        try:
+            table, keys = read_complete(self.path, self.schema, self.command)
+        except ValueError as error:
+            if self.scratch:
+                return pl.DataFrame(schema=self.schema), {}
+            raise InputError(str(error)) from error
+        return table, {name: key for name, key in keys.items() if name.startswith("{")}
+
+    def _write(self, table: pl.DataFrame, keys: Mapping[str, str]) -> None:
+        with whole_file(self.path) as temporary:
+            write_parquet(table, temporary, {**keys, **mark_of(self.path.parent)})
+
+
+def _name(part: Part) -> str:
+    return json.dumps(dict(sorted(part.items())))
+
+
+def _is_part(table: pl.DataFrame, part: Mapping[str, str | int]) -> pl.Expr:
+    """Whether a row has these values in these columns."""
+    return pl.all_horizontal(pl.lit(True), *(pl.col(name) == value for name, value in part.items()))

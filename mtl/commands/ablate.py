@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -9,14 +10,16 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.choices import Accelerator, Split
+from mtl.commands.common import Accelerator, print_table
+from mtl.config.schema import Split
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Seed, Some
+from mtl.tasks.task import Seed, Some
 
 if TYPE_CHECKING:
-    from mtl.analysis.ablation.joint import Ablation
-    from mtl.analysis.ablation.run import AblationResult
+    import polars as pl
+
+    from mtl.analysis.ablation import Ablation, AblationResult
     from mtl.analysis.trained import TrainedRun
     from mtl.heads.tap import HeadTap
 
@@ -49,6 +52,7 @@ def ablate(
     json_out: Path | None = None,
     out: Path | None = None,
     accelerator: Accelerator = "auto",
+    log: bool = False,
 ) -> None:
     """Close heads of a trained model, and measure what each task's score loses.
 
@@ -61,11 +65,12 @@ def ablate(
         close: Each head by itself, all heads of a layer but one, or all heads of a layer.
         heads: Close these heads together instead, separated by commas: L2H9 is head 9 of layer 2, both
             counted from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are several
-            kinds of attention, the kind goes first ('cross L0H3' or cross.0.3).
+            kinds of attention, the kind goes first ('cross L0H3' or cross.0.3), and its name alone is all of
+            its heads (--heads=cross).
         mask: Close together all heads that this gates.parquet closes, instead of one by one.
         by: What replaces the output of a closed head: zeros, or its mean output over the sentences.
         task: Only these tasks; default: all of the model that have gold annotations.
-        corpus: Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.
+        corpus: Folder with .jsonl files, or SOURCE:TARGET for a task of two files; default: the run's own.
         split: Which split of the corpus.
         sentences: The number of sentences, spread evenly over the split; default: all.
         masks: Apply the run's own head masks.
@@ -75,10 +80,10 @@ def ablate(
         json_out: JSON file for all numbers.
         out: Table to write instead of the run's heads.parquet, to compare splits or corpora.
         accelerator: Device; auto is a GPU if there is one.
+        log: Also log the losses to the run's W&B run.
     """
-    from mtl.analysis.ablation.run import every_ablation, measure_ablation
-    from mtl.commands.measured_run import open_measured
-    from mtl.commands.progress import sentence_progress
+    from mtl.analysis.ablation import every_ablation, measure_ablation
+    from mtl.commands.common import log_to_wandb, open_measured, runs_to_log, sentence_progress
     from mtl.files import write_json
 
     if heads is not None and mask is not None:
@@ -88,34 +93,40 @@ def ablate(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "
             "write their numbers with --json_out=FILE"
         )
+    logged = runs_to_log([run], log)
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
-    by_hand = _closed_by_hand(trained, heads, mask, task)
+    console = Console(markup=False, emoji=False)
+    by_hand = _closed_by_hand(trained, heads, mask, task, console)
     chosen = every_ablation(trained, close) if by_hand is None else [by_hand]
     result = measure_ablation(
         trained, chosen, by=by, masks=masks, draws=draws, seed=seed, progress=sentence_progress
     )
-    console = Console(markup=False, emoji=False)
-    _show(trained, result, console)
+    _show(trained, result, draws, console)
     if by_hand is None:
         console.print(f"wrote {trained.table}", highlight=False, soft_wrap=True)
     if json_out is not None:
         write_json(json_out, _numbers(trained, result))
         console.print(f"wrote {json_out}", highlight=False, soft_wrap=True)
+    if logged:
+        log_to_wandb(logged, {"ablation": _as_table(trained, result)}, console)
 
 
 def _closed_by_hand(
-    trained: TrainedRun, heads: str | None, mask: Path | None, task: Sequence[str]
+    trained: TrainedRun, heads: str | None, mask: Path | None, task: Sequence[str], console: Console
 ) -> Ablation | None:
     """The heads that the user names, closed together; `None` if none are named."""
-    from mtl.analysis.ablation.joint import Ablation
-    from mtl.commands.heads_given import heads_given
-    from mtl.models.apply_masks import gates_from_file
+    from mtl.analysis.ablation import Ablation
+    from mtl.commands.common import heads_given
+    from mtl.models.derived import gates_from_file, mask_in_words
     from mtl.models.head_scales import closed_heads
 
     tap = trained.model.encoder.tap
     closed: set[tuple[int, int]] = set()
     if mask is not None:
-        gates = gates_from_file(mask, task[0] if len(task) == 1 else None, (len(tap.sites), tap.heads))
+        owner = task[0] if len(task) == 1 else None
+        gates = gates_from_file(mask, owner, (len(tap.sites), tap.heads))
+        said = mask_in_words(mask, owner, trained.model.tasks)
+        console.print(f"heads are closed by {said}", highlight=False, soft_wrap=True)
         closed = {(site, head) for site, numbers in closed_heads(gates).items() for head in numbers}
         if not closed:
             raise InputError(f"{mask} closes no head: there is nothing to ablate")
@@ -127,7 +138,7 @@ def _closed_by_hand(
     return Ablation("chosen", frozenset(closed))
 
 
-def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None:
+def _show(trained: TrainedRun, result: AblationResult, draws: int, console: Console) -> None:
     for name, lost in result.losses.items():
         metric = f"{name}: {trained.tasks[name].score} {lost.score:.2f}"
         for kind in dict.fromkeys(ablation.kind for ablation in result.chosen):
@@ -144,27 +155,61 @@ def _show(trained: TrainedRun, result: AblationResult, console: Console) -> None
                     f"{lost.low[index]:+.2f} to {lost.high[index]:+.2f}", f"{lost.p[index]:.3g}",
                     f"{lost.q[index]:.3g}",
                 )  # fmt: skip
-            console.print(shown)
+            print_table(shown, console)
             if kind != "chosen":
                 console.print(
                     f"{len(worse)} of {len(numbers)} cost significantly (q at most {SIGNIFICANT}), "
                     f"{len(better)} help",
                     highlight=False,
                 )
+                if (least := len(numbers) / (draws + 1)) > SIGNIFICANT:
+                    console.print(
+                        f"note: with {counted(draws, 'resample')} the q of one in {len(numbers)} cannot be "
+                        f"below {min(least, 1):.2g}; --draws={math.ceil(len(numbers) / SIGNIFICANT)} "
+                        "suffices",
+                        highlight=False, soft_wrap=True,
+                    )  # fmt: skip
 
 
 def _closed(ablation: Ablation, tap: HeadTap) -> str:
     """The names of what was closed, of whole layers those of the layers; of many heads, only their number."""
-    from mtl.probes.head_names import head_name
+    from mtl.probes.sites import head_name
 
     if ablation.site is not None:
         return head_name(tap.sites[ablation.site], ablation.head, tap.sites)
-    names = []
+    by_kind: dict[str, list[str]] = {}
+    open_kinds = set()
     for number, (site, heads) in enumerate(zip(tap.sites, tap.remaining, strict=True)):
         closed = sorted(head for of_site, head in ablation.closed if of_site == number)
+        if not {*heads} <= {*closed}:
+            open_kinds.add(site.attention)
         whole = {*heads} <= {*closed} and len(closed) > 1
-        names += [head_name(site, head, tap.sites) for head in ([None] if whole else closed)]
+        by_kind.setdefault(site.attention, [])
+        by_kind[site.attention] += [
+            head_name(site, head, tap.sites) for head in ([None] if whole else closed)
+        ]
+    names = []
+    for kind, of_kind in by_kind.items():
+        names += of_kind if kind in open_kinds or not of_kind else [f"all {kind} heads"]
     return ", ".join(names) if len(names) <= MOST_NAMES else counted(len(ablation.closed), "head")
+
+
+def _as_table(trained: TrainedRun, result: AblationResult) -> pl.DataFrame:
+    """A row for each task and ablation."""
+    import polars as pl
+
+    tap = trained.model.encoder.tap
+    return pl.DataFrame(
+        [
+            {
+                "task": name, "score": trained.tasks[name].score, "kind": ablation.kind,
+                "closed": _closed(ablation, tap),
+                **{key: float(getattr(lost, key)[index]) for key in ("loss", "low", "high", "p", "q")},
+            }
+            for name, lost in result.losses.items()
+            for index, ablation in enumerate(result.chosen)
+        ]
+    )  # fmt: skip
 
 
 def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
 
-from mtl.commands.arguments import parameters_of, places_of
-from mtl.commands.command_table import COMMANDS, Command, load
-from mtl.config.keys import choices_of, hint_of, hints_of, item_of, known_keys_of, without_null
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.help import parameters_of, placed_parameters
+from mtl.config.keys import hint_of, hints_of, item_of, known_keys_of, literal_values, without_null
 from mtl.config.schema import ALIASES
+from mtl.features import Command
 
 VARIABLE = "_MTL_COMPLETE"
 """The variable that the scripts set when they ask; its value names the shell."""
@@ -64,8 +66,8 @@ def _program(words: Sequence[str]) -> click.Group:
 
 def _parameters(command: Command) -> Iterator[click.Parameter]:
     if command.takes == "signature":
-        function = load(command.function)
-        places, kind = places_of(function), parameters_of(function)
+        function = resolve_name(command.function)
+        places, kind = placed_parameters(function), parameters_of(function)
         for key in known_keys_of(kind):
             hint = hint_of(kind, key)
             if key in places:
@@ -74,11 +76,11 @@ def _parameters(command: Command) -> Iterator[click.Parameter]:
             else:
                 yield _option(key, hint)
         return
-    options = {} if command.options is None else hints_of(load(command.options))
+    options = {} if command.options is None else hints_of(resolve_name(command.options))
     for key, hint in options.items():
         yield _option(key.replace("_", "-"), hint)
     if command.configuration is not None:
-        kind = load(command.configuration)
+        kind = resolve_name(command.configuration)
         spellings = {meant: alias for alias, meant in ALIASES.items()}
         for key in [key for key in known_keys_of(kind) if key not in options]:
             yield _option(spellings.get(key, key), hint_of(kind, key))
@@ -94,7 +96,7 @@ def _option(key: str, hint: Any) -> click.Option:
 
 
 def _type(hint: Any) -> click.ParamType[Any]:
-    choices = choices_of(without_null(hint)[0])
+    choices = literal_values(without_null(hint)[0])
     return click.Choice(choices) if choices else click.Path()
 
 

@@ -1,20 +1,24 @@
-"""`mtl data`: make corpora, and count what they hold."""
+"""`mtl data` and `mtl init`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from mtl.commands.common import print_table
+from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Count, Seed
+from mtl.tasks.task import Count, Seed
 
 if TYPE_CHECKING:
-    from mtl.corpora.stats import Numbers
+    from mtl.corpora.at_hand import CorpusFiles, Learner
+    from mtl.corpora.folder import Numbers
+
 
 _NO_FILES: list[str] = []
 _NO_IDS: list[Path] = []
@@ -36,7 +40,7 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         refuse_existing(out, overwrite)
         provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
         _print_stats(provenance["counts"], out)
-        for line in left_out(provenance):
+        for line in _left_out(provenance):
             print(line)
 
     build.__doc__ = f"""{what}
@@ -57,7 +61,7 @@ ewt10 = _builder(
 )
 
 
-def left_out(provenance: Mapping[str, Any]) -> list[str]:
+def _left_out(provenance: Mapping[str, Any]) -> list[str]:
     """A line for each kind of annotation or input that did not pair, was dropped or is missing."""
     lines = [
         f"UD's {split}: {layer}: {counted(count, 'sentence')} not annotated: {reason}"
@@ -97,7 +101,7 @@ def toy(
         seed: The same seed gives the same corpus.
         overwrite: Replace the corpus that the folder holds.
     """
-    from mtl.corpora.stats import corpus_stats
+    from mtl.corpora.folder import corpus_stats
     from mtl.corpora.toy.corpus import write_toy
 
     write_toy(out, train, dev, test, seed, overwrite)
@@ -124,11 +128,10 @@ def convert(
         format: The format of paths without FORMAT:, with columns if it needs them.
         overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
-    from mtl.corpora.convert import convert
-    from mtl.corpora.stats import corpus_stats
+    from mtl.corpora.folder import convert_corpus, corpus_stats
 
     splits = {"train": train, "dev": dev, "test": test}
-    converted = convert(splits, out, format, overwrite)
+    converted = convert_corpus(splits, out, format, overwrite)
     for split, joined in converted.joined.items():
         if len(joined.sources) > 1:
             counts = " + ".join(f"{count:,} of {path}" for path, count in joined.sources)
@@ -166,13 +169,17 @@ def select(
         seed: The same seed draws the same sentences.
         overwrite: Replace the corpus that the folder holds, with all of its splits.
     """
-    from mtl.corpora.select import draw, select
+    from mtl.corpora.folder import draw_sentences, select_sentences
 
     given = {"train": train, "dev": dev, "test": test}
     numbers = {split: number for split, number in given.items() if number is not None}
     if bool(ids) == bool(numbers):
         raise InputError("name the sentences by --ids, or say how many to draw: --train=300 --dev=60")
-    chosen = draw(corpus, numbers, out, seed, overwrite) if numbers else select(corpus, ids, out, overwrite)
+    chosen = (
+        draw_sentences(corpus, numbers, out, seed, overwrite)
+        if numbers
+        else select_sentences(corpus, ids, out, overwrite)
+    )
     for name, count in chosen.items():
         print(f"{out / name}.jsonl: {counted(count, 'sentence')}")
 
@@ -184,7 +191,7 @@ def stats(corpus: Path, json: bool = False) -> None:
         corpus: Folder with .jsonl files.
         json: Print JSON instead of a table.
     """
-    from mtl.corpora.stats import corpus_stats
+    from mtl.corpora.folder import corpus_stats
 
     numbers = corpus_stats(corpus)
     if json:
@@ -194,6 +201,119 @@ def stats(corpus: Path, json: bool = False) -> None:
 
 
 def _print_stats(numbers: dict[str, Numbers], folder: Path) -> None:
-    from mtl.corpora.stats import stats_table
+    from mtl.corpora.folder import stats_table
 
-    Console(markup=False, emoji=False).print(stats_table(numbers, str(folder)))
+    print_table(stats_table(numbers, str(folder)), Console(markup=False, emoji=False))
+
+
+_REST = """\
+encoder: {name: minilm}  # or a folder, or a name on the hub such as bert-base-cased
+max_epochs: 30
+seed: 1
+# pruning: dynamic       # learn which attention heads each task needs
+"""
+
+
+def init(files: list[Path], *, out: Path = Path("config.yaml")) -> None:
+    """Read the files of a corpus, and write a configuration for `mtl train`, with comments.
+
+    Args:
+        files: Files with train, dev or test in their names, or folders of such files.
+        out: File for the configuration; it must not exist yet.
+    """
+    from mtl.corpora.at_hand import groups_at
+    from mtl.files import write_text
+
+    if out.exists():
+        raise InputError(f"{out} exists: use another --out")
+    text, notes = _configuration(groups_at(files))
+    given = " ".join(map(str, files))
+    head = [f"Written by mtl init {given}. Train with: mtl train {out}", "All keys: mtl train --help=all"]
+    write_text(out, "".join(_comments([*head, *(f"Note: {note}" for note in notes)])) + text)
+    for note in notes:
+        print(note)
+    print(f"wrote {out}; train with: mtl train {out}")
+
+
+def _comments(lines: list[str], indent: str = "") -> Iterator[str]:
+    """Lines as comments of YAML, with blanks for characters in names that do not print."""
+    for line in lines:
+        shown = "".join(letter if letter.isprintable() else " " for letter in line)
+        yield f"{indent}# {shown}\n"
+
+
+def _configuration(groups: list[CorpusFiles]) -> tuple[str, list[str]]:
+    """The text of a configuration for the corpora, and notes on what was found."""
+    from mtl.corpora.at_hand import layers_of, learners
+    from mtl.corpora.checks import CorpusCheck, notes_on
+
+    folder = next((group for group in groups if group.is_folder), None)
+    shared = None if folder else next((group for group in groups if layers_of(group.format)), None)
+    place = None if folder is None else str(Path(folder.paths["train"]).parent)
+    corpus = {"path": place} | ({} if shared is None else {"files": _files(shared)})
+    tasks: list[str] = []
+    notes: list[str] = []
+    taken: set[str] = set()
+    for group in groups:
+        found = list(learners(group, taken))
+        tasks += _comments([_sizes(group)], "  ")
+        notes += [*group.notes, *(f"{group.name}: {line}" for line in found if isinstance(line, str))]
+        chosen = [learner for learner in found if not isinstance(learner, str)]
+        notes += notes_on(CorpusCheck(group.sentences, {learner.name: learner.task for learner in chosen}))
+        for learner in chosen:
+            inside = group is folder or (group is shared and learner.layer in layers_of(group.format))
+            tasks += _comments([_annotated(learner, group)], "  ")
+            tasks.append(f"  {_inline({learner.name: _task(learner, None if inside else group)})}\n")
+            taken.add(learner.name)
+    if not taken:
+        raise InputError(f"no layer that a task can learn: {'; '.join(notes)}")
+    parts = [part for group in groups for part in group.sentences.values()]
+    longest = max(len(sentence) for part in parts for sentence in part)
+    batch = f"batch: {{max_words: {longest}}}  # the longest sentence\n"
+    words = batch if longest > BatchConfig.max_words else ""
+    return f"corpus: {{{_inline(corpus)}}}\ntasks:\n{''.join(tasks)}{words}{_REST}", notes
+
+
+def _files(group: CorpusFiles) -> dict[str, Any]:
+    """The files of a group, with the keys of `Files`."""
+    name, _, options = group.format.partition(":")
+    values: dict[str, Any] = {**group.paths, "format": "glue" if name.startswith("glue-") else name}
+    pairs = dict(option.split("=") for option in options.split(",") if option)
+    if "roots" in pairs:
+        return values | pairs
+    return values | ({"columns": {role: int(column) for role, column in pairs.items()}} if pairs else {})
+
+
+def _task(learner: Learner, group: CorpusFiles | None) -> dict[str, Any]:
+    """A task as a value of `tasks`; `group` has the files that only this task reads."""
+    from mtl.tasks.catalogue import KINDS
+
+    values: dict[str, Any] = {} if learner.kind is None else {"kind": learner.kind}
+    if learner.kind is not None:
+        by_name = group is None or group.format == "jsonl"
+        if learner.layer != (learner.name if by_name else KINDS[learner.kind].layers[0]):
+            values["layer"] = learner.layer
+    return values | ({} if group is None else {"files": _files(group)})
+
+
+def _inline(values: dict[str, Any]) -> str:
+    """A mapping as YAML on one line, without its braces."""
+    import yaml
+
+    text = yaml.safe_dump(values, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1 << 30)
+    return text.strip().removeprefix("{").removesuffix("}")
+
+
+def _sizes(group: CorpusFiles) -> str:
+    sizes = (
+        f"{split} {counted(len(part), 'sentence')}, {counted(sum(map(len, part)), 'word')}"
+        for split, part in group.sentences.items()
+    )
+    return f"{group.format}: {'; '.join(sizes)}"
+
+
+def _annotated(learner: Learner, group: CorpusFiles) -> str:
+    train = [sentence for sentence in group.sentences["train"] if learner.task.annotated(sentence)]
+    labels = {label for sentence in train for label in learner.task.labels_in(sentence)}
+    of_labels = f", {counted(len(labels), 'label')}" if labels else ""
+    return f"{learner.layer}: {counted(len(train), 'sentence')} of train{of_labels}"

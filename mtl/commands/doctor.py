@@ -6,7 +6,10 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from threading import Thread
@@ -15,6 +18,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from mtl.commands.common import print_table
 from mtl.errors import InputError
 
 _LIBRARIES = ("torch", "pytorch-lightning", "transformers")
@@ -26,9 +30,13 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 """The file that exists if an NVIDIA driver is loaded."""
 _PATIENCE = 5.0
 """Seconds to wait for the hub's answer."""
+_SHOWN_AFTER = 1.0
+"""Seconds to wait for a check before it is named."""
+_LONGEST = 120.0
+"""Seconds that all checks may take: the import of torch on a busy machine can take one minute."""
 
 
-class Finding(NamedTuple):
+class Checked(NamedTuple):
     """What was checked, what was found, and how to fix it (empty: nothing needs fixing)."""
 
     what: str
@@ -45,11 +53,11 @@ def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
     """
     from mtl.files import write_json
 
-    findings = list(_findings(runs))
+    findings = list(_findings(_checks(runs)))
     table = Table("", "here")
     for finding in findings:
         table.add_row(finding.what, finding.found)
-    Console(markup=False, emoji=False).print(table)
+    print_table(table, Console(markup=False, emoji=False))
     for finding in findings:
         if finding.fix:
             print(f"{finding.what}: {finding.found}: {finding.fix}")
@@ -57,20 +65,54 @@ def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
         write_json(json_out, {what: {"found": found, "fix": fix} for what, found, fix in findings})
 
 
-def _findings(runs: Path) -> Iterator[Finding]:
-    yield Finding("mtl", version("mtl-heads"))
-    yield Finding("Python", platform.python_version())
+def _checks(runs: Path) -> Iterator[tuple[str, Callable[[], Iterable[Checked]]]]:
+    """What is checked, by name."""
+    yield "installed packages", lambda: [*_packages(), *_extras()]
+    yield "devices", lambda: list(_devices())
+    yield f"disk of {runs}", lambda: [_disk(runs)]
+    yield "encoder minilm", lambda: [_encoder()]
+    yield "hub", lambda: [_hub()]
+    yield "W&B", lambda: [_wandb(os.environ)]
+
+
+def _findings(checks: Iterable[tuple[str, Callable[[], Iterable[Checked]]]]) -> Iterator[Checked]:
+    """What checks find that run at the same time; one that does not end in time is left alone.
+
+    A check is named on the error output if it has to be waited for.
+    """
+    end = time.monotonic() + _LONGEST
+    for what, found in [(what, _started(check)) for what, check in checks]:
+        if not wait([found], _SHOWN_AFTER).done:
+            print(f"checking: {what} (up to {_LONGEST:g} s) …", file=sys.stderr, flush=True)
+        if wait([found], max(0.0, end - time.monotonic())).done:
+            yield from found.result()
+        else:
+            fix = "the machine is very busy, or a disk or driver does not answer: try again later"
+            yield Checked(what, f"no answer within {_LONGEST:g} s", fix)
+
+
+def _started(check: Callable[[], Iterable[Checked]]) -> Future[Iterable[Checked]]:
+    """The future of a check in a thread that does not keep the process from ending."""
+    found: Future[Iterable[Checked]] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(check())
+        except Exception as error:
+            found.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return found
+
+
+def _packages() -> Iterator[Checked]:
+    yield Checked("mtl", version("mtl-heads"))
+    yield Checked("Python", platform.python_version())
     for library in _LIBRARIES:
-        yield Finding(library, version(library))
-    yield from _extras()
-    yield from _devices()
-    yield _disk(runs)
-    yield _encoder()
-    yield _hub()
-    yield _wandb(os.environ)
+        yield Checked(library, version(library))
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Checked]:
     """The packages of each extra, from the package's metadata."""
     packages: dict[str, list[str]] = {}
     for match in filter(None, map(_EXTRA.match, requires("mtl-heads") or ())):
@@ -79,13 +121,13 @@ def _extras() -> Iterator[Finding]:
     for extra, names in packages.items():
         missing = [name for name in names if not _installed(name)]
         if missing:
-            yield Finding(
+            yield Checked(
                 f"extra {extra}",
                 f"without {', '.join(missing)}",
                 f"if needed: pip install 'mtl-heads[{extra}]'",
             )
         else:
-            yield Finding(f"extra {extra}", ", ".join(f"{name} {version(name)}" for name in names))
+            yield Checked(f"extra {extra}", ", ".join(f"{name} {version(name)}" for name in names))
 
 
 def _installed(name: str) -> bool:
@@ -96,33 +138,33 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[Checked]:
     """The processor, the GPUs, and what `auto` selects."""
     import torch
 
-    from mtl.models.device import training_precision
+    from mtl.models.opened import training_precision
     from mtl.tasks.in_words import counted
     from mtl.workers.pool import cores
 
-    yield Finding(
+    yield Checked(
         "CPU", f"{counted(cores(), 'core')}, a run uses {counted(torch.get_num_threads(), 'thread')}"
     )
     on_gpu = torch.cuda.is_available()
     for number in range(torch.cuda.device_count() if on_gpu else 0):
         free, total = torch.cuda.mem_get_info(number)
         memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-        yield Finding(f"GPU {number}", f"{torch.cuda.get_device_name(number)}, {memory}")
+        yield Checked(f"GPU {number}", f"{torch.cuda.get_device_name(number)}, {memory}")
     if not on_gpu:
         driver = _DRIVER.exists()
         build = f"torch {torch.__version__} cannot use it"
         fix = "install a torch for its driver's version of CUDA: https://pytorch.org/get-started/locally/"
-        yield Finding("GPU", f"there is one, but {build}" if driver else "none", fix if driver else "")
+        yield Checked("GPU", f"there is one, but {build}" if driver else "none", fix if driver else "")
     precision, device = training_precision(on_gpu), "GPU" if on_gpu else "processor"
     has = "multiplies" if precision == "bf16-mixed" else "does not multiply"
-    yield Finding("trainer.precision=auto", f"{precision}: the {device} {has} bfloat16 in hardware")
+    yield Checked("trainer.precision=auto", f"{precision}: the {device} {has} bfloat16 in hardware")
 
 
-def _disk(runs: Path) -> Finding:
+def _disk(runs: Path) -> Checked:
     place = runs.absolute()
     while not place.exists():
         place = place.parent
@@ -130,29 +172,29 @@ def _disk(runs: Path) -> Finding:
     fix = "" if free > _ROOM else "free some space, or use another folder (--runs=FOLDER)"
     if not os.access(place, os.W_OK):
         fix = f"{place} is not writable: use another folder (--runs=FOLDER)"
-    return Finding(f"disk of {runs}", f"{free / 1e9:,.1f} GB free", fix)
+    return Checked(f"disk of {runs}", f"{free / 1e9:,.1f} GB free", fix)
 
 
-def _encoder() -> Finding:
-    from mtl.models.known_encoders import encoder_shape
+def _encoder() -> Checked:
+    from mtl.models.found import encoder_shape
 
     try:
         shape = encoder_shape("minilm")
     except (InputError, OSError) as error:
-        return Finding("encoder minilm", "missing", str(error))
+        return Checked("encoder minilm", "missing", str(error))
     assert shape is not None
-    return Finding("encoder minilm", f"{shape[0]} layers of {shape[1]} heads")
+    return Checked("encoder minilm", f"{shape[0]} layers of {shape[1]} heads")
 
 
-def _hub() -> Finding:
+def _hub() -> Checked:
     from huggingface_hub import constants
 
     if constants.is_offline_mode():
-        return Finding("hub", "off (HF_HUB_OFFLINE): only encoders in its cache")
+        return Checked("hub", "off (HF_HUB_OFFLINE): only encoders in its cache")
     if _answers(constants.ENDPOINT):
-        return Finding("hub", f"{constants.ENDPOINT} answers")
+        return Checked("hub", f"{constants.ENDPOINT} answers")
     fix = "minilm and local folders work; HF_HUB_OFFLINE=1 avoids waiting for it"
-    return Finding("hub", f"{constants.ENDPOINT} does not answer", fix)
+    return Checked("hub", f"{constants.ENDPOINT} does not answer", fix)
 
 
 def _answers(address: str) -> bool:
@@ -173,12 +215,9 @@ def _answers(address: str) -> bool:
     return bool(answered)
 
 
-def _wandb(environment: Mapping[str, str]) -> Finding:
-    """What W&B will do: a run's own setting decides about it; only sweeps with the server need `online`."""
+def _wandb(environment: Mapping[str, str]) -> Checked:
+    """What W&B will do: a run's own setting decides about it; only what needs the server needs `online`."""
     mode = environment.get("WANDB_MODE") or ("disabled" if environment.get("WANDB_DISABLED") else "online")
-    found = f"{version('wandb')}; a run logs only with wandb.mode=online or offline; sweeps: {mode}"
-    return Finding(
-        "W&B",
-        found,
-        "" if mode == "online" else "for sweeps unset WANDB_MODE and WANDB_DISABLED, or: mtl sweep --local",
-    )
+    found = f"{version('wandb')}, {mode}; a run logs only with wandb.mode=online or offline"
+    fix = "" if mode == "online" else "for what needs its server, unset WANDB_MODE and WANDB_DISABLED"
+    return Checked("W&B", found, fix)

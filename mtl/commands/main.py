@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import io
 import os
+import shutil
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NoReturn, get_type_hints
 
-from mtl.commands.arguments import arguments_of
-from mtl.commands.command_table import COMMANDS, Command, load
-from mtl.commands.environment import drop_thread_counts, naming_variables
-from mtl.commands.help import help_of, overview
-from mtl.commands.verbosity import speaking, without_verbosity
+from mtl.commands.command_table import COMMANDS
+from mtl.commands.help import arguments_of, help_of, overview, speaking, without_verbosity
 from mtl.config.parse import configured_as_given
 from mtl.errors import InputError, RunError, did_you_mean
+from mtl.features import Command
 from mtl.files import check_file_place, check_folder_place
 from mtl.tasks.in_words import first_line
 from mtl.workers.launch import alone
-from mtl.workers.worker import interrupted_by_signals
+from mtl.workers.queue import interrupted_by_signals
 
 _FILE_ERRORS = {
     errno.EACCES: "permission denied: use another path, or change its permissions",
@@ -53,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _code_of(list(arguments), program=False)
     _use_utf8()
     drop_thread_counts()
+    give_libraries_a_home()
+    give_matplotlib_a_folder()
     code = _code_of(sys.argv[1:], program=True)
     gc.freeze()  # otherwise Python searches all objects for cycles at exit: 0.3 s after a large report
     return code
@@ -159,7 +164,7 @@ def _start_again(**variables: str) -> NoReturn:
 
 
 def _run(program: str, command: Command, words: Sequence[str]) -> int:
-    function: Callable[..., Any] = load(command.function)
+    function: Callable[..., Any] = resolve_name(command.function)
     if command.takes == "words":
         return int(function(words) or 0)
     if command.takes == "signature":
@@ -171,7 +176,7 @@ def _run(program: str, command: Command, words: Sequence[str]) -> int:
             if values[name] is not None:
                 check_folder_place(values[name])
         return int(function(**values) or 0)
-    from mtl.study.sweep.wandb_server import words_of_agent
+    from mtl.commands.train import words_of_agent
 
     words = words_of_agent(words, os.environ)
     kind = get_type_hints(function)["config"]
@@ -223,3 +228,77 @@ def _is_out_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")
     classes = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
     return isinstance(error, classes) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+
+
+_SHOWN = 3
+"""Maximum number of variables that a message names."""
+
+
+def drop_thread_counts() -> None:
+    """Remove invalid numbers of threads from the environment, over which libraries end the process."""
+    for name in ("OMP", "MKL", "OPENBLAS", "NUMBA", "RAYON", "POLARS"):
+        variable = f"{name}_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
+        if not os.environ.get(variable, "1").isdecimal() or os.environ.get(variable) == "0":
+            del os.environ[variable]
+
+
+def give_libraries_a_home() -> None:
+    """Set `HOME` if no home is known, over which some libraries cannot be imported; it need not exist."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/nonexistent"
+
+
+def give_matplotlib_a_folder() -> None:
+    """Give matplotlib a temporary folder, also in child processes, if the user has no writable one.
+
+    Otherwise each process makes a folder of its own, and prints a long remark about it.
+    """
+    if "MPLCONFIGDIR" in os.environ:
+        return
+    place = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "matplotlib"
+    there = next(each for each in (place, *place.absolute().parents) if each.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        return
+    with suppress(OSError):
+        os.environ["MPLCONFIGDIR"] = folder = tempfile.mkdtemp(prefix="mtl-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+@contextmanager
+def naming_variables() -> Iterator[None]:
+    """Raise an `InputError` that names environment variables if an import in the block fails over them."""
+    try:
+        yield
+    except (InputError, RunError, ImportError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if (message := _fault_of_variables(error)) is None:
+            raise
+        raise InputError(message) from error
+
+
+def _fault_of_variables(error: Exception) -> str | None:
+    """What to do about a failed import; `None` if no import failed, or no variable can be the reason.
+
+    The variables are those named in the library's lines that failed, otherwise those that begin with the
+    library's name.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    of_imports = [number for number, frame in enumerate(frames) if frame.name == "<module>"]
+    if not of_imports:
+        return None
+    begin = of_imports[-1]
+    parts = Path(frames[begin].filename).parts
+    if "site-packages" not in parts:
+        return None
+    library = parts[parts.index("site-packages") + 1].removesuffix(".py")
+    lines = [frame.line or "" for frame in frames[begin:]]
+    found = [name for name in os.environ if any(f'"{name}"' in line for line in lines)]
+    found = found or sorted(name for name in os.environ if name.startswith(f"{library.upper()}_"))
+    if not found:
+        return None
+    values = ", ".join(f"{name}={os.environ[name]!r}" for name in found[:_SHOWN])
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{library} cannot be imported ({reason}): correct or unset {values}"

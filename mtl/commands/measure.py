@@ -1,4 +1,4 @@
-"""The command of a group of measures, made from its row of the table and the signature of its function."""
+"""`mtl probe`, and the command of a group of measures, made from its row of the table."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from inspect import Parameter, Signature
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.choices import Accelerator, Split
+from mtl.commands.common import Accelerator, Precision, print_table
 from mtl.config.keys import hints_of
-from mtl.probes.measures.groups import GROUPS, Group
+from mtl.config.schema import Split
+from mtl.probes.measures.groups import GROUPS, MeasureGroup
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Range, Some
+from mtl.tasks.task import Range, Some
 
 if TYPE_CHECKING:
     import polars as pl
+
 
 _COMMON: dict[str, tuple[Any, Any, str]] = {
     "run": (Path, Parameter.empty, "The run's folder."),
@@ -30,7 +32,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
     ),
     "corpus": (
         Path | None, None,
-        "Folder with .jsonl files, or SOURCE:TARGET for translations; default: the run's own.",
+        "Folder with .jsonl files, or SOURCE:TARGET for a task of two files; default: the run's own.",
     ),
     "split": (Split, "dev", "Which split of the corpus."),
     "sentences": (Some | None, None, "The number of sentences, spread evenly over the split; default: all."),
@@ -41,6 +43,7 @@ _COMMON: dict[str, tuple[Any, Any, str]] = {
     "accelerator": (
         Accelerator, "auto", "Device; auto is a GPU if there is one."
     ),
+    "log": (bool, False, "Also log the table to the run's W&B run."),
     "top": (Annotated[int, Range(0, inf)], 10, "Heads to print per task."),
 }  # fmt: skip
 """The arguments of every such command: type, default and help."""
@@ -57,10 +60,10 @@ def command_of(name: str) -> Callable[..., None]:
     """The function behind `mtl NAME`; its signature includes the settings of the group's function."""
     from docstring_parser import parse
 
-    from mtl.analysis.measuring import settings_of
+    from mtl.analysis.measuring import function_settings
 
     group = GROUPS[name]
-    settings = settings_of(group.code)
+    settings = function_settings(group.code)
 
     def command(**given: Any) -> None:
         _measure(name, {key: given.pop(key) for key in hints_of(settings)}, **given)
@@ -96,12 +99,13 @@ def _measure(
     sentences: int | None,
     out: Path | None,
     accelerator: Accelerator,
+    log: bool,
     top: int = 10,
 ) -> None:
     from mtl.analysis.measuring import make
-    from mtl.commands.measured_run import open_measured
-    from mtl.commands.progress import sentence_progress
+    from mtl.commands.common import log_to_wandb, open_measured, runs_to_log, sentence_progress
 
+    logged = runs_to_log([run], log)
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     measured = make(name, trained, settings, sentence_progress)
     console = Console(markup=False, emoji=False)
@@ -112,13 +116,16 @@ def _measure(
         _show(measured.rows, group, top, console)
     for line in (*measured.notes, f"wrote {trained.table}"):
         console.print(line, highlight=False, soft_wrap=True)
+    log_to_wandb(logged, {f"heads/{name}": measured.rows}, console)
 
 
-def _show(heads: pl.DataFrame, group: Group, top: int, console: Console) -> None:
+def _show(heads: pl.DataFrame, group: MeasureGroup, top: int, console: Console) -> None:
     """Print the `top` heads of each task by the group's main measure, with all measures on them."""
     import polars as pl
 
-    from mtl.probes.head_names import by_name
+    from mtl.probes.measures.groups import BY_NAME
+    from mtl.probes.sites import by_name
+    from mtl.probes.tables.table_files import OF_MEASURES
 
     main = group.measures[0].name
     of_heads = heads.filter(pl.col("label") == "").drop_nulls("head")
@@ -129,7 +136,150 @@ def _show(heads: pl.DataFrame, group: Group, top: int, console: Console) -> None
             title=f"{place}the {counted(min(top, wide.height), 'head')} of highest {main}, of {wide.height}"
         )
         for title in wide.columns:
-            shown.add_column(title, justify="right")
+            unit = BY_NAME[title].unit if title in BY_NAME else "number"
+            shown.add_column(
+                title if unit == "number" else f"{title}, {OF_MEASURES[unit].computed}", justify="right"
+            )
         for name, *values in wide.sort(main, descending=True, nulls_last=True).head(top).iter_rows():
             shown.add_row(name, *("" if value is None else f"{value:.4g}" for value in values))
-        console.print(shown)
+        print_table(shown, console)
+
+
+def probe(
+    target: str,
+    corpus: Path | None = None,
+    split: Split = "test",
+    out: Path | None = None,
+    masks: bool = True,
+    centroids: Literal["self", "train"] = "self",
+    constituents: Literal["lowest", "all", "ends"] = "lowest",
+    final_special: bool = False,
+    markdown: Path | None = None,
+    accelerator: Accelerator = "auto",
+    precision: Precision = "32-true",
+    revision: str | None = None,
+    log: bool = False,
+) -> None:
+    """Measure what each attention head is good at, and write heads.parquet.
+
+    Of an encoder-decoder model, the encoder's heads are measured, on annotated sources (--corpus).
+
+    Args:
+        target: The folder of a run or of a saved model, an encoder ('minilm' or a folder), or the name of a
+            model or encoder on the hub.
+        corpus: Folder with .jsonl files; default: the run's own corpus.
+        split: Split of the corpus.
+        out: Folder for heads.parquet; default: the run's folder.
+        masks: Whether a run's head masks are applied; a task with its own mask is probed with that mask.
+        centroids: The split that gives centroids of clusters and word frequencies: self is the scored split,
+            as in the paper, which overstates rare labels; train is the training split.
+        constituents: lowest is those of words only, as in the paper; all is every one, by label and height
+            (PP-4); ends is attention between the first and the last word of every one.
+        final_special: Whether the final special token can be the most attended word.
+        markdown: File for the summary as Markdown.
+        accelerator: Device; auto is a GPU if there is one.
+        precision: bf16-true rounds the encoder's weights and its attention. Ties for the most attended word
+            become frequent, and such tables are not compared with those of 32-true.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
+        log: Also log the best heads and the means to the run's W&B run.
+    """
+    from mtl.analysis.probing.run import probe_run
+    from mtl.commands.common import corpus_in_folder, print_left_out, runs_to_log, sentence_progress
+    from mtl.files import write_text
+    from mtl.probes.tables.label_scores import best_heads, markdown_summaries, weighted_means
+
+    logged = runs_to_log([Path(target)], log)
+    measured = probe_run(
+        target,
+        corpus_in_folder(corpus),
+        out,
+        split=split,
+        masks=masks,
+        centroids=centroids,
+        constituents=constituents,
+        final_special=final_special,
+        accelerator=accelerator,
+        precision=precision,
+        revision=revision,
+        progress=sentence_progress,
+    )
+    print_left_out("probed", measured.left_out)
+    console = Console(markup=False, emoji=False)
+    for note in measured.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    best = best_heads(measured.heads)
+    means = weighted_means(best)
+    _show_probes(best, means, console)
+    _show_roles(measured.heads, console)
+    console.print(f"wrote {measured.path}", highlight=False, soft_wrap=True)
+    if markdown is not None:
+        write_text(markdown, markdown_summaries(best, means))
+        console.print(f"wrote {markdown}", highlight=False, soft_wrap=True)
+    for run in logged:
+        from mtl.runs.folder.wandb_additions import config_of, log_probes
+
+        console.print(log_probes(config_of(run), run, measured.heads), highlight=False, soft_wrap=True)
+
+
+def _show_probes(best: pl.DataFrame, means: pl.DataFrame, console: Console) -> None:
+    """Print the best head of every label, with its chance level, in per cent."""
+    from mtl.probes.measures.groups import BY_NAME
+    from mtl.probes.sites import with_names
+    from mtl.probes.tables.label_scores import (
+        LENGTH,
+        hit_by,
+        label_name,
+        labels_left_out,
+        length_of,
+        per_cent,
+    )
+
+    best = with_names(best)
+    for mean in means.iter_rows(named=True):
+        measure = BY_NAME[mean["measure"]]
+        shown = Table(title=f"{mean['task']}: {mean['measure']} ({mean['choice']}), in %")
+        shown.add_column("label")
+        with_length = measure.length is not None
+        for title in ("count", "best head", "head", measure.chance_title, *[LENGTH] * with_length):
+            shown.add_column(title, justify="right")
+        for row in best.iter_rows(named=True):
+            if row["task"] == mean["task"]:
+                numbers = [per_cent(row["value"]), hit_by(row), per_cent(row["chance"])]
+                numbers += [length_of(row)] * with_length
+                shown.add_row(label_name(row), f"{row['count']:,}", *numbers)
+        shown.add_section()
+        weighted = (per_cent(mean["value"]), "", per_cent(mean["chance"]))
+        shown.add_row("weighted mean", f"{mean['items']:,}", *weighted)
+        if measure.majority is not None:
+            shown.add_row("most frequent label", "", per_cent(mean["majority"]), "", "")
+        print_table(shown, console)
+        if message := labels_left_out(mean):
+            console.print(message, highlight=False, soft_wrap=True)
+
+
+def _show_roles(heads: pl.DataFrame, console: Console) -> None:
+    """Print the roles that some head has, with the number of heads and the best one."""
+    import polars as pl
+
+    from mtl.probes.sites import with_names
+    from mtl.probes.statistics.skill import heads_of_roles
+    from mtl.probes.tables.label_scores import per_cent
+
+    shown = Table(title="roles (Voita et al. 2019); best heads and offsets in %")
+    for title in ("role", "task", "label"):
+        shown.add_column(title)
+    for title in ("heads", "best head", "head", "best offset"):
+        shown.add_column(title, justify="right")
+    keys = ["measure", "task", "label"]
+    best = (
+        with_names(heads_of_roles(heads))
+        .group_by(keys, maintain_order=True)
+        .agg(pl.len(), pl.exclude(keys).first())
+    )
+    for row in best.iter_rows(named=True):
+        numbers = (per_cent(row["value"]), row["name"], per_cent(row["chance"]))
+        shown.add_row(*(row[key] for key in keys), str(row["len"]), *numbers)
+    if best.height:
+        print_table(shown, console)
+    else:
+        console.print("no head has a positional or syntactic role")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mtl.commands.choices import Accelerator
-from mtl.commands.heads_given import heads_given
-from mtl.commands.measured_run import dev_examples
-from mtl.commands.new_folder import check_new_folder
-from mtl.commands.score_table import print_scores
+from mtl.commands.common import Accelerator, check_new_folder, dev_examples, heads_given, print_scores
 from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
@@ -28,7 +25,7 @@ def prune(
     *,
     out: Path,
     heads: str | None = None,
-    task: str | None = None,
+    task: tuple[str, ...] = (),
     mask: Path | None = None,
     keep_shape: bool = False,
     accelerator: Accelerator = "auto",
@@ -43,8 +40,10 @@ def prune(
             model, or of the new encoder (for mtl train --encoder.name).
         heads: Heads to cut in addition to those that the run's masks close, separated by commas; L2H9 is head
             9 of layer 2, both from 0, and L5 is a whole layer (L0H3,L2H11,L5; also 0.3,2.11,5); if there are
-            several kinds of attention, the kind goes first (cross L0H3).
-        task: The task whose mask is used, if each task has its own; the new model has only that task.
+            several kinds of attention, the kind goes first (cross L0H3), and its name alone is all of its
+            heads.
+        task: Tasks whose decoders the new model keeps, for instance --task=[pos,ner]; default: all. If each
+            task has a mask of its own, name one: the cut is made by its mask.
         mask: A gates.parquet to cut by, instead of the run's own masks.
         keep_shape: Only close the heads, by zeros in weights of unchanged shape, which plain transformers
             and other tools can load.
@@ -78,31 +77,46 @@ class _Cut:
     model: str
     out: Path
     heads: str | None
-    task: str | None
+    task: tuple[str, ...]
     mask: Path | None
     keep_shape: bool
 
-    def gates_from_file(self, encoder: SharedEncoder) -> Tensor | None:
-        """The gates of the file, if one is to be cut by."""
-        from mtl.models.apply_masks import gates_from_file
+    @property
+    def owner(self) -> str | None:
+        """The task whose mask is taken from the file; `None`: any, since all are to be equal."""
+        return self.task[0] if len(self.task) == 1 else None
 
-        shape = (encoder.layers, encoder.heads)
-        return None if self.mask is None else gates_from_file(self.mask, self.task, shape)
+    def gates_from_file(
+        self, encoder: SharedEncoder, tasks: Iterable[str], console: Console
+    ) -> Tensor | None:
+        """The gates of the file, if one is to be cut by; says whose they are."""
+        from mtl.models.derived import gates_from_file, mask_in_words
+
+        if self.mask is None:
+            return None
+        gates = gates_from_file(self.mask, self.owner, (encoder.layers, encoder.heads))
+        done = "closed" if self.keep_shape else "cut"
+        console.print(
+            f"heads are {done} by {mask_in_words(self.mask, self.owner, tasks)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return gates
 
 
 def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: Accelerator) -> None:
     import torch
 
     from mtl.heads.gates import OPEN
-    from mtl.models.apply_masks import apply_masks, gates_for
-    from mtl.models.derived_run import write_cut_run, write_model
-    from mtl.models.device import prepare
-    from mtl.models.evaluate import batches, evaluate
+    from mtl.models.derived import apply_masks, gates_for, write_cut_run, write_derived
+    from mtl.models.evaluate import batches, evaluate_model
+    from mtl.models.opened import prepare
 
     prepare(model, accelerator)
     encoder = model.encoder
-    given = cut.gates_from_file(encoder)
-    if given is None and cut.heads is not None and not model.scales.any:
+    console = Console(markup=False, emoji=False)
+    given = cut.gates_from_file(encoder, model.tasks, console)
+    if given is None and cut.heads is not None and model.gates is None:
         given = torch.ones(encoder.layers, encoder.heads)
     gates, tasks = gates_for(model, cut.task, given)
     if cut.heads is not None:
@@ -110,20 +124,21 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
         for site, numbers in heads_given(cut.heads, encoder.tap.sites, encoder.heads).items():
             gates[site, numbers] = 0
     corpus = None if source is None else dev_examples(source, model, tasks)
-    console = Console(markup=False, emoji=False)
     before = _Size.of(encoder)
     opened = sum(
         bool(gates[site, head] > OPEN) for site, there in enumerate(encoder.tap.remaining) for head in there
     )
     if not opened:
         console.print("warning: all heads of all layers are closed: the encoder attends to nothing")
-    scores = {} if corpus is None else {"dev, masked": evaluate(model, batches(corpus, model), gates)}
+    scores = {} if corpus is None else {"dev, masked": evaluate_model(model, batches(corpus, model), gates)}
     smaller = apply_masks(model, gates, tasks, keep_shape=cut.keep_shape)
     if source is None or corpus is None:
-        write_model(smaller, cut.out, model.origin, "cut")
+        write_derived(smaller, cut.out, model.origin, "cut")
         console.print(f"{cut.model} -> {cut.out}: not scored, since no run names its corpus", soft_wrap=True)
     else:
-        scores["dev, closed" if cut.keep_shape else "dev, cut"] = evaluate(smaller, batches(corpus, smaller))
+        scores["dev, closed" if cut.keep_shape else "dev, cut"] = evaluate_model(
+            smaller, batches(corpus, smaller)
+        )
         write_cut_run(source, cut.out, smaller, {"dev": list(scores.values())[-1]}, opened)
         print_scores(scores, f"{cut.model} -> {cut.out}", console)
     before.compare(smaller.encoder, opened, cut.keep_shape, console)
@@ -135,10 +150,11 @@ def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     from mtl.heads.prune import prune_heads
     from mtl.models.head_scales import closed_heads
 
-    if encoder.translator is not None:
-        raise InputError(f"{cut.model} translates: use the folder of the run that it was trained in")
+    if encoder.does:
+        raise InputError(f"{cut.model} {encoder.does}: use the folder of the run that it was trained in")
     before, remaining = _Size.of(encoder), encoder.tap.remaining
-    gates = cut.gates_from_file(encoder)
+    console = Console(markup=False, emoji=False)
+    gates = cut.gates_from_file(encoder, (), console)
     if gates is None:
         closed = heads_given(cut.heads or "", encoder.tap.sites, encoder.heads)
     else:
@@ -146,7 +162,6 @@ def _prune_encoder(encoder: SharedEncoder, cut: _Cut) -> None:
     prune_heads(encoder.transformer, closed, gates, keep_shape=cut.keep_shape)
     with new_folder(cut.out) as folder:
         encoder.save(folder)
-    console = Console()
     opened = sum(head not in closed.get(site, ()) for site, there in enumerate(remaining) for head in there)
     console.print(f"{cut.model} -> {cut.out}", highlight=False, soft_wrap=True)
     before.compare(encoder, opened, cut.keep_shape, console)

@@ -1,16 +1,27 @@
-"""`mtl report`."""
+"""`mtl report`, `mtl compare` and `mtl figure`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.console import Console
+from rich.table import Table
 
+from mtl.commands.common import print_table
+from mtl.errors import InputError, as_input_error
 from mtl.probes.appearance import Appearance, appearing
+from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw, file_kinds_of
+from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
+from mtl.tasks.task import Range, Seed
 
 if TYPE_CHECKING:
-    from mtl.probes.report.sweep import SweepEvidence
+    import polars as pl
+
+    from mtl.runs.compare.comparison import RunComparison
 
 
 def report(
@@ -22,94 +33,256 @@ def report(
     colours: dict[str, str] | None = None,
     order: tuple[str, ...] = (),
     json_out: Path | None = None,
+    log: bool = False,
 ) -> None:
-    """Write one self-contained HTML page about all runs and probes in a folder.
+    """Write one self-contained HTML page about all runs and probes in a folder, with tables and figures.
 
     Args:
         folder: Folder that holds, directly or in its runs/, folders of runs and of probed encoders.
-        out: The page; default: FOLDER/report.html.
-        split: Split of the scores; default: that of the study in the folder, or test.
-        claims: The setup, by its name in the report, whose masks are claims; default: in a study, the first
-            block of its file that has masks, otherwise the single-task setup that has masks of the most tasks
-            and seeds.
+        out: Another place for the page; only the page is written then. Default: FOLDER/report.html, with
+            answers.json, tables/ and figures/ beside it.
+        split: Split of the scores; default: the one that the folder's runs were made for, otherwise test.
+        claims: The setup, by its name in the report, whose masks are claims; default: the one that
+            the runs were made for, otherwise the single-task setup that has masks of the most tasks and
+            seeds.
         palette: A colour list of matplotlib, for instance Dark2; default, also for the next two options: as
-            in the study in the folder.
+            the folder's own configuration says.
         colours: Colours by name of a task, setup or run: --colours='{STL: black, MTL-3: "#0072B2"}'.
         order: Tasks in the order in which they are shown, for instance --order=[dep,pos].
         json_out: JSON file for the answers on the first screen and their estimates.
+        log: Also log page, tables and figures to a W&B run of the report, beside those of its runs.
     """
-    from mtl.workers.collector import without_collector
-
-    with without_collector():
-        appearance = Appearance(palette, colours or {}, order)
-        _write(folder, out or folder / "report.html", split, claims, appearance, json_out)
-
-
-def _write(
-    folder: Path,
-    out: Path,
-    split: Literal["dev", "test"] | None,
-    claims: str | None,
-    chosen: Appearance,
-    json_out: Path | None,
-) -> None:
-    from mtl.config.schema import TrainConfig
     from mtl.errors import as_input_error
-    from mtl.files import check_file_place, write_json, write_text
-    from mtl.probes.figures.palette import check_appearance
-    from mtl.probes.report.claims import claim_sets
-    from mtl.probes.report.overlaps import masks_by_setup
-    from mtl.probes.report.report import report as page
-    from mtl.runs.evidence import page_parts
-    from mtl.runs.report.gather import gather
-    from mtl.study.claiming_setup import (
-        chosen_claims,
-        fixed_claims,
-        only_claiming_seeds,
-        stored_study,
-    )
-    from mtl.study.jobs.folder import StudyFolder
+    from mtl.files import check_file_place
+    from mtl.probes.figures.style import check_appearance
+    from mtl.runs.report.write import write_report
 
-    for file in filter(None, (out, json_out)):
+    if log and out is not None:
+        raise InputError("--log logs the folder's own report, with its tables and figures: leave out --out")
+    for file in filter(None, (out or folder / "report.html", json_out)):
         check_file_place(file)
+    appearance = Appearance(palette, colours or {}, order)
+    with as_input_error():
+        check_appearance(appearance)
+    console = Console(markup=False, emoji=False, highlight=False)
+    page = write_report(
+        folder, console, split=split, claims=claims, appearance=appearance, out=out, json_out=json_out,
+        log=log,
+    )  # fmt: skip
+    if json_out is not None:
+        console.print(f"wrote {json_out}", soft_wrap=True)
+    if page is not None:
+        console.print(f"wrote {page} ({page.stat().st_size / 1e6:.2f} MB)", soft_wrap=True)
+
+
+_PICTURES, _TABLES = (".pdf", ".png", ".svg"), (".tex", ".csv", ".parquet")
+
+
+def compare(
+    runs: list[Path],
+    *,
+    against: list[Path],
+    split: Literal["dev", "test"] = "test",
+    tasks: tuple[str, ...] = (),
+    level: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.95,
+    draws: Annotated[int, Range(100, inf)] = 10_000,
+    seed: Seed = 0,
+    names: tuple[str, ...] = ("first", "second"),
+    out: Path | None = None,
+    log: bool = False,
+) -> None:
+    """Test whether two sets of runs score differently, task by task.
+
+    Args:
+        runs: Runs of the first side, for instance one setup with several seeds.
+        against: Runs of the second side. For each task, the runs that have it are compared.
+        split: Split of the scores.
+        tasks: Only these tasks, for instance --tasks=[pos,dep].
+        level: Level of the intervals.
+        draws: Resamples of sentences.
+        seed: Random seed for the resamples.
+        names: Names of the two sides in the figure.
+        out: File for the table (.tex, .csv, .parquet), or for a figure (.pdf, .png, .svg) with the table
+            beside it in all three formats.
+        log: Also log table and figure to the W&B run of each run.
+    """
+    from mtl.commands.common import log_to_wandb, runs_to_log
+    from mtl.files import check_file_place
+    from mtl.runs.compare.comparison import compare_runs
+
+    if len(names) != 2:
+        raise InputError(f"--names=[{','.join(names)}]: use two names, of the first and of the second side")
+    if out is not None:
+        if out.suffix.lower() not in (*_PICTURES, *_TABLES):
+            raise InputError(f"{out}: use a file that ends in {', '.join((*_PICTURES, *_TABLES))}")
+        check_file_place(out)
+        if out.suffix.lower() in _PICTURES:
+            from mtl.runs.figures.drawn import check_tables
+
+            check_tables(out, ("",))
+    logged = runs_to_log([*dict.fromkeys((*runs, *against))], log)
+    first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
+    compared = compare_runs(first, second, split, tasks, level=level, draws=draws, seed=seed)
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    print_table(_table(compared.table, split, level), console)
+    for note in compared.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    if out is not None:
+        about = (
+            f"difference: runs less those after --against ({' '.join(map(str, against))}), on {split}",
+            f"intervals of {level:.0%}: over other sentences, over runs with other seeds (seeds), over both; "
+            "p is over both, holm over the tasks",
+        )
+        compared = replace(compared, notes=(*about, *compared.notes))
+        for path in _write(compared, out, names):
+            console.print(f"wrote {path}", soft_wrap=True)
+    if logged:
+        from mtl.probes.figures.scores import comparison_figure
+
+        key, drawn = f"comparison/{'-'.join(names)}", comparison_figure(compared.table, *names)
+        log_to_wandb(logged, {key: compared.table, f"figures/{key}": drawn}, console)
+
+
+def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[Path]:
+    from mtl.files import whole_file
+    from mtl.probes.figures.scores import comparison_figure
+    from mtl.probes.tables import table_files
+    from mtl.runs.compare.comparison import UNITS
+    from mtl.runs.figures.drawn import FigureWithTables, save
+
+    if out.suffix.lower() in _PICTURES:
+        figure = comparison_figure(compared.table, *names)
+        return save(FigureWithTables(figure, compared.notes, {"": compared.table}, units={"": UNITS}), out)
+    kind = next(kind for kind in table_files.FORMATS if out.suffix.lower() == f".{kind}")
+    with whole_file(out) as path:
+        table_files.write_table_file(compared.table, path, kind, notes=compared.notes, units=UNITS)
+    return [out]
+
+
+def _table(table: pl.DataFrame, split: str, level: float) -> Table:
+    shown = Table(
+        title=f"scores on {split} in %, and the runs less those after --against in points; intervals of "
+        f"{level:.0%}"
+    )
+    for column in ("task", "score"):
+        shown.add_column(column)
+    columns = (
+        "runs", "mean", "against", "difference", "other sentences", "other runs", "both", "p, sentences",
+        "p, both", "Holm",
+    )  # fmt: skip
+    for column in columns:
+        shown.add_column(column, justify="right")
+    for row in table.iter_rows(named=True):
+        intervals = [
+            "" if row[f"{key}_low"] is None else f"{row[f'{key}_low']:+.2f} to {row[f'{key}_high']:+.2f}"
+            for key in ("sentences", "seeds", "both")
+        ]
+        chances = [_chance(row[key]) for key in ("p_sentences", "p", "holm")]
+        shown.add_row(
+            row["task"], row["score"], f"{row['runs']} and {row['runs_against']}", f"{row['mean']:.2f}",
+            f"{row['mean_against']:.2f}", f"{row['difference']:+.2f}", *intervals, *chances,
+        )  # fmt: skip
+    return shown
+
+
+def _chance(p: float | None) -> str:
+    """A probability with four decimals; a smaller one is `<0.0001`, not 0."""
+    if p is None:
+        return ""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
+def figure(
+    name: FigureName,
+    runs: list[Path],
+    out: Path,
+    tasks: tuple[str, ...] = (),
+    split: Literal["dev", "test"] = "test",
+    measure: str = "ablation",
+    tables: bool = True,
+    title: str = "",
+    names: dict[str, str] | None = None,
+    size: tuple[float, float] | None = None,
+    font: str = "",
+    font_size: float | None = None,
+    palette: str = "",
+    colours: dict[str, str] | None = None,
+    order: tuple[str, ...] = (),
+    log: bool = False,
+) -> None:
+    """Draw a figure from chosen runs.
+
+    Args:
+        name: Name of the figure; all are described below.
+        runs: Folders of runs; for labels, heatmap, map and layers, also of probed encoders; for heads,
+            prediction and agreement, also tables that 'mtl ablate' and 'mtl importance' wrote with --out.
+        out: File: .pdf, .png or .svg; for a moving figure, .gif or .webp.
+        tasks: Only these tasks, for instance --tasks=[pos,dep,srl].
+        split: Split of the scores, for instance in heads-kept.
+        measure: Measure of the figures heads and agreement: ablation, importance, taylor, ….
+        tables: Whether the figure's numbers are written beside it as .tex, .csv and .parquet.
+        title: Title above the figure.
+        names: What is printed in place of words, in any language: --names='{pos: POS tags, layer: Schicht}'.
+        size: Width and height in inches, for instance --size=[3.3,2.5].
+        font: An installed font, for instance --font="DejaVu Serif".
+        font_size: Size of ordinary letters in points; default: 7.
+        palette: A colour list of matplotlib, for instance Dark2, instead of the usual one.
+        colours: Colours by the names in the figure: --colours='{pos: black, STL: "#0072B2"}'.
+        order: Names of tasks, setups, methods or masks of rgb in the order in which they are shown:
+            --order=[dep,pos].
+        log: Also log figure and numbers to the W&B run of each run.
+    """
+    from mtl.commands.common import log_to_wandb, runs_to_log
+    from mtl.probes.figures.publication import Publication, names_not_in, publish
+    from mtl.probes.figures.style import check_appearance
+    from mtl.runs.figures.drawn import check_tables, save
+
+    console = Console(markup=False, emoji=False)
+    suffix = out.suffix.lower().removeprefix(".")
+    kinds = file_kinds_of(name)
+    if suffix not in kinds:
+        raise InputError(f"{out}: use a file that ends in .{', .'.join(kinds[:-1])} or .{kinds[-1]}")
+    for run in runs:
+        if [other.resolve() for other in runs].count(run.resolve()) > 1:
+            raise InputError(f"{run} is given twice: name every run once")
+    given = {"tasks": tasks != (), "split": split != "test", "measure": measure != "ablation"}
+    unused = [f"--{key}" for key, chosen in given.items() if chosen and key not in FIGURES[name].uses]
+    if unused:
+        raise InputError(f"the figure {name} does not depend on {' and '.join(unused)}: leave it out")
+    if log and suffix == "webp":
+        raise InputError(f"{out}: W&B shows moving figures as .gif: use one, or leave out --log")
+    logged = runs_to_log(runs, log)
+    values: dict[str, Any] = {}
+    published = Publication(title, names or {}, size, font, font_size)
+    chosen = Appearance(palette, colours or {}, order)
     with as_input_error():
         check_appearance(chosen)
-    study = stored_study(folder)
-    train = TrainConfig() if study is None else study.train
-    scores = train.main_scores()
-    evidence = gather(
-        folder,
-        split or ("test" if study is None else study.split),
-        scores,
-        _sweep(folder),
-        () if study is None else StudyFolder(folder).not_to_probe(),
-    )
-    deciding = None if study is None else fixed_claims(study, folder, evidence)
-    if claims is not None:
-        deciding = chosen_claims(
-            claims, evidence, claim_sets(masks_by_setup(evidence)[0], evidence.setups), deciding
-        )
-    if study is not None:
-        evidence = only_claiming_seeds(study, evidence, deciding)
-    if chosen == Appearance() and study is not None:
-        chosen = study.appearance
-    with appearing(chosen) as shown:
-        drawn = page(evidence, deciding, page_parts())
-    write_text(out, drawn.html)
-    console = Console(markup=False, emoji=False)
-    if json_out is not None:
-        write_json(json_out, drawn.record())
-    for line in (*drawn.lines(), *(f"note: {fault}" for fault in shown.faults("the page"))):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if json_out is not None:
-        console.print(f"wrote {json_out}", highlight=False, soft_wrap=True)
-    console.print(f"wrote {out} ({len(drawn.html.encode()) / 1e6:.2f} MB)", highlight=False, soft_wrap=True)
-
-
-def _sweep(folder: Path) -> SweepEvidence | None:
-    """The sweep in a folder, if there is one; only then is Optuna loaded."""
-    if not any((folder / name).is_file() for name in ("sweep.json", "sweep.db")):
-        return None
-    from mtl.study.sweep.report import sweep_evidence
-
-    return sweep_evidence(folder)
+        if suffix in MOVING:
+            if published != Publication() or chosen != Appearance():
+                raise InputError(
+                    f"{out}: a moving figure is drawn as it is; without title, names, size, font, palette, "
+                    "colours and order"
+                )
+            pictures, notes = animate(name, runs, tasks, out)
+            written = [f"{out} ({counted(pictures, 'picture')})"]
+            values[f"figures/{out.stem}"] = out
+        else:
+            if tables:
+                check_tables(out, FIGURES[name].tables, runs)
+            with appearing(chosen) as shown:
+                drawn = draw(name, runs, tasks, split, measure)
+            for fault in shown.faults(f"the figure {name}"):
+                raise InputError(fault)
+            absent = names_not_in(drawn.figure, published.names)
+            publish(drawn.figure, published)
+            notes = (*drawn.notes, *(f"the figure has no '{name}' to rename" for name in absent))
+            written = [str(path) for path in save(drawn, out, tables, runs)]
+            values[f"figures/{out.stem}"] = drawn.figure
+            values |= {f"tables/{out.stem}{end}": table for end, table in drawn.tables.items() if tables}
+    for note in notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    for path in written:
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    log_to_wandb(logged, values, console)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mtl.commands.choices import Accelerator, Split
+from mtl.commands.common import Accelerator, print_table
+from mtl.config.schema import Split
 from mtl.errors import InputError, as_input_error
 from mtl.tasks.in_words import counted
-from mtl.tasks.ranges import Share, Some
+from mtl.tasks.task import Share, Some
 
 if TYPE_CHECKING:
-    from mtl.analysis.probing.show import Examples, Known
-    from mtl.probes.shown_attention import ShownAttention
+    from mtl.analysis.probing.show import Known, TitledSentences
+    from mtl.probes.attention_matrix import AttentionMatrix
+    from mtl.probes.figures.attention import ShownAttention
+
 
 _WIDE = 10_000
 """The width of a terminal, in columns, on which a matrix of any sentence fits."""
+_TABLES: tuple[Literal["csv", "parquet"], ...] = ("csv", "parquet")
 _RELATIONS = 5
 """The number of a head's best relations that are printed."""
 
@@ -30,6 +34,7 @@ def show(
     head: str,
     *,
     sentence: str | None = None,
+    translation: str | None = None,
     language: str = "en",
     corpus: Path | None = None,
     split: Split = "test",
@@ -52,11 +57,16 @@ def show(
     corpus: its best relations with their chance levels, and the sentences with the arcs that it hits and
     misses most surely.
 
+    A decoder's heads and those of cross attention are shown on --sentence and its translation, from subword
+    to subword: a row is the subword that is predicted.
+
     Args:
         target: The folder of a run or of a saved model, an encoder ('minilm' or a folder), or the name of a
             model or encoder on the hub.
-        head: The head by its name, such as L2H0.
+        head: The head by its name, such as L2H0 or "cross L2H0".
         sentence: Running text to show the head on, instead of a corpus.
+        translation: Translation of the sentence, for a decoder's heads and those of cross attention; default:
+            the model's own.
         language: Language of that text, as in mtl predict.
         corpus: Folder with .jsonl files; default: the run's own corpus.
         split: Split of the corpus.
@@ -67,51 +77,60 @@ def show(
         examples: The largest number of hits to show, and of misses.
         matrix: Show all weights as a table, and not only the most attended word.
         least: Attention below this share is drawn without an arc.
-        output: File for a picture: .png, .svg or .pdf.
+        output: File for a picture (.png, .svg or .pdf), or for all weights (.csv or .parquet).
         masks: Whether a run's head masks are applied.
         final_special: Whether the final special token can be the most attended word.
         accelerator: Device; auto is a GPU if there is one.
         revision: A branch, tag or commit of a model or an encoder on the hub.
     """
-    from mtl.analysis.probing.show import Examples, OpenHead, examples_of, sentence_of
-    from mtl.commands.measured_run import corpus_of
-    from mtl.commands.progress import sentence_progress
+    from mtl.analysis.probing.show import OpenHead, TitledSentences, arc_examples, sentence_of
+    from mtl.commands.common import corpus_in_folder, sentence_progress
 
-    _check(sentence, corpus, relation, id, output)
+    _check(sentence, translation, corpus, relation, id, output)
     console = Console(markup=False, emoji=False)
     opened = OpenHead(target, head, accelerator, revision)
     if sentence is not None:
-        parts = [Examples("", opened.on_text(sentence, language, task, masks))]
+        parts = [TitledSentences("", opened.on_text(sentence, language, task, masks, translation))]
     else:
         known = opened.on_corpus(
-            corpus_of(corpus), split, sentences=sentences, task=task, relation=relation, masks=masks,
+            corpus_in_folder(corpus), split, sentences=sentences, task=task, relation=relation, masks=masks,
             final_special=final_special, progress=sentence_progress,
         )  # fmt: skip
         _print_relations(known, console)
-        parts = [Examples("", [sentence_of(known, id)])] if id is not None else examples_of(known, examples)
+        if id is None:
+            parts = arc_examples(known, examples)
+        else:
+            parts = [TitledSentences("", [sentence_of(known, id, sentences)])]
     for part in parts:
         for each in part.shown:
             _print(part, each, matrix, console)
     if output is not None:
-        _draw([each for part in parts for each in part.shown], output, matrix, least, console)
+        _write([each for part in parts for each in part.shown], output, matrix, least, console)
 
 
 def _check(
-    sentence: str | None, corpus: Path | None, relation: str | None, id: str | None, output: Path | None
+    sentence: str | None,
+    translation: str | None,
+    corpus: Path | None,
+    relation: str | None,
+    id: str | None,
+    output: Path | None,
 ) -> None:
+    if sentence is None and translation is not None:
+        raise InputError("--translation is that of --sentence: add it")
     for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
         if sentence is not None and value is not None:
             raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
     if output is not None:
         from mtl.probes.figures.style import FORMATS
 
-        if output.suffix.lower().removeprefix(".") not in FORMATS:
-            raise InputError(f"{output}: use a file that ends in .{', .'.join(FORMATS)}")
+        if _kind(output) not in (*FORMATS, *_TABLES):
+            raise InputError(f"{output}: use a file that ends in .{', .'.join((*FORMATS, *_TABLES))}")
 
 
 def _print_relations(known: Known, console: Console) -> None:
     """Print the relation that the head is known for, and its best relations."""
-    from mtl.probes.tables.best_heads import per_cent
+    from mtl.probes.tables.label_scores import per_cent
 
     head, relation = known
     relations = head.relations()
@@ -124,18 +143,32 @@ def _print_relations(known: Known, console: Console) -> None:
     for each in dict.fromkeys([relation, *relations[:_RELATIONS]]):
         shares = map(per_cent, (each.value, each.chance, each.to_head, each.to_dependent))
         shown.add_row(each.task, each.label + ("" if each.counted else " *"), f"{each.count:,}", *shares)
-    console.print(shown)
+    print_table(shown, console)
     if not all(each.counted for each in (relation, *relations[:_RELATIONS])):
         console.print("* root, or fewer than 30 items: little can be said", highlight=False, soft_wrap=True)
     below = "" if relation.value > relation.chance else ", in which the head is not above chance"
     console.print(f"shown: {relation.label} ({relation.task}){below}\n", highlight=False, soft_wrap=True)
 
 
-def _print(part: Examples, each: ShownAttention, matrix: bool, console: Console) -> None:
-    title = ", ".join(filter(None, (each.head, part.title, each.sentence.id)))
-    table = _matrix(each, title) if matrix else _attended(each, title)
+def _kind(output: Path) -> str:
+    return output.suffix.lower().removeprefix(".")
+
+
+def _print(
+    part: TitledSentences, each: ShownAttention | AttentionMatrix, matrix: bool, console: Console
+) -> None:
+    from mtl.probes.attention_matrix import AttentionMatrix
+
+    if isinstance(each, AttentionMatrix):
+        table = _matrix_of_texts(each) if matrix else _attended_texts(each)
+    else:
+        title = ", ".join(filter(None, (each.head, part.title, each.sentence.id)))
+        table = _matrix(each, title) if matrix else _attended(each, title)
     table.title_justify = "left"
-    console.print(table, width=_WIDE if matrix else None, crop=False)
+    if matrix:
+        console.print(table, width=_WIDE, crop=False)
+    else:
+        print_table(table, console)
 
 
 def _attended(each: ShownAttention, title: str) -> Table:
@@ -160,7 +193,7 @@ def _attended(each: ShownAttention, title: str) -> Table:
 
 def _matrix(each: ShownAttention, title: str) -> Table:
     """All weights in per cent: rows attend to columns, which are named by the numbers of words."""
-    shown = Table(title=Text(title), box=None, padding=(0, 1, 0, 0))
+    shown = Table(title=Text(f"{title}, in %"), box=None, padding=(0, 1, 0, 0))
     shown.add_column("")
     there = [column for column, name in enumerate(each.columns) if name]
     for column in there:
@@ -169,6 +202,29 @@ def _matrix(each: ShownAttention, title: str) -> Table:
     for query in (column for column in there if column < len(each.columns) - 1):
         name = Text.assemble(f"{query} " if query else "", _text(each.columns[query]))
         shown.add_row(name, *(_per_cent(each.weights[query, to]) for to in there))
+    return shown
+
+
+def _attended_texts(each: AttentionMatrix) -> Table:
+    """A row per subword: the one that it attends to most."""
+    shown = Table(title=Text(each.title))
+    for name in ("predicts", "attends most to"):
+        shown.add_column(name)
+    shown.add_column("%", justify="right")
+    for row, weights in zip(each.rows, each.weights, strict=True):
+        most = int(weights.argmax())
+        shown.add_row(_text(row), _text(each.columns[most]), _per_cent(weights[most]))
+    return shown
+
+
+def _matrix_of_texts(each: AttentionMatrix) -> Table:
+    """All weights in per cent: rows attend to columns."""
+    shown = Table(title=Text(f"{each.title}, in %"), box=None, padding=(0, 1, 0, 0))
+    shown.add_column("")
+    for text in each.columns:
+        shown.add_column(_text(text), justify="right")
+    for row, weights in zip(each.rows, each.weights, strict=True):
+        shown.add_row(_text(row), *map(_per_cent, weights))
     return shown
 
 
@@ -183,13 +239,27 @@ def _text(text: str) -> Text:
     return Text(visible(text))
 
 
-def _draw(
-    shown: Sequence[ShownAttention], output: Path, matrix: bool, least: float, console: Console
+def _write(
+    shown: Sequence[ShownAttention | AttentionMatrix],
+    output: Path,
+    matrix: bool,
+    least: float,
+    console: Console,
 ) -> None:
+    """Write a picture, or a table of all weights, by the file's suffix."""
+    from mtl.files import whole_file
+    from mtl.probes.attention_matrix import AttentionMatrix, attention_table
     from mtl.probes.figures.attention import attention_figure
+    from mtl.probes.tables.table_files import write_table_file
     from mtl.runs.figures.drawn import FigureWithTables, save
 
-    with as_input_error():
-        figure = attention_figure(shown, "matrix" if matrix else "arcs", least)
-        save(FigureWithTables(figure), output, tables=False)
+    kind = next((each for each in _TABLES if each == _kind(output)), None)
+    if kind is not None:
+        matrices = [each if isinstance(each, AttentionMatrix) else each.matrix() for each in shown]
+        with whole_file(output) as path:
+            write_table_file(attention_table(matrices), path, kind)
+    else:
+        with as_input_error():
+            figure = attention_figure(shown, "matrix" if matrix else "arcs", least)
+            save(FigureWithTables(figure), output, tables=False)
     console.print(f"wrote {output}", highlight=False, soft_wrap=True)

@@ -1,9 +1,9 @@
 """Which keys make two runs different: those that a run uses, that change its result and are not neutral.
 
-A new key must not cause a finished run to be repeated or its folder to be refused, as long as the key's
-default does what the program did before. Therefore only values that are not neutral count, in the
-fingerprints of a study's jobs as well as between a run's folder and the configuration that resumes it. The
-neutral value of a key is its default, or the one in `CHANGED_DEFAULTS`.
+Features add keys, and a run that was trained without a feature is the same run with it, as long as the keys
+have their defaults. Therefore only values that are not neutral count, in the fingerprints of a study's jobs
+as well as between a run's folder and the configuration that resumes it. The neutral value of a key is its
+default.
 """
 
 from __future__ import annotations
@@ -12,41 +12,35 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from mtl.config.instances import Instance
-from mtl.config.marks import Joint, Place, Used, Volatile, Was, marked
-from mtl.config.part import parts
-from mtl.config.schema import TASK_NAMES, BalancerConfig, CorpusConfig, Files, TrainConfig, default_rates
-from mtl.registries import entry, names
-from mtl.tasks.catalogue import KINDS
+from mtl.config.instances import BY_TASK, Instance, architecture_in, unused_settings
+from mtl.config.keys import ContentPath, Joint, Used, Volatile, marked, within
+from mtl.config.schema import (
+    KIND_NAMES,
+    TASK_NAMES,
+    CorpusConfig,
+    Files,
+    TrainConfig,
+    default_rates,
+    filled_rates,
+)
+from mtl.features import added
 
 T = TypeVar("T")
 
-CHANGED_DEFAULTS: dict[str, Any] = {key: was.value for key, was in marked(TrainConfig, Was)}
-"""Defaults that were changed: dotted key -> the value that the program had before, as a plain value.
-
-Whoever changes the default of a key marks the field with the default of before (`Was`), and never takes the
-mark away again (a second change leaves it as it is). A key that is added with a default that does *not* do
-what the program did before gets the mark, too, with the value that does. Then
-
-- runs made with the old default keep their fingerprint, and runs with the new one get another, also after
-  the default changes again;
-- a configuration file of a run that lacks the key is read as having the old value.
-
-A default that computes the same for everything that could be trained before needs no mark:
-`encoder.pooling` and `encoder.word_dropout` are `null`, which is `mean` and 0.2 for all encoders but
-decoder-only models, of which there were none.
-"""
-
 VOLATILE = tuple(key for key, _ in marked(TrainConfig, Volatile))
 """Keys that do not change what a run computes: a run may be resumed with others."""
-_PLACES = frozenset(key for key, _ in marked(TrainConfig, Place))
+_PLACES = frozenset(key for key, _ in marked(TrainConfig, ContentPath))
 
 _ALWAYS = ("tasks",)
 """Keys that count though they have their default: a run is what its tasks make of it."""
 
-_OF_JOINT_RUNS = (*(key for key, _ in marked(TrainConfig, Joint)), *(part.key for part in parts()))
+_OF_JOINT_RUNS = (
+    *(key for key, _ in marked(TrainConfig, Joint)),
+    *(name for name, keys in added(lambda feature: feature.keys).items() if keys.joint),
+)
 """The settings that make no difference to a run of one task."""
 
 
@@ -60,20 +54,25 @@ def only_used(config: TrainConfig) -> TrainConfig:
     values: dict[str, Any] = {}
     for key in unused:
         group, _, name = key.partition(".")
+        if "instances" in key.split(".") or "." in name:
+            continue  # left out below
         if not name:
             values[group] = getattr(default, group)
         elif group != "corpus":
             inner = values.get(group, getattr(config, group))
             values[group] = dataclasses.replace(inner, **{name: getattr(getattr(default, group), name)})
-    of_corpus = [key.removeprefix("corpus.") for key in unused if key.startswith("corpus.")]
+    of_corpus = [name for key in unused if (name := key.removeprefix("corpus.")) != key and "." not in name]
     none: dict[str, Any] = dict.fromkeys(of_corpus)
     values["corpus"] = dataclasses.replace(config.corpus, **none)
-    used = config.tasks
-    balancer: BalancerConfig = values.get("balancer", config.balancer)
-    values["balancer"] = dataclasses.replace(balancer, weights=_within(balancer.weights, used))
     corpus: CorpusConfig = values["corpus"]
+    used = config.tasks
     values["corpus"] = dataclasses.replace(corpus, instances=_within(corpus.instances, used))
-    return dataclasses.replace(config, **values, instances=_within(config.instances, used))
+    config = dataclasses.replace(config, **values).without_other_tasks()
+    instances = {}
+    for name, made in _within(config.instances, used).items():
+        without: dict[str, Any] = dict.fromkeys(unused_settings(name, config))
+        instances[name] = dataclasses.replace(made, **without)
+    return dataclasses.replace(config, instances=instances)
 
 
 def _within(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
@@ -81,11 +80,8 @@ def _within(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
 
 
 def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
-    """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings.
-
-    Those of presets are among them: a run that trains one has its settings as an instance.
-    """
-    others = [*(name for name in TASK_NAMES if name not in tasks), *names("presets")]
+    """The dotted keys, and groups of keys, that no run of these tasks uses, whatever its other settings."""
+    others = [name for name in TASK_NAMES if name not in tasks]
     of_joint = [] if len(tasks) > 1 else _OF_JOINT_RUNS
     return (*others, *(f"corpus.{name}" for name in others), *of_joint)
 
@@ -93,16 +89,43 @@ def keys_of_other_tasks(tasks: Sequence[str]) -> tuple[str, ...]:
 def unused_keys(config: TrainConfig) -> tuple[str, ...]:
     """The dotted keys, and groups of keys, whose values make no difference to this run."""
     unused = [key for key, used in marked(TrainConfig, Used) if not used.when(config)]
-    return (*unused, *(key for part in parts() for key in part.unused(config)))
+    for instances, prefix in ((config.instances, ""), (config.corpus.instances, "corpus.")):
+        unused += [f"{prefix}instances.{name}" for name in instances if name not in config.tasks]
+    for key in BY_TASK:
+        group, name = key.split(".")
+        numbers = getattr(getattr(config, group), name)
+        if isinstance(numbers, Mapping):
+            unused += [f"{key}.{task}" for task in numbers if task not in (*config.tasks, *KIND_NAMES)]
+    for name in config.tasks:
+        place = f"instances.{name}" if name in config.instances else name
+        unused += [f"{place}.{setting}" for setting in unused_settings(name, config)]
+    return (
+        *unused,
+        *(
+            name
+            for name, keys in added(lambda feature: feature.keys).items()
+            if keys.unused is not None and resolve_name(keys.unused)(config)
+        ),
+    )
+
+
+def without_effect(config: TrainConfig) -> tuple[str, ...]:
+    """The dotted keys that this run does not use and that have other values than the defaults."""
+    unused, neutral = unused_keys(config), neutral_values(values := plain(dataclasses.asdict(config)))
+    defaults = dict(_leaves(plain(dataclasses.asdict(TrainConfig())), neutral))
+    return tuple(
+        key
+        for key, value in _leaves(values, neutral)
+        if within(key, unused)
+        and not _is_volatile(key)
+        # In a study, settings that a run does not use have neutral values.
+        and value not in (neutral.get(key), defaults.get(key, neutral.get(key)))
+    )
 
 
 def settings_in(config: Mapping[str, Any]) -> TrainConfig:
-    """A run's configuration for `unused_keys`; one of an older version may lack keys or have others.
-
-    Keys that it lacks have their neutral values.
-    """
-    of_run = {key: value for key, value in config.items() if key not in TASK_NAMES}  # these decide nothing
-    return _laid_over(reference(), {**of_run, "tasks": tuple(config["tasks"])})
+    """A run's configuration for `unused_keys`; keys of features that it was trained without are neutral."""
+    return _laid_over(reference(), {**config, "tasks": tuple(config["tasks"])})
 
 
 def _laid_over(default: Any, config: Mapping[str, Any]) -> Any:
@@ -122,33 +145,18 @@ def _laid_over(default: Any, config: Mapping[str, Any]) -> Any:
 
 @functools.cache
 def reference() -> TrainConfig:
-    """The configuration whose settings count for nothing: all defaults, the changed ones as they were."""
-    config = TrainConfig()
-    for key, value in CHANGED_DEFAULTS.items():
-        config = _with(config, key, value)
-    return config
-
-
-def _with(config: Any, key: str, value: Any) -> Any:
-    """The configuration with another value at a dotted key; without that key, the configuration itself."""
-    first, _, rest = key.partition(".")
-    if first not in {field.name for field in dataclasses.fields(config)}:
-        return config
-    inner = getattr(config, first)
-    if rest:
-        value = _with(inner, rest, value)
-    elif isinstance(inner, tuple):
-        value = tuple(value)
-    return dataclasses.replace(config, **{first: value})
+    """The configuration whose settings count for nothing: all defaults."""
+    return TrainConfig()
 
 
 def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configurations would compute different things.
 
-    A key that one of them lacks (it was made before there was such a key) has its neutral value there.
-    Settings of gates make no difference between runs without masks.
+    A key that one of them lacks has its neutral value there. A key that neither of them uses makes no
+    difference.
     """
     neutral = neutral_values(old, new)
+    unused = [_unused_in(config) for config in (old, new)]
     unmasked = all(config.get("pruning") == "none" for config in (old, new))
     first, second = (dict(_leaves(with_rates(config), neutral)) for config in (old, new))
     return [
@@ -156,8 +164,17 @@ def different_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for key in dict.fromkeys([*first, *second])
         if not _is_volatile(key)
         and not (unmasked and key.startswith("gates."))
+        and not all(within(key, keys) for keys in unused)
         and first.get(key, neutral.get(key)) != second.get(key, neutral.get(key))
     ]
+
+
+def _unused_in(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """`unused_keys` of plain values; none if they have a task that is not known here."""
+    try:
+        return unused_keys(settings_in(config))
+    except KeyError:
+        return ()
 
 
 def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,32 +193,24 @@ def counting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def lasting_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run what it is, by dotted key, whatever the defaults are now."""
+    return {
+        key: value
+        for key, value in _leaves(config, {})
+        if value is not None and not (_is_volatile(key) or is_place(key))
+    }
+
+
 def with_rates(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration with the learning rates that `null` stands for (`TrainConfig.with_rates`)."""
     given = config.get("optimizer") or {}
-    if None not in (given.get("encoder_lr", 0), given.get("decoder_lr", 0)):
-        return config
     encoder = (config.get("encoder") or {}).get("name", "minilm")
-    rates = default_rates(encoder, (config.get("seq2seq") or {}).get("architecture"))
-    filled = {key: rates.get(key) if value is None else value for key, value in given.items()}
-    return {**config, "optimizer": filled}
-
-
-def with_older_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of an older run, with the old defaults of the keys that it lacks."""
-    values: dict[str, Any] = dict(config)
-    for key in CHANGED_DEFAULTS.keys() & _defaults().keys():
-        values = _filled(values, key, CHANGED_DEFAULTS[key])
-    return values
-
-
-def _filled(values: Any, key: str, value: Any) -> Any:
-    """The values with one at a dotted key, where they are a mapping that lacks it."""
-    first, _, rest = key.partition(".")
-    if not isinstance(values, Mapping):
-        return values
-    inner = _filled(values.get(first) or {}, rest, value) if rest else values.get(first, value)
-    return {**values, first: inner}
+    rates = default_rates(encoder, architecture_in(config))
+    filled = filled_rates(
+        {key: rate for key, rate in given.items() if key in rates}, rates, config.get("tasks") or ()
+    )
+    return {**config, "optimizer": {**given, **filled}} if filled else config
 
 
 def plain(value: Any) -> Any:
@@ -212,7 +221,7 @@ def plain(value: Any) -> Any:
 
 
 def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that count for nothing, by dotted key; also those of keys that no longer exist.
+    """The values that count for nothing, by dotted key.
 
     Settings of tasks with names of their own are those of the tasks in `configs`.
     """
@@ -223,23 +232,13 @@ def neutral_values(*configs: Mapping[str, Any]) -> dict[str, Any]:
     settings = {
         f"instances.{name}.{field.name}": None for name in named for field in dataclasses.fields(Instance)
     }
-    return {**_of_presets(), **CHANGED_DEFAULTS, **in_files, **settings, **_defaults()}
+    return {**in_files, **settings, **_defaults()}
 
 
 @functools.cache
 def _defaults() -> dict[str, Any]:
     """The values of `reference` by dotted key."""
     return dict(_leaves(dataclasses.asdict(reference()), {}))
-
-
-@functools.cache
-def _of_presets() -> dict[str, Any]:
-    """The values of the keys that older versions had under the names of presets (`mtl.config.presets`)."""
-    kinds = {name: KINDS[entry("presets", name)["kind"]] for name in names("presets")}
-    settings = {
-        f"{name}.{key.name}": key.default for name, kind in kinds.items() for key in dataclasses.fields(kind)
-    }
-    return {**settings, **{f"corpus.{name}": None for name in kinds}}
 
 
 _BY_NAME = ("instances", "corpus.instances")
@@ -260,7 +259,7 @@ def _leaves(
 
 
 def _is_volatile(key: str) -> bool:
-    return any(key == volatile or key.startswith(f"{volatile}.") for volatile in VOLATILE)
+    return within(key, VOLATILE)
 
 
 def is_place(key: str) -> bool:

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from functools import cache
+from pkgutil import resolve_name
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from mtl.config.instances import Instance, refuse_instances, stands_for_task
-from mtl.config.keys import at, unknown
-from mtl.config.marks import FilePath, Forbidden, Joint, Used, Volatile, Was
-from mtl.config.part import parts
-from mtl.config.presets import completed
-from mtl.config.task_slots import Slot, slot_per_task, with_slots
+from mtl.config.instances import (
+    BY_TASK,
+    Instance,
+    Slot,
+    architecture_in,
+    completed,
+    kind_of,
+    own_model_of,
+    refuse_instances,
+    slot_per_task,
+    stands_for_task,
+    with_slots,
+)
+from mtl.config.keys import (
+    FilePath,
+    Forbidden,
+    Joint,
+    KeyFault,
+    Used,
+    Volatile,
+    at,
+    known_keys_of,
+    unknown,
+)
 from mtl.errors import did_you_mean
-from mtl.tasks.catalogue import STRUCTURED, TASKS
-from mtl.tasks.order import in_order_of_catalogue
-from mtl.tasks.ranges import Count, CountOrNone, Dropout, Range, Seed, Share, Size
-from mtl.tasks.task import Task
+from mtl.features import added
+from mtl.tasks.catalogue import STRUCTURED, TASKS, in_order_of_catalogue
+from mtl.tasks.task import Count, CountOrNone, Dropout, Range, Seed, Share, Size, Task
 
 TASK_NAMES = tuple(TASKS)
 """The tasks, each of which has a key for its settings."""
@@ -25,12 +44,23 @@ DEFAULT_TASKS = tuple(task.name for task in STRUCTURED)
 """The tasks trained where none are named."""
 PruningRegime = Literal["none", "dynamic", "static", "gates_only", "fixed"]
 GateScope = Literal["shared", "per_task"]
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[str, ...] = get_args(Split)
+ScoredSplit = Literal["dev", "test"]
+"""The splits on which models are compared."""
 Kind = Literal["self", "encoder", "decoder", "cross"]
-"""A kind of attention: `self` in models of one stack, the others in models that translate."""
-ByKind = float | dict[Kind, float]
-"""A number for all kinds of attention together, or one for each."""
+"""A kind of attention: `self` in models of one stack, the others in encoder-decoder models."""
+KIND_NAMES: tuple[str, ...] = get_args(Kind)
+ByTask = float | dict[str, float]
+"""A number for all tasks, or one for each."""
+ByPart = float | dict[Kind | str, float]
+"""A number for all heads, or one for each kind of attention, or for each task that has its own mask."""
 Rate = Annotated[float, Range(0, 1)]
 Depth = Annotated[int, Range(1, 1_000)]
+Layer = Annotated[int, Range(0, 1_000)]
+Freeze = Literal["all"] | tuple[Literal["embeddings"] | Layer, ...] | None
+BY_PART = ("gates.penalty", "gates.target_open")
+"""Keys whose numbers may be given by kind of attention instead of by task."""
 ALIASES = {"from": "init_from"}
 """Keys whose name on the command line is a keyword of Python: option -> field."""
 COMPARING = ("gradnorm", "pcgrad", "torchjd")
@@ -39,21 +69,47 @@ LEARNING = ("dynamic", "static", "gates_only")
 """Values of `pruning` with which masks are learned."""
 
 
+_LABELS = Used(lambda run: run.own_model() is None)
+_FREEZABLE = Used(lambda run: run.own_model() is None and run.pruning != "gates_only")
+
+
+def encoder_is_frozen(run: TrainConfig) -> bool:
+    """Whether nothing of the encoder is trained because of `encoder.freeze`."""
+    return run.encoder.freeze == "all" and _FREEZABLE.when(run)
+
+
 @dataclass(frozen=True)
 class EncoderConfig:
     """The pretrained encoder, and how word vectors are taken from it."""
 
     name: str = "minilm"
     """A hub name, a folder, or `minilm` for the embedded encoder."""
-    pooling: Literal["mean", "first", "last"] | None = None
+    weights: Annotated[Literal["pretrained", "random"], _LABELS] = "pretrained"
+    """The weights that training starts from: the pretrained ones, or as a control random ones, of the same
+    architecture and drawn with the run's seed. The tokenizer is the encoder's in both cases."""
+    freeze: Annotated[Freeze, _FREEZABLE] = None
+    """What of the encoder is not trained, and has no dropout: `all`, or a list of layers (from 0) and
+    `embeddings`. `null`: nothing."""
+    pooling: Annotated[Literal["mean", "first", "last"] | None, _LABELS] = None
     """How a word's vector is computed from those of its subwords; `null`: `mean`, or `last` in a decoder-only
     model."""
-    layers: Literal["last", "mix"] = "last"
-    """Take the last layer's vectors, or a learned mix of all layers."""
-    word_dropout: Dropout | None = None
+    layers: Annotated[Literal["last", "mix", "mix_per_task"], _LABELS] = "last"
+    """Take the last layer's vectors, or a learned mix of all layers: one for all tasks, or one for each."""
+    word_dropout: Annotated[Dropout | None, _LABELS] = None
     """Share of words masked in training; `null`: 0.2, or 0 in a decoder-only model without a mask token."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """The attention implementation of transformers."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: run.encoder.freeze == (),
+            "encoder.freeze is empty: name layers, or use null",
+        ),
+        Forbidden(
+            lambda run: encoder_is_frozen(run) and run.pruning == "static",
+            "pruning=static trains the encoder and its gates, and encoder.freeze=all leaves only the gates: "
+            "use pruning=gates_only, without encoder.freeze",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -67,11 +123,12 @@ class Files:
     test: FilePath | None = None
     """Test file, folder or glob."""
     format: str = "jsonl"
-    """jsonl, conllu, conll2012, conll2003, columns, uner, brackets, conll2005, glue or parallel (whose paths
-    are SOURCE:TARGET), or a variant such as conllu-upos (docs/own-data.md lists all)."""
+    """jsonl, conllu, conll2012, conll2003, columns, uner, brackets, conll2005, sdp, json-entities, glue, a
+    variant such as conllu-upos, or another one of docs/own-data.md; with options after a colon, such as
+    brackets:arcs=collins."""
     columns: dict[str, int] = field(default_factory=dict)
-    """For conll2003, its variants and columns: the column of each role (word, entity, tag; label), counted
-    from 1."""
+    """For conll2003, its variants and columns: the column of each role (word, entity, tag; label; sentence,
+    for a class of the whole sentence), counted from 1."""
     layer: str | None = None
     """For files of one task: the layer that it learns. `null`: in JSON Lines, the one with the name of the
     task's layer; in other formats, the one that tasks of its kind read."""
@@ -151,13 +208,14 @@ class BatchConfig:
 class OptimizerConfig:
     """AdamW and its rates."""
 
-    encoder_lr: Annotated[Rate | None, Was(5e-5)] = None
+    encoder_lr: Rate | None = None
     """Peak learning rate of the encoder; `null`: 3e-4 for `minilm`, 5e-5 for other encoders."""
-    decoder_lr: Annotated[Rate | None, Was(1e-3)] = None
-    """Peak learning rate of the decoders; `null`: 2e-3 on `minilm`, 1e-3 on other encoders."""
+    decoder_lr: Annotated[ByTask | None, Range(0, 1)] = None
+    """Peak learning rate of the decoders, or one for each task (TASK: RATE); `null`, and for tasks that are
+    not named: 2e-3 on `minilm`, 1e-3 on other encoders."""
     weight_decay: Share = 0.01
     """AdamW's decay, on matrices only."""
-    warmup: Share = 0.1
+    warmup: Annotated[Share, Used(lambda run: run.optimizer.warmup_updates is None)] = 0.1
     """Share of the updates in which the rates rise linearly."""
     warmup_updates: Count | None = None
     """Number of warm-up updates, instead of their share."""
@@ -182,6 +240,23 @@ def default_rates(encoder: str, architecture: str | None) -> dict[str, float]:
     return {"encoder_lr": 3e-4, "decoder_lr": 2e-3} if small else {"encoder_lr": 5e-5, "decoder_lr": 1e-3}
 
 
+def filled_rates(
+    given: Mapping[str, ByTask | None], default: Mapping[str, float], tasks: Collection[str]
+) -> dict[str, Any]:
+    """Learning rates by key, with those that `null` stands for, also for tasks that a mapping leaves out."""
+    filled: dict[str, Any] = {}
+    for key, rate in given.items():
+        filled[key] = default[key] if rate is None else rate
+        if isinstance(rate, Mapping):
+            filled[key] = {**dict.fromkeys(tasks, default[key]), **rate}
+    return filled
+
+
+def within_tasks(values: Mapping[str, float], tasks: Collection[str]) -> dict[str, float]:
+    """The values without those of other tasks."""
+    return {name: value for name, value in values.items() if name in tasks or name in KIND_NAMES}
+
+
 def _by_balancer(*names: str) -> Used:
     return Used(lambda run: run.balancer.name in names)
 
@@ -200,6 +275,9 @@ class BalancerConfig:
     """For `fixed`: a weight per task (TASK: WEIGHT); 1 if none is given."""
     window: Annotated[Count, _by_balancer("moving_average")] = 5
     """For `moving_average`: the number of recent losses averaged per task."""
+    intrinsic: Annotated[bool, _by_balancer("moving_average")] = False
+    """For `moving_average`: multiply a task's weight by its loss in the update over its average, so that
+    batches on which it is worse than of late count more."""
     alpha: Annotated[float, Range(0, 1_000), _by_balancer("gradnorm")] = 1.5
     """For `gradnorm`: how strongly slow tasks are favoured."""
     lr: Annotated[float, Range(0, 1, open_low=True), _by_balancer("uncertainty", "gradnorm")] = 0.025
@@ -221,6 +299,11 @@ class BalancerConfig:
             "pruning=gates_only freezes: use uniform, moving_average or uncertainty",
         ),
         Forbidden(
+            lambda run: run.balancer.name in COMPARING and encoder_is_frozen(run),
+            "balancer {run.balancer.name} compares the tasks' gradients in the encoder, which "
+            "encoder.freeze=all freezes: use uniform, moving_average or uncertainty",
+        ),
+        Forbidden(
             lambda run: run.balancer.name in COMPARING and run.batch.mode == "separate",
             "balancer {run.balancer.name} compares the tasks' gradients in every step, but "
             "batch.mode=separate has one task in a step: use batch.mode=aligned, or moving_average or "
@@ -230,7 +313,7 @@ class BalancerConfig:
 
 
 _LEARNED = Used(lambda run: run.pruning in LEARNING)
-_SEVERAL = Used(lambda run: run.pruning in LEARNING and _has_several_masks(run))
+_NORMAL = Used(lambda run: run.pruning in LEARNING and run.gates.init == "normal")
 _PENALISED = Used(
     lambda run: (
         run.pruning in LEARNING and (run.gates.target_open is None or isinstance(run.gates.penalty, Mapping))
@@ -238,20 +321,31 @@ _PENALISED = Used(
 )
 
 
-def _has_several_masks(run: TrainConfig) -> bool:
-    return run.gates.scope == "per_task" and len(run.tasks) > 1
+def given_by(values: Any) -> Literal["", "kind", "task"]:
+    """Whether values are given by kind of attention or by task; empty: neither."""
+    if not isinstance(values, Mapping):
+        return ""
+    return "task" if any(name not in KIND_NAMES for name in values) else "kind"
+
+
+def _for_one_mask(run: TrainConfig) -> str | None:
+    """A key of gates with numbers by task in a run whose tasks share one mask."""
+    if run.pruning not in LEARNING or run.gates.scope == "per_task" or len(run.tasks) == 1:
+        return None
+    given = {name: getattr(run.gates, name) for name in ("penalty", "target_open", "lr")}
+    return next((f"gates.{name}" for name, values in given.items() if given_by(values) == "task"), None)
 
 
 def _part_of_a_head(run: TrainConfig) -> str | None:
     """The key and value of a number of heads that is no whole one."""
-    given = values_of("target_open", run.gates.target_open)
+    given = values_by_part("target_open", run.gates.target_open)
     return next((f"{key}={target}" for key, target in given if target > 1 and target != int(target)), None)
 
 
-def values_of(name: str, values: ByKind | None) -> Iterator[tuple[str, float]]:
-    """The values of `gates.NAME`, one for all kinds of attention or one for each, with their dotted keys."""
+def values_by_part(name: str, values: ByPart | None) -> Iterator[tuple[str, float]]:
+    """The values of `gates.NAME`, one for all heads or one for each kind or task, with their dotted keys."""
     if isinstance(values, Mapping):
-        yield from ((f"gates.{name}.{kind}", value) for kind, value in values.items())
+        yield from ((f"gates.{name}.{part}", value) for part, value in values.items())
     elif values is not None:
         yield f"gates.{name}", values
 
@@ -268,26 +362,28 @@ class GatesConfig:
     unit: Annotated[Literal["head", "group"], _LEARNED] = "head"
     """One gate per query head, or one for all heads that share keys and values (in models with grouped
     queries)."""
-    penalty: Annotated[ByKind | None, Range(0, 1_000_000), Was(0.01), _PENALISED] = None
+    penalty: Annotated[ByPart | None, Range(0, 1_000_000), _PENALISED] = None
     """Weight of the expected number of open heads per layer (lambda), or one for each kind of attention
-    (KIND: WEIGHT); `null`: use `target_open` instead."""
+    (KIND: WEIGHT), or for each task that has a mask of its own (TASK: WEIGHT); `null`: use `target_open`
+    instead."""
     penalty_warmup: Annotated[Share, _PENALISED] = 0.0
     """Share of the updates in which the penalty weight rises linearly from zero."""
-    overlap_penalty: Annotated[float, Range(-1_000_000, 1_000_000), _SEVERAL, Joint()] = 0.0
-    """Weight of the pairwise product of tasks' gates (`per_task` only); negative: reward for sharing."""
-    target_open: Annotated[ByKind | None, Range(0, 1_000_000, open_low=True), _LEARNED] = None
+    target_open: Annotated[ByPart | None, Range(0, 1_000_000, open_low=True), _LEARNED] = None
     """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty, or one for
-    each kind of attention (KIND: NUMBER); `null` without a penalty: a third."""
-    at_most: Annotated[Count | None, _SEVERAL, Joint()] = None
-    """Maximum number of masks that may keep the same head in the target's choice (`per_task` only): 1 makes
-    masks disjoint; `null`: any number."""
-    lr: Annotated[float | None, Range(0, 100, open_low=True), _LEARNED] = None
-    """Learning rate of log alpha; `null`: 10 / number of updates, so that heads have time to close."""
+    each kind of attention (KIND: NUMBER) or task (TASK: NUMBER); `null` without a penalty: a third."""
+    lr: Annotated[ByTask | None, Range(0, 100, open_low=True), _LEARNED] = None
+    """Learning rate of log alpha, or one for each task that has a mask of its own (TASK: RATE); `null`, and
+    for tasks that are not named: 10 / number of updates, so that heads have time to close."""
+    warmup: Annotated[Share, _LEARNED] = 0.0
+    """Share of the updates in which the rate of log alpha rises linearly; it is constant afterwards."""
     temperature: Annotated[float, Range(0, 1_000, open_low=True), _LEARNED] = 0.33
     """Temperature of the hard concrete distribution."""
-    init_mean: Annotated[float, Range(-20, 20), _LEARNED] = 2.0
-    """Mean of the initial log alpha; 2 starts evaluation gates at 0.96 (the paper: 0, gates at 0.5)."""
-    init_std: Annotated[float, Range(0, 20), _LEARNED] = 0.1
+    init: Annotated[Literal["normal", "xavier"], _LEARNED] = "normal"
+    """The initial log alpha: normally distributed, or from Xavier's uniform distribution, as He & Choi (2021)
+    published it."""
+    init_mean: Annotated[float, Range(-20, 20), _NORMAL] = 2.0
+    """Mean of the initial log alpha; 2 starts evaluation gates at 0.96."""
+    init_std: Annotated[float, Range(0, 20), _NORMAL] = 0.1
     """Standard deviation of the initial log alpha."""
     masks: Annotated[FilePath | None, Used(lambda run: run.pruning == "fixed")] = None
     """For `pruning=fixed`: file with the masks, such as the gates.parquet of a run; a mask for each task of
@@ -297,19 +393,9 @@ class GatesConfig:
             _part_of_a_head, "{found}: use a share of the heads, at most 1, or a whole number of heads"
         ),
         Forbidden(
-            lambda run: (
-                run.gates.at_most is not None and run.pruning != "none" and not _has_several_masks(run)
-            ),
-            "gates.at_most needs gates.scope=per_task and at least two tasks",
-        ),
-        Forbidden(
-            lambda run: (
-                run.gates.at_most is not None
-                and run.pruning != "none"
-                and run.gates.target_open is None
-                and run.gates.penalty is not None
-            ),
-            "gates.at_most is for a target's choice: use gates.target_open, not gates.penalty",
+            _for_one_mask,
+            "{found} is given by task, and gates.scope=shared has one mask for {tasks}: use one number, or "
+            "gates.scope=per_task",
         ),
         Forbidden(
             lambda run: run.pruning == "fixed" and run.gates.masks is None,
@@ -320,91 +406,6 @@ class GatesConfig:
             "gates.masks={run.gates.masks} is for pruning=fixed, and pruning={run.pruning}",
         ),
     )
-
-
-@dataclass(frozen=True)
-class Seq2SeqConfig:
-    """An encoder-decoder model from scratch, for a translation."""
-
-    architecture: Literal["marian", "bart", "mbart", "m2m_100", "pegasus", "t5", "mt5"] | None = None
-    """Architecture of the layers; `null`: the checkpoint `encoder.name` instead of a model from scratch."""
-    layers: Depth = 4
-    """Layers of the encoder."""
-    decoder_layers: Depth | None = None
-    """Layers of the decoder; `null`: as many as the encoder has."""
-    heads: Size = 4
-    """Heads of each kind of attention in a layer."""
-    width: Size = 128
-    """Size of the vectors between layers."""
-    feed_forward: Size = 256
-    """Size of the feed-forward layers' inner vectors."""
-    dropout: Dropout = 0.1
-    """Share of features dropped in training."""
-    vocabulary: Annotated[int, Range(300, 1_000_000)] = 8000
-    """Maximum number of subwords; both languages share them."""
-    components: Size | None = None
-    """Query and key components that the heads of each layer share (collaborative attention), up to `width`;
-    `null`: each head has its own."""
-    mixing: Literal["learned", "blocks"] = "learned"
-    """Which components each head uses: it learns a weight for each, or keeps the part that it starts with, so
-    that heads are concatenated."""
-    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
-        Forbidden(
-            lambda run: (
-                run.seq2seq.mixing != "learned" and run.seq2seq.components is None and run.init_from is None
-            ),
-            "seq2seq.mixing={run.seq2seq.mixing} is for heads that share components: use "
-            "seq2seq.components, or leave it out",
-        ),
-        Forbidden(
-            lambda run: run.seq2seq.architecture is not None and not run.translates(),
-            "seq2seq.architecture={run.seq2seq.architecture} is for translations, and tasks is "
-            "{tasks}: use encoder.name",
-        ),
-        Forbidden(
-            lambda run: run.seq2seq.components is not None and not run.translates(),
-            "seq2seq.components={run.seq2seq.components} is for translations, and tasks is {tasks}: "
-            "'mtl collaborate' makes encoders whose heads share components",
-        ),
-        Forbidden(
-            lambda run: run.beside_alone(),
-            "{found[0]} is trained alone, because it uses a different model: leave out {found[1]}",
-        ),
-        Forbidden(
-            lambda run: _shares_components(run) and run.seq2seq.architecture is None,
-            "seq2seq.components={run.seq2seq.components} is for a model from scratch: use "
-            "seq2seq.architecture, or leave it out (a checkpoint's heads are what they are)",
-        ),
-        Forbidden(
-            lambda run: (
-                run.seq2seq.architecture is not None
-                and run.init_from is None
-                and run.seq2seq.width % run.seq2seq.heads
-            ),
-            "seq2seq.width={run.seq2seq.width} is no multiple of seq2seq.heads={run.seq2seq.heads}: change "
-            "one of them",
-        ),
-        Forbidden(
-            lambda run: _shares_components(run) and run.seq2seq.components > run.seq2seq.width,
-            "seq2seq.components={run.seq2seq.components}: use 1 to {run.seq2seq.width} components "
-            "(seq2seq.width), as many as heads apart have",
-        ),
-        Forbidden(
-            lambda run: (
-                run.translates()
-                and run.seq2seq.architecture is None
-                and run.init_from is None
-                and run.encoder.name == "minilm"
-            ),
-            "encoder.name=minilm has no decoder, and cannot translate: use seq2seq.architecture (for "
-            "instance mbart) for a model from scratch, or an encoder-decoder checkpoint as encoder.name",
-        ),
-    )
-
-
-def _shares_components(run: TrainConfig) -> bool:
-    """Whether the heads of a model from scratch are to share components."""
-    return run.seq2seq.components is not None and run.init_from is None
 
 
 @dataclass(frozen=True)
@@ -425,22 +426,50 @@ class TrainerConfig:
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
 
 
+LoggerName = Literal["wandb", "tensorboard", "csv"]
+_NOT_IN_IDS = ":;,#?/'"
+
+
 @dataclass(frozen=True)
 class WandbConfig:
     """Weights & Biases."""
 
-    mode: Literal["online", "offline", "disabled"] = "disabled"
-    """`offline` writes a local log and makes no connection."""
-    project: str = "mtl"
-    """Project on the server."""
+    mode: Literal["online", "offline", "disabled"] | None = None
+    """`offline` writes a local log and makes no connection. `null`: `disabled`, or if `loggers` names wandb,
+    what `WANDB_MODE` says, or `online`."""
+    project: str | None = None
+    """Project on the server; `null`: the one that W&B's own settings name, or `mtl`."""
     entity: str | None = None
     """Team or user on the server."""
     group: str | None = None
-    """Group of the run, for instance a study's setup."""
+    """Group of the run on the server."""
     job_type: str | None = None
     """Purpose of the run, for instance `train`."""
     tags: tuple[str, ...] = ()
     """Tags of the run."""
+    notes: str | None = None
+    """A longer description of the run."""
+    id: str | None = None
+    """The W&B run's id; `null`: that of `WANDB_RUN_ID`, or a new one. A resumed run keeps its own."""
+    resume: Literal["allow", "must", "never"] | None = None
+    """Whether the server has a run of this id when training starts: it may, it must or it must not; `null`:
+    as `WANDB_RESUME` says, or it may. A run that is resumed continues its W&B run in any case."""
+    log_model: bool = False
+    """Log the kept model as an artifact, too."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: next((sign for sign in _NOT_IN_IDS if sign in (run.wandb.id or "")), None),
+            "wandb.id={run.wandb.id}: W&B refuses ids with {found}",
+        ),
+        Forbidden(
+            lambda run: run.wandb.id is not None and not 0 < len(run.wandb.id.strip()) <= 128,
+            "wandb.id={run.wandb.id}: use 1 to 128 characters",
+        ),
+        Forbidden(
+            lambda run: run.wandb.mode == "offline" and run.wandb.resume,
+            "wandb.resume={found} asks the server, which wandb.mode=offline does not: leave one of them out",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -449,9 +478,9 @@ class WandbConfig:
         Annotated[task, _of(task)], field(default_factory=task), (task.__doc__ or "").split("\n")[0]
     )
 )
-@with_slots({part.key: part.slot for part in parts()})
+@with_slots({name: resolve_name(keys.slot) for name, keys in added(lambda feature: feature.keys).items()})
 class TrainConfig:
-    """A training run. The name of each task is also a key, for its settings, and so is a part's (`Part`)."""
+    """A training run. The name of each task is also a key, for its settings; features add keys (`Keys`)."""
 
     name: str | None = None
     """The run's folder below `runs`; default: its tasks and seed."""
@@ -465,6 +494,9 @@ class TrainConfig:
     tasks: tuple[str, ...] = DEFAULT_TASKS
     """The tasks to train; default: all tasks on words. `TASK~VARIANT` is a further decoder for a task,
     trained on a part of its sentences. A mapping names tasks of your own: {NAME: {kind: KIND, …}}."""
+    by_task: Annotated[tuple[str, ...], Volatile()] = ()
+    """Keys that a study sets as suits the tasks and masks of each run, such as `max_epochs`. Reports compare
+    runs of other tasks, or with other masks, in spite of them. No training reads it."""
     instances: dict[str, Instance] = field(default_factory=dict)
     """Kinds and settings of tasks with names of your own, which a mapping in `tasks` also sets."""
     max_epochs: Count = 30
@@ -473,23 +505,31 @@ class TrainConfig:
     """Stop training after this many evaluations without a better mean dev score; `null`: never."""
     evaluate_every: Count = 1
     """Epochs between evaluations on dev."""
-    keep: Literal["auto", "best", "last"] = "auto"
-    """The model that the run keeps: the best on dev, or the last. `auto`: the best, but the last if masks are
-    learned, since heads of earlier models are still open."""
+    evaluate_train: CountOrNone = 0
+    """Score this many training sentences, too, at each evaluation; they are always the same ones, and show
+    overfitting. 0: none."""
+    keep: Literal["auto", "best", "last", "average"] = "auto"
+    """The model that the run keeps: the best on dev, the last, or the average of its `snapshots`. `auto`: the
+    best, but the last if masks are learned, since heads of earlier models are still open."""
+    snapshots: CountOrNone = 0
+    """Keep the models of this many last evaluations, too, in RUN/snapshots/epoch-N; 0: none."""
     pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or with
     encoder and decoders frozen. `fixed`: they are read from a file (`gates.masks`) and not learned."""
     init_from: FilePath | None = None
     """The run from whose model training starts (`--from`); `static` and `gates_only` need one."""
-    gradient_conflict_every: CountOrNone = 0
-    """Measure the cosine between the tasks' gradients per head once per this many updates; 0: never."""
     importance_every: CountOrNone = 0
     """Measure the importance of all heads once per this many evaluations; 0: never."""
     importance_sentences: Annotated[Count, Used(lambda run: run.importance_every)] = 200
     """Maximum number of dev sentences per task used to measure importance."""
+    loggers: Annotated[tuple[LoggerName, ...], Volatile()] = ()
+    """Where the run is logged besides its own files: W&B, TensorBoard (RUN/tensorboard), a table
+    (RUN/csv/metrics.csv). `wandb.mode` alone switches W&B on or off, too."""
+    log_every: Annotated[CountOrNone, Volatile()] = 50
+    """Updates from one row of losses, rates and gradient norm in the loggers to the next; 0: evaluations
+    only."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    seq2seq: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     balancer: BalancerConfig = field(default_factory=BalancerConfig)
@@ -509,6 +549,20 @@ class TrainConfig:
             lambda run: run.pruning in ("static", "gates_only") and run.init_from is None,
             "pruning={run.pruning} starts from a trained model: add --from RUN",
         ),
+        Forbidden(
+            lambda run: run.keep == "average" and run.snapshots < 2,
+            "keep=average is the average of the models of the last evaluations: say of how many by snapshots "
+            "(2 or more)",
+        ),
+        Forbidden(
+            lambda run: run.keep == "average" and run.pruning in LEARNING,
+            "keep=average is for models with the same masks, and pruning={run.pruning} learns them: use "
+            "keep=last",
+        ),
+        Forbidden(
+            lambda run: run.beside_alone(),
+            "{found[0]} is trained alone, because it uses a different model: leave out {found[1]}",
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -517,33 +571,79 @@ class TrainConfig:
             made = completed(asdict(self))
             instances = {name: Instance(**values) for name, values in made["instances"].items()}
             files = {name: Files(**values) for name, values in made["corpus"]["instances"].items()}
-            balancer = replace(self.balancer, weights=made["balancer"]["weights"])
             corpus = replace(self.corpus, instances=files)
-            vars(self).update(instances=instances, corpus=corpus, balancer=balancer)
+            vars(self).update(instances=instances, corpus=corpus)
+            for key in BY_TASK:
+                group, name = key.split(".")
+                vars(self)[group] = replace(getattr(self, group), **{name: made[group][name]})
+        for key in self.by_task:
+            if key not in (keys := _all_keys()):
+                raise KeyFault("by_task", f"by_task: {unknown(key, keys)}")
         known = [*self.instances, *TASK_NAMES]
         for name in self.tasks:
             if name not in known:
                 choose = f": choose from {', '.join(known)}"
                 raise at("tasks", f": unknown '{name}'{did_you_mean(name, known, choose)}")
-        for name in self.balancer.weights:
-            if name not in known:
-                raise unknown(f"balancer.weights.{name}", [f"balancer.weights.{each}" for each in known])
+        for key, values in self.numbers_by_task():
+            parts = [*known, *(KIND_NAMES if key in BY_PART else ())]
+            if odd := next((name for name in values if name not in parts), None):
+                raise unknown(f"{key}.{odd}", [f"{key}.{each}" for each in parts])
+            if len({name in KIND_NAMES for name in values}) > 1:
+                raise at(key, " is given by kind of attention and by task: use one of the two")
 
-    def translates(self) -> bool:
-        """Whether a model of translation is trained."""
-        return any(task.alone for task in self.chosen().values())
+    def numbers_by_task(self) -> Iterator[tuple[str, Mapping[str, float]]]:
+        """The dotted keys whose numbers are given by task, or by kind of attention, with these."""
+        for key in BY_TASK:
+            group, name = key.split(".")
+            values = getattr(getattr(self, group), name)
+            if isinstance(values, Mapping):
+                yield key, values
+
+    def without_other_tasks(self) -> TrainConfig:
+        """The configuration without numbers for tasks that are not trained."""
+        changed: dict[str, dict[str, Any]] = {}
+        for key, values in self.numbers_by_task():
+            kept = within_tasks(values, self.tasks)
+            if len(kept) < len(values):
+                group, name = key.split(".")
+                changed.setdefault(group, {})[name] = kept
+        gates = {
+            "penalty": self.gates.penalty,
+            "target_open": self.gates.target_open,
+            **changed.get("gates", {}),
+        }
+        if {} in gates.values() and any(gates[name] for name in ("penalty", "target_open")):
+            empty = [name for name in ("penalty", "target_open") if gates[name] == {}]
+            changed.setdefault("gates", {}).update(dict.fromkeys(empty))
+        return replace(self, **{group: replace(getattr(self, group), **of) for group, of in changed.items()})
+
+    def own_model(self) -> str | None:
+        """The kind of model that takes the place of the encoder (`Task.own_model`); `None`: none does."""
+        return own_model_of({name: kind_of(name, self.instances) for name in self.tasks})
+
+    def architecture(self) -> str | None:
+        """The architecture of a model from scratch that takes the place of the encoder; `None`: none does."""
+        groups = {name: vars(getattr(self, name)) for name in added(lambda feature: feature.own_models)}
+        return architecture_in(groups)
 
     def beside_alone(self) -> tuple[str, str] | None:
         """A task that is trained alone, and the names of those beside it; `None`: there is no such task."""
-        alone = next((name for name, task in self.chosen().items() if task.alone), None)
+        alone = next((name for name, task in self.chosen().items() if task.own_model), None)
         others = ", ".join(name for name in self.chosen() if name != alone)
         return (alone, others) if alone is not None and others else None
 
-    def rates(self) -> dict[str, float]:
+    def keeps_best(self) -> bool:
+        """Whether the run keeps the best model on dev; otherwise the last."""
+        return self.keep == "best" or (self.keep == "auto" and self.pruning not in LEARNING)
+
+    def rates(self) -> dict[str, Any]:
         """The learning rates by key, with those that `null` stands for."""
         given = {"encoder_lr": self.optimizer.encoder_lr, "decoder_lr": self.optimizer.decoder_lr}
-        known = {key: rate for key, rate in given.items() if rate is not None}
-        return default_rates(self.encoder.name, self.seq2seq.architecture) | known
+        return filled_rates(given, default_rates(self.encoder.name, self.architecture()), self.tasks)
+
+    def with_rates(self) -> TrainConfig:
+        """The configuration with the learning rates that `null` stands for, as runs record it."""
+        return replace(self, optimizer=replace(self.optimizer, **self.rates()))
 
     def task(self, name: str) -> Task:
         """The task of a name, with its settings."""
@@ -567,3 +667,8 @@ class TrainConfig:
         tasks = "joint" if set(self.tasks) == set(DEFAULT_TASKS) else "-".join(self.chosen())
         regime = "" if self.pruning == "none" else f"-{self.pruning}"
         return f"{tasks}{regime}-seed{self.seed}"
+
+
+@cache
+def _all_keys() -> tuple[str, ...]:
+    return known_keys_of(TrainConfig)

@@ -10,25 +10,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtl.config.instances import can_be_named
-from mtl.corpora.find_files import folders_below, is_hidden
+from mtl.config.schema import SPLITS
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
-from mtl.corpora.readers import files, read
-from mtl.corpora.splits import SPLITS
+from mtl.corpora.readers import files, folders_below, is_hidden, read_sentences
 from mtl.errors import InputError
-from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, named_in
-from mtl.tasks.instance import instance
+from mtl.tasks.catalogue import KINDS, SENTENCE_TASKS, STRUCTURED, TASKS, TEXTS, named_in
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.tags import Tags
-from mtl.tasks.task import Task
-from mtl.tasks.translate import Translate
+from mtl.tasks.structured import Tags
+from mtl.tasks.task import Task, instance
 
 _SPLITS = {"train": "train", "dev": "dev", "val": "dev", "testa": "dev", "test": "test", "testb": "test"}
 _SPLIT = re.compile(
     r"(?<![a-z])(train|dev|val|testa|testb|test)(ing|elopment|id|idation)?(?![a-z])", re.IGNORECASE
 )
 _BY_NAME = {
-    "jsonl": ("jsonl",),
+    "jsonl": ("jsonl", "json-entities"),
+    "json-entities": ("json-entities",),
+    "sdp": ("sdp",),
     "conllu": ("conllu", "conllu:roots=attach"),
     "conll2012": ("conll2012",),
     "brackets": ("brackets",),
@@ -50,7 +49,7 @@ _LAYERS = {kind().layer: kind.name for kind in STRUCTURED}
 """The name of the program's own task for each layer."""
 
 
-class Group(NamedTuple):
+class CorpusFiles(NamedTuple):
     """The files of one corpus: their format with its options, paths and sentences by split, and notes."""
 
     name: str
@@ -77,7 +76,7 @@ class Learner(NamedTuple):
     task: Task
 
 
-def groups_at(paths: Sequence[Path]) -> list[Group]:
+def groups_at(paths: Sequence[Path]) -> list[CorpusFiles]:
     """The corpora among files and folders, told apart by their names; raises `InputError` if there is none.
 
     The name of a file, or of a folder above it, contains `train`, `dev` (`val`, `testa`) or `test` (`testb`).
@@ -99,7 +98,7 @@ def groups_at(paths: Sequence[Path]) -> list[Group]:
         looked_for = f" among {', '.join(_IN_FOLDERS)}" if any(map(Path.is_dir, paths)) else ""
         raise InputError(
             f"{names}: no files whose names say train and dev{looked_for}: rename them (to train.conllu and "
-            "dev.conllu, say), or name each file (for translations change configs/translation.yaml)"
+            f"dev.conllu, say), or name each file{_of_own_configurations()}"
         )
     beside += [path for key in found.keys() - usable for each in found[key].values() for path in each]
     left = [f"{path}: left out: a corpus needs files with train and dev in their names" for path in beside]
@@ -108,17 +107,24 @@ def groups_at(paths: Sequence[Path]) -> list[Group]:
     return made
 
 
-def learners(group: Group, taken: Collection[str]) -> Iterator[Learner | str]:
+def _of_own_configurations() -> str:
+    """Which configuration to change for tasks that are trained alone, in brackets; empty without such."""
+    alone = [kind for kind in KINDS.values() if kind.own_model]
+    return "".join(f" (for {kind.kind}s change configs/{kind.kind}.yaml)" for kind in alone)
+
+
+def learners(group: CorpusFiles, taken: Collection[str]) -> Iterator[Learner | str]:
     """The tasks that can learn from a group, under free names; for each other layer, why it is left out."""
     train, dev = group.sentences["train"], group.sentences["dev"]
     layers = dict.fromkeys(layer for sentence in train for layer in sentence.layers)
     kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()}
-    kinds |= {"upos": Tags, Translate.name: Translate}
+    kinds |= {"upos": Tags, **TEXTS}
     kinds |= {**SENTENCE_TASKS, **{name: KINDS[kind.kind] for name, kind in named_in(train).items()}}
     given = set(taken)
     for layer in layers:
-        if kinds[layer].alone:
-            yield f"{layer}: left out: a translation is trained alone, as configs/translation.yaml does"
+        if kinds[layer].own_model:
+            kind = kinds[layer].kind
+            yield f"{layer}: left out: a {kind} is trained alone, as configs/{kind}.yaml does"
             continue
         name, kind = _LAYERS.get(layer, layer), kinds[layer]
         comes = name in TASKS and group.format not in _ANY and name not in given
@@ -159,7 +165,7 @@ def _place(path: Path, base: Path) -> tuple[str, str] | None:
     return None
 
 
-def _group(key: str, splits: dict[str, list[Path]]) -> Group:
+def _group(key: str, splits: dict[str, list[Path]]) -> CorpusFiles:
     """The corpus of these files, in the strictest variant of the first's format that reads all of them."""
     names = [re.sub(r"\.[^.]*$", "", part).replace("{}", "") for part in Path(key).parts[-2:]]
     name = next((each for part in reversed(names) if (each := _slug(part))), "labels")
@@ -179,18 +185,18 @@ def _group(key: str, splits: dict[str, list[Path]]) -> Group:
     return without_test[0]
 
 
-def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> Group:
+def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> CorpusFiles:
     paths = {split: _one_path(each, format) for split, each in splits.items()}
-    sentences = {split: read(path, format) for split, path in paths.items() if split != "test"}
+    sentences = {split: read_sentences(path, format) for split, path in paths.items() if split != "test"}
     notes = []
     try:
-        sentences["test"] = read(paths["test"], format)
+        sentences["test"] = read_sentences(paths["test"], format)
     except (InputError, KeyError) as error:
         why = error if isinstance(error, InputError) else "there is no such file"
         notes.append(f"test: dev stands in for it: {why}")
         paths["test"] = paths["dev"]
     parts = {split: sentences[split] for split in SPLITS if split in sentences}
-    return Group(name, format, {split: paths[split] for split in SPLITS}, parts, notes)
+    return CorpusFiles(name, format, {split: paths[split] for split in SPLITS}, parts, notes)
 
 
 def _one_path(paths: list[Path], format: str) -> str:
@@ -211,29 +217,40 @@ def _format(path: Path) -> str:
     """The first format in which a file can be read; without any, raises the `InputError` of the likeliest."""
     for name, variants in _BY_NAME.items():
         if any(fnmatch(path.name, pattern) for pattern in FORMATS[name].patterns):
-            return _readable(path, variants, 0)
+            return _readable(path, variants, variants[0])
     line = next((line for line in iterate_lines(path) if line.strip() and not line.startswith("#")), "")
     glue = f"glue-{path.parent.name.lower().replace('-', '')}"
     first = _NUMBERED if line.split()[:1] and line.split()[0].isdecimal() else _OF_COLUMNS
     if line.startswith("("):  # a tree, or tagged words of which a bracket is the first
-        return _readable(path, ("brackets", *first), 0)
-    return _readable(path, (*first, *([glue] if glue in FORMATS else []), *_ANY), -1)
+        return _readable(path, ("brackets", *first), "brackets")
+    is_table = "\t" in line and any(len(field.split()) > 1 for field in line.split("\t"))
+    likeliest = "glue-classify" if is_table else "columns"
+    return _readable(path, (*first, *([glue] if glue in FORMATS else []), *_ANY), likeliest)
 
 
-def _readable(path: Path, formats: Sequence[str], likeliest: int) -> str:
-    errors = []
+def _readable(path: Path, formats: Sequence[str], likeliest: str) -> str:
+    errors: dict[str, InputError] = {}
     for format in formats:
         try:
-            sentences = read(path, format)
+            sentences = read_sentences(path, format)
         except InputError as error:
-            errors.append(error)
+            errors[format] = error
             continue
+        if format == "columns" and "glue-classify" in errors and _are_texts(sentences):
+            likeliest = "glue-classify"
+            break
         whole = format == "glue-regress" and all(
             float(value).is_integer() for each in sentences for value in each.layers.values()
         )
         if not whole:  # classes that are numbers
             return format
     raise errors[likeliest]
+
+
+def _are_texts(sentences: Sequence[Sentence]) -> bool:
+    """Whether most words consist of several words: they are sentences, in a table without a header."""
+    words = [word for sentence in sentences for word in sentence.words]
+    return 2 * sum(len(word.split()) > 1 for word in words) > len(words)
 
 
 def layers_of(format: str) -> tuple[str, ...]:

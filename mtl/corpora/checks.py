@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtl.corpora.formats.conll2003 import OtherColumn
-from mtl.corpora.formats.parallel import source_words
-from mtl.corpora.merge import MASKS
+from mtl.corpora.readers import MASKS
 from mtl.errors import InputError
-from mtl.tasks.binarise import CHAIN
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.spans import CHAIN
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.translate import translation_in
 
 Splits = Mapping[str, Sequence[Sentence]]
 
@@ -37,6 +35,10 @@ class SeenLayer:
     """Whether any of them has something in the layer; only known for tasks whose layer can be empty."""
     other_column: str = ""
     """The first note that another column may be the right one, with its file."""
+    odd: int = 0
+    """Sentences that the task finds odd (`Task.is_odd`)."""
+    first_odd: str = ""
+    """The place of the first of them."""
 
 
 @dataclass
@@ -51,9 +53,6 @@ class Seen:
     """What the readers noted, in the order of the sentences."""
     noted: dict[str, str] = field(default_factory=dict)
     """The place of the first sentence with each note."""
-    copies: int = 0
-    """Number of translations that equal their source."""
-    first_copy: str = ""
     layers: dict[str, SeenLayer] = field(default_factory=dict)
     """By task."""
     labels: dict[str, Counter[str]] = field(default_factory=dict)
@@ -64,7 +63,6 @@ class Seen:
 
 def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
     """Look at every sentence once."""
-    translation = translation_in(tasks)
     seen = Seen(layers={name: SeenLayer() for name in tasks}, labels={name: Counter() for name in tasks})
     for sentence in sentences:
         seen.sentences += 1
@@ -74,24 +72,19 @@ def seen_in(sentences: Iterable[Sentence], tasks: Mapping[str, Task]) -> Seen:
         seen.notes.update(sentence.notes)
         for note in sentence.notes:
             seen.noted.setdefault(note, _place(sentence))
-        if translation is not None and _is_copy(sentence, translation.layer):
-            seen.first_copy = seen.first_copy if seen.copies else _place(sentence)
-            seen.copies += 1
         for name, task in tasks.items():
             seen.labels[name].update(task.labels_in(sentence))
             if task.annotated(sentence):
                 layer = seen.layers[name]
                 layer.first = layer.first if layer.annotated else _place(sentence)
                 layer.annotated += 1
+                if task.is_odd(sentence):
+                    layer.first_odd = layer.first_odd if layer.odd else _place(sentence)
+                    layer.odd += 1
                 if _can_be_empty(task):
                     layer.labelled = layer.labelled or task.is_labelled(sentence)
                     layer.other_column = layer.other_column or _other_column(sentence)
     return seen
-
-
-def _is_copy(sentence: Sentence, layer: str) -> bool:
-    """Whether a translation equals its source."""
-    return bool(sentence.words) and sentence.words == source_words(str(sentence.layer(layer) or ""))
 
 
 def _other_column(sentence: Sentence) -> str:
@@ -101,7 +94,7 @@ def _other_column(sentence: Sentence) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
+class CorpusCheck:
     """What is checked: splits, the tasks on them, and the labels that are known.
 
     `known` are a model's labels by task; if it is `None`, the labels of train are known. `trained` says
@@ -122,7 +115,7 @@ class Look:
         return {**self.before, **found}
 
 
-def refuse(look: Look) -> None:
+def refuse_unintended(look: CorpusCheck) -> None:
     """Raise `InputError` for what cannot be intended."""
     for check in CHECKS:
         if check.refuses:
@@ -130,9 +123,9 @@ def refuse(look: Look) -> None:
                 raise InputError(what)
 
 
-def notes_on(look: Look) -> list[str]:
+def notes_on(look: CorpusCheck) -> list[str]:
     """A line with its count for each oddity that may be intended; raises `InputError` for what cannot be."""
-    refuse(look)
+    refuse_unintended(look)
     lines = [line for check in CHECKS if not check.refuses for line in check.look(look)]
     return list(dict.fromkeys(lines))  # halves of a task have the same
 
@@ -164,7 +157,7 @@ def _is_named(path: str, of_path: Sequence[Path]) -> bool:
     return Path(path).is_file() or all(str(file) in path for file in of_path)
 
 
-def _no_label(look: Look) -> Iterator[str]:
+def _no_label(look: CorpusCheck) -> Iterator[str]:
     """A layer without any label in train: the task has nothing to learn, or the wrong column was read."""
     for split, name, layer in _empty_layers(look):
         if layer.other_column:
@@ -177,13 +170,13 @@ def _no_label(look: Look) -> Iterator[str]:
             )
 
 
-def _empty_layer(look: Look) -> Iterator[str]:
+def _empty_layer(look: CorpusCheck) -> Iterator[str]:
     for split, name, layer in _empty_layers(look):
         number = counted(layer.annotated, "annotated sentence")
         yield f"{split}: {name}: no {look.tasks[name].item} in {number}"
 
 
-def _empty_layers(look: Look) -> Iterator[tuple[str, str, SeenLayer]]:
+def _empty_layers(look: CorpusCheck) -> Iterator[tuple[str, str, SeenLayer]]:
     """The splits and tasks whose annotated sentences all have an empty layer for the task."""
     for split, seen in look.seen.items():
         for name, layer in seen.layers.items():
@@ -191,28 +184,29 @@ def _empty_layers(look: Look) -> Iterator[tuple[str, str, SeenLayer]]:
                 yield split, name, layer
 
 
-def _reader_notes(look: Look) -> Iterator[str]:
+def _reader_notes(look: CorpusCheck) -> Iterator[str]:
     """What the readers changed or found odd."""
     for split, seen in look.seen.items():
         for note, number in seen.notes.items():
             yield f"{split}: {note}: {number:,} (the first, {seen.noted[note]})"
 
 
-def _masked_words(look: Look) -> Iterator[str]:
+def _masked_words(look: CorpusCheck) -> Iterator[str]:
     for split, seen in look.seen.items():
         for word, number in seen.masked.items():
             words = counted(seen.words, "word")
             yield f"{split}: {number:,} of {words} are '{word}', as in files whose text was removed"
 
 
-def _copied_translations(look: Look) -> Iterator[str]:
+def _odd_annotations(look: CorpusCheck) -> Iterator[str]:
     for split, seen in look.seen.items():
-        if seen.copies:
-            of = f"{seen.copies:,} of {counted(seen.sentences, 'translation')}"
-            yield f"{split}: {of} equal their source (the first, {seen.first_copy})"
+        for name, layer in seen.layers.items():
+            if layer.odd:
+                what = look.tasks[name].odd_in_words(layer.odd, seen.sentences)
+                yield f"{split}: {what} (the first, {layer.first_odd})"
 
 
-def _labels_left_blank(look: Look) -> Iterator[str]:
+def _labels_left_blank(look: CorpusCheck) -> Iterator[str]:
     """Words with a label that means 'no label' in most formats."""
     for split, seen in look.seen.items():
         for name, labels in seen.labels.items():
@@ -223,7 +217,7 @@ def _labels_left_blank(look: Look) -> Iterator[str]:
                 yield f"{split}: {name}: {what}"
 
 
-def _one_label(look: Look) -> Iterator[str]:
+def _one_label(look: CorpusCheck) -> Iterator[str]:
     """A layer with only one class: a task with nothing to tell apart."""
     for name, task in look.tasks.items():
         if task.finds or not look.trained or "train" not in look.seen:
@@ -234,7 +228,7 @@ def _one_label(look: Look) -> Iterator[str]:
             yield f"train: {name}: all {number} are '{min(labels)}': nothing to tell apart"
 
 
-def _split_in_split(look: Look) -> Iterator[str]:
+def _split_in_split(look: CorpusCheck) -> Iterator[str]:
     for first, second in combinations(look.seen, 2):
         yield from shared_sentences(first, look.seen[first].texts, second, look.splits[second])
 
@@ -261,7 +255,7 @@ def _text(sentence: Sentence) -> int:
     return hash((sentence.words, sentence.second))
 
 
-def _unseen_labels(look: Look) -> Iterator[str]:
+def _unseen_labels(look: CorpusCheck) -> Iterator[str]:
     """Labels in dev and test that training never saw, so that no model can predict them."""
     for name in look.tasks:
         if look.known is not None:
@@ -283,7 +277,7 @@ def _unseen_labels(look: Look) -> Iterator[str]:
                 )
 
 
-def _not_represented(look: Look) -> Iterator[str]:
+def _not_represented(look: CorpusCheck) -> Iterator[str]:
     """Items that the task cannot represent with any labels, so that a perfect model scores below 100."""
     for name, task in look.tasks.items():
         for split, sentences in look.splits.items():
@@ -301,7 +295,7 @@ def _not_represented(look: Look) -> Iterator[str]:
 class Check(NamedTuple):
     """One kind of oddity; `refuses`: it cannot be intended, and the first line found is an error."""
 
-    look: Callable[[Look], Iterator[str]]
+    look: Callable[[CorpusCheck], Iterator[str]]
     refuses: bool = False
 
 
@@ -310,7 +304,7 @@ CHECKS = (
     Check(_reader_notes),
     Check(_empty_layer),
     Check(_masked_words),
-    Check(_copied_translations),
+    Check(_odd_annotations),
     Check(_labels_left_blank),
     Check(_one_label),
     Check(_split_in_split),

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree as Branch
 
-from mtl.tasks.order import in_order_of_catalogue
+from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.sentence import Arcs, Frame, Graph, Sentence, is_label
 from mtl.tasks.tree import Tree
 
@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 """Characters that a terminal obeys: control characters, and those that change the direction of writing."""
 
 
-def picture(sentence: Sentence) -> str:
+def sentence_picture(sentence: Sentence) -> str:
     r"""The annotated layers, one below the other.
 
     Words come with their tags as `word/TAG` (a slash within a word is `\/`, as in the Penn Treebank), or with
@@ -100,7 +100,9 @@ def _arcs(words: Sequence[str], arcs: Arcs) -> Branch:
     for number, head in enumerate(arcs.heads, start=1):
         dependents[head].append(number)
     root = Branch("dependencies")
-    stack = [(root, 0)]
+    stack: list[tuple[Branch, int | None]] = [(root, 0)]
+    if dependents[None]:
+        stack.append((root.add(Text("without a head")), None))
     while stack:
         branch, head = stack.pop()
         for number in dependents[head]:

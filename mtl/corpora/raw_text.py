@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 
 from nltk.tokenize.destructive import NLTKWordTokenizer
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+from nltk.tokenize.punkt import PunktLanguageVars, PunktParameters, PunktSentenceTokenizer
 
 from mtl.tasks.sentence import Sentence
 
@@ -32,6 +33,7 @@ _APOSTROPHE = re.compile(r"(?<=[^\W\d_])’(?=[^\W\d_])")
 _PREFIX = re.compile(
     r"(?:^|(?<=[\W_]))(?:anti|co|e|ex|mid|mini|multi|neo|non|post|pre|pro|re|semi|sub|un)-$", re.IGNORECASE
 )
+_MARKS = re.compile(r"[^\w\s]*")
 _LONGEST_PREFIX = len("multi")
 
 
@@ -39,22 +41,45 @@ def sentences_of(text: str) -> list[Sentence]:
     """The sentences of a text, with their text and their words.
 
     Sentences are found by Punkt (Kiss & Strunk 2006), with a list of English abbreviations instead of
-    training. Words follow the Penn Treebank (contractions and possessives are words of their own), with the
-    changes of the English Web Treebank: web and mail addresses, emoticons and repeated marks are one word;
-    hyphens and slashes within words are words, except after prefixes (`e-mail`, `non-profit`). The words
-    spell the text, apart from white space.
+    training, and end only before white space: no end is within a word. Words follow the Penn Treebank
+    (contractions and possessives are words of their own), with the changes of the English Web Treebank: web
+    and mail addresses, emoticons and repeated marks are one word; hyphens and slashes within words are words,
+    except after prefixes (`e-mail`, `non-profit`). The words spell the text, apart from white space.
     """
     return [
-        Sentence(tuple(_words(sentence)), text=" ".join(sentence.split()))
-        for sentence in _sentence_tokenizer().tokenize(text)
+        Sentence(tuple(_words(sentence)), text=" ".join(sentence.split())) for sentence in _stretches(text)
     ]
+
+
+def _stretches(text: str) -> Iterator[str]:
+    """The text of each sentence.
+
+    Punkt also ends sentences within `?!`, `Yahoo!'s` and addresses of web pages. An end that is followed by
+    further marks is moved behind them; one that is not before white space then is none.
+    """
+    start = looked_at = 0
+    for _, end in _sentence_tokenizer().span_tokenize(text):
+        if end > looked_at and (marks := _MARKS.match(text, end)):
+            looked_at = marks.end()
+            if looked_at == len(text) or text[looked_at].isspace():
+                yield text[start:looked_at].strip()
+                start = looked_at
+    if rest := text[start:].strip():
+        yield rest
+
+
+class _Marks(PunktLanguageVars):
+    """Punkt's marks that may end a sentence, without NLTK's limit of five seconds for a text."""
+
+    def period_context_re(self) -> re.Pattern[str]:
+        return re.compile(super().period_context_re().pattern, re.VERBOSE)
 
 
 @cache
 def _sentence_tokenizer() -> PunktSentenceTokenizer:
     parameters = PunktParameters()
     parameters.abbrev_types = {*_ABBREVIATIONS.split(), *_INITIALS.split()}
-    return PunktSentenceTokenizer(parameters)
+    return PunktSentenceTokenizer(parameters, lang_vars=_Marks())
 
 
 def _words(sentence: str) -> list[str]:

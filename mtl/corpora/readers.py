@@ -1,21 +1,28 @@
-"""Reading the sentences of files, folders and globs in their format."""
+"""Reading the sentences of files, folders and globs in their format; joining those of several sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unicodedata import normalize
 
-from mtl.corpora.find_files import folders_below, is_hidden, matching
-from mtl.corpora.formats.parallel import pair_of_files
+from mtl.corpora.formats.conll2003 import are_numbers
+from mtl.corpora.formats.own_layers import is_spelled
 from mtl.corpora.formats.table import format_of
-from mtl.corpora.real_words import with_words
+from mtl.corpora.formats.treebanks import plain_word, with_words
 from mtl.errors import InputError
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.in_words import counted
+from mtl.tasks.sentence import MadeUpId, Sentence
+from mtl.tasks.tree import Tree
 from mtl.workers.collector import without_collector
 
 
-def read(path: str | Path, format: str) -> list[Sentence]:
+def read_sentences(path: str | Path, format: str) -> list[Sentence]:
     """The sentences of a file, a folder or a glob; a folder is searched at any depth.
 
     Raises `InputError` for what the format does not allow, if there is no sentence, and if the words are not
@@ -26,7 +33,7 @@ def read(path: str | Path, format: str) -> list[Sentence]:
 
 
 def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
-    """The sentences of `read`, one by one, without its checks; JSON lines are parsed on demand."""
+    """The sentences of `read_sentences`, one by one, without its checks; JSON lines are parsed on demand."""
     read, patterns, *_ = format_of(format)
     if not patterns:
         yield from read(*files(path, format))
@@ -36,9 +43,9 @@ def iterate(path: str | Path, format: str) -> Iterator[Sentence]:
 
 
 def stream(path: str | Path, format: str) -> Iterator[Sentence]:
-    """The sentences of `read`, one by one; errors about all of them are raised at the end."""
+    """The sentences of `read_sentences`, one by one; errors about all of them are raised at the end."""
     count = 0
-    for sentence in with_words(path, iterate(path, format)):
+    for sentence in with_real_words(path, iterate(path, format)):
         count += 1
         yield sentence
     if not count:
@@ -51,13 +58,14 @@ def no_sentence(path: str | Path, format: str) -> InputError:
 
 
 def files(path: str | Path, format: str) -> list[Path]:
-    """The files that `read` takes its sentences from, in order; each once, however many links lead to it.
+    """The files that `read_sentences` reads, in order; each once, however many links lead to it.
 
     Hidden files are left out unless they are named: editors keep copies in them (`.ipynb_checkpoints`).
     """
-    path, patterns = Path(path), format_of(format).patterns
-    if not patterns:
-        return [*pair_of_files(path)]
+    path, form = Path(path), format_of(format)
+    if form.paths is not None:
+        return [*form.paths(path)]
+    patterns = form.patterns
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -85,14 +93,225 @@ def _each_once(paths: Iterable[Path]) -> list[Path]:
     return sorted(found.values())
 
 
-def reader_modules(corpus: Mapping[str, Any]) -> tuple[str, ...]:
-    """The modules that read the files of a corpus, given as in a run's configuration.
+def matching(pattern: Path) -> list[Path]:
+    """The files and folders that match a pattern (`*`, `?`, `[…]`, `**`), in order.
 
-    They belong to the code that produces a run; the readers of other formats do not.
+    A part of the path is a pattern only if nothing has exactly that name. As in a shell, hidden names match
+    only a part that begins with a dot.
     """
-    of_tasks = (*corpus.values(), *(corpus.get("instances") or {}).values())
-    formats = {files["format"] for files in of_tasks if isinstance(files, Mapping) and "format" in files}
-    if corpus.get("path") is not None:
-        formats.add("jsonl")
-    readers = (format_of(name).read for name in formats)
-    return tuple(sorted({getattr(reader, "func", reader).__module__ for reader in readers}))
+    found = [Path(pattern.anchor)]
+    for part in pattern.relative_to(pattern.anchor).parts:
+        try:
+            found = [
+                match
+                for place in found
+                for match in _matches(place, part)
+                if part.startswith(".") or not is_hidden(match, place)
+            ]
+        except ValueError:  # pathlib refuses `a**` before Python 3.13: it matches nothing
+            return []
+    return sorted(set(found))
+
+
+def _matches(place: Path, part: str) -> Iterable[Path]:
+    if (place / part).exists():
+        return [place / part]
+    if part == "**":
+        return folders_below(place) if place.is_dir() else []
+    return place.glob(part)
+
+
+def folders_below(folder: Path) -> Iterator[Path]:
+    """A folder and all folders below it except hidden ones; links are followed, which pathlib does not do.
+
+    Each folder is given once, however many links lead to it. Raises `OSError` for one that cannot be listed.
+    """
+    seen: set[str] = set()
+    for place, inside, _ in os.walk(folder, onerror=_raise, followlinks=True):
+        real = os.path.realpath(place)
+        inside[:] = [] if real in seen else sorted(name for name in inside if not name.startswith("."))
+        if real not in seen:
+            seen.add(real)
+            yield Path(place)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether any part of a path below a folder begins with a dot."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+_INDEXED = re.compile(r"[0-9]+=.")
+"""A word after its number, as files of discontinuous trees have it."""
+
+
+def with_real_words(path: str | Path, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+    """The sentences that were read from a file, a folder or a pattern.
+
+    Raises `InputError` after the last one if their words are the numbers of words, all have the same prefix
+    or a number before them, are masked, repeat one word, or equal the tags.
+    """
+    prefixes: set[str] = set()
+    masked: Counter[str] = Counter()
+    words = longer = numbers = 0
+    first: Sentence | None = None
+    example = longest = Sentence(())
+    alike = indexed = repeated = tagged = True
+    for sentence in sentences:
+        first = first or sentence
+        alike = alike and sentence.words == first.words
+        words += len(sentence)
+        masked.update(word for word in sentence.words if word in MASKS)
+        if len(prefixes) < 2:
+            prefixes.update(word[: word.find(":") + 1] for word in sentence.words)
+        longest = max(longest, sentence, key=len)
+        if len(sentence) > 1:
+            example = example if longer else sentence
+            longer += 1
+            numbers += are_numbers([sentence.words])
+            indexed = indexed and all(map(_INDEXED.match, sentence.words))
+            repeated = repeated and len(set(sentence.words)) == 1
+            tagged = tagged and sentence.words in (sentence.tags, sentence.upos)
+        yield sentence
+    if 2 * numbers > longer:
+        raise InputError(
+            f"{path}: the words of most sentences are numbers one after the other, such as "
+            f"{' '.join(longest.words[:3])}: does the first column number the words?"
+        )
+    if len(prefixes) == 1 and not alike and (prefix := prefixes.pop()):
+        raise InputError(
+            f"{path}: every word begins with '{prefix}', which names a language in WikiAnn: take it off"
+        )
+    if 2 * masked.total() > words:
+        raise InputError(
+            f"{path}: {masked.total():,} of {counted(words, 'word')} are '{masked.most_common(1)[0][0]}': "
+            "the text was removed from these files, for its licence; restore it with their publisher's tool"
+        )
+    if longer < 2:
+        return
+    if indexed:
+        raise InputError(
+            f"{path}: every word begins with a number, as '{example.words[0]}': take the numbers off"
+        )
+    if repeated:
+        what = f"every sentence repeats one word, such as '{example.words[0]}'"
+    elif tagged:
+        what = f"every word is its own tag, such as '{example.words[0]}'"
+    else:
+        return
+    raise InputError(
+        f"{path}: {what}: was the text removed from these files, or was a column without words read?"
+    )
+
+
+MASKS = frozenset({"_", "[WORD]", "[MASK]", "[UNK]", "<mask>", "<unk>"})
+"""What replaces the words in files whose text was removed."""
+BY_ORDER = "sentence joined by its order among those with the same words, whose number differs by source"
+MASKED = "sentence not joined with others, because some of its words are masked"
+_Text = tuple[tuple[str, ...], int | None]
+
+
+class _Partner(NamedTuple):
+    """The index of a sentence that another one is joined with, and notes on how it was found."""
+
+    place: int
+    notes: tuple[str, ...] = ()
+
+
+def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
+    """The sentences and pairs of several sources; those with the same words become one with all layers.
+
+    Words are the same if they differ at most in Unicode's normal form and a treebank's escapes. The words of
+    the first source are kept, the first text that these words spell, and the first id that a file gives. If
+    several sentences have the same words, those with the same id are joined first and the rest in order; the
+    latter have a note if the sources have different numbers of them. Ids that were made up (`MadeUpId`) are
+    not compared. Masked sentences are not joined.
+    """
+    if len(parts) == 1:
+        return list(parts[0])
+    merged: list[Sentence] = []
+    places: dict[_Text, list[int]] = defaultdict(list)
+    for part in parts:
+        partners = _partners(part, places, merged)
+        for number, sentence in enumerate(part):
+            partner = partners.get(number)
+            if partner is not None:
+                merged[partner.place] = _union(merged[partner.place], sentence, partner.notes)
+            elif _is_masked(sentence):
+                merged.append(replace(sentence, notes=(*sentence.notes, MASKED)))
+            else:
+                places[_text(sentence)].append(len(merged))
+                merged.append(sentence)
+    return merged
+
+
+def _partners(
+    part: Sequence[Sentence], places: Mapping[_Text, Sequence[int]], merged: Sequence[Sentence]
+) -> dict[int, _Partner]:
+    """For sentences of a part, by index, the one among `merged` to join with."""
+    same: dict[_Text, list[int]] = defaultdict(list)
+    for number, sentence in enumerate(part):
+        if (text := _text(sentence)) in places and not _is_masked(sentence):
+            same[text].append(number)
+    partners: dict[int, _Partner] = {}
+    for text, numbers in same.items():
+        by_id, of_part = _by_id(merged, places[text]), _by_id(part, numbers)
+        for name in by_id.keys() & of_part.keys():
+            partners |= _in_order(of_part[name], by_id[name])
+        taken = {partners[number].place for number in numbers if number in partners}
+        rest = [number for number in numbers if number not in partners]
+        partners |= _in_order(rest, [place for place in places[text] if place not in taken])
+    return partners
+
+
+def _in_order(numbers: Sequence[int], places: Sequence[int]) -> dict[int, _Partner]:
+    """Sentences of a part, by index, each with the one at the same position among `places`."""
+    notes = () if len(numbers) == len(places) else (BY_ORDER,)
+    return {number: _Partner(place, notes) for number, place in zip(numbers, places, strict=False)}
+
+
+def _by_id(sentences: Sequence[Sentence], numbers: Iterable[int]) -> dict[str, list[int]]:
+    """The numbers of the sentences with each id that a file gave; ids that were made up are left out."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        if _is_named(sentences[number]):
+            found[sentences[number].id].append(number)
+    return found
+
+
+def _is_named(sentence: Sentence) -> bool:
+    """Whether a file gave the sentence its id."""
+    return bool(sentence.id) and not isinstance(sentence.id, MadeUpId)
+
+
+def _text(sentence: Sentence) -> _Text:
+    """A sentence's words in the same spelling for all formats, and where the second of a pair begins."""
+    return tuple([normalize("NFC", plain_word(word)) for word in sentence.words]), sentence.second
+
+
+def _is_masked(sentence: Sentence) -> bool:
+    """Whether words are masked; an underscore may be a word, but half of a sentence cannot be underscores."""
+    masked = [word for word in sentence.words if word in MASKS]
+    return any(word != "_" for word in masked) or 2 * len(masked) >= max(1, len(sentence))
+
+
+def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentence:
+    others = dict(second.layers)
+    if first.words != second.words:
+        trees = {name: value for name, value in others.items() if isinstance(value, Tree)}
+        others |= {name: with_words(tree, first.words) for name, tree in trees.items()}
+    layers = {name: value for name, value in others.items() if first.layer(name) is None}
+    notes = (*first.notes, *second.notes, *notes, *_lost(first, others))
+    text = first.text or (second.text if is_spelled(second.text, first.words) else "")
+    name = first.id if _is_named(first) or not _is_named(second) else second.id
+    return replace(first.with_layers(layers), id=name, text=text, notes=notes)
+
+
+def _lost(first: Sentence, others: Mapping[str, Any]) -> Iterator[str]:
+    """A note on each layer that differs between two sources; that of the first is kept."""
+    for layer, value in others.items():
+        if first.layer(layer) not in (None, value):
+            yield f"sentence whose '{layer}' of a later source is left out: an earlier one has another"

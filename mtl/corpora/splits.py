@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from mtl.corpora.formats.jsonl import to_line
 from mtl.errors import InputError
 from mtl.files import new_folder, whole_file, write_json
 from mtl.tasks.sentence import Sentence
 
-Split = Literal["train", "dev", "test"]
-SPLITS: tuple[str, ...] = get_args(Split)
 PROVENANCE = "provenance.json"
 
 

@@ -16,7 +16,7 @@ from torch.masked import MaskedTensor
 from mtl.errors import InputError
 
 MOST_SEED = 2**48
-"""The largest seed: torch takes 64 bits, and the seed of each layer's noise is made from this one."""
+"""The largest seed: torch takes 64 bits, and the seed of each layer is made from this one."""
 MOST_NUMBER = 2**31 - 1
 """The largest value of any other whole number."""
 
@@ -31,35 +31,25 @@ def heads_by_layer(heads: Any, what: str = "heads") -> dict[int, list[int]]:
     by_layer: dict[int, list[int]] = {}
     for layer, numbers in _layers(heads, what, "{0: [1, 2]}"):
         if isinstance(numbers, str | bytes | Mapping) or not is_iterable(numbers):
-            raise InputError(f"{what}[{layer}]={shown(numbers)}: use a list of heads, such as [1, 2]")
+            raise InputError(f"{what}[{layer}]={short_text(numbers)}: use a list of heads, such as [1, 2]")
         by_layer[layer] = sorted({whole_number(head, f"a head of {what}[{layer}]") for head in numbers})
-    return by_layer
-
-
-def heads_to_heads(heads: Any, what: str = "heads") -> dict[int, dict[int, int]]:
-    """As `heads_by_layer`, where each layer has a mapping from heads to heads."""
-    by_layer: dict[int, dict[int, int]] = {}
-    for layer, places in _layers(heads, what, "{0: {1: 2}}"):
-        if not isinstance(places, Mapping):
-            raise InputError(f"{what}[{layer}]={shown(places)}: use a mapping of heads, such as {{1: 2}}")
-        name = f"a head of {what}[{layer}]"
-        by_layer[layer] = {_number_of_key(key, name): whole_number(to, name) for key, to in places.items()}
     return by_layer
 
 
 def _layers(heads: Any, what: str, example: str) -> Iterable[tuple[int, Any]]:
     if not isinstance(heads, Mapping):
-        raise InputError(f"{what}={shown(heads)}: use a mapping from layers to heads, such as {example}")
+        raise InputError(f"{what}={short_text(heads)}: use a mapping from layers to heads, such as {example}")
     seen: set[int] = set()
     for key, value in heads.items():
-        layer = _number_of_key(key, f"a layer of {what}")
+        layer = number_of_key(key, f"a layer of {what}")
         if layer in seen:
             raise InputError(f"{what} has the key {layer} twice")
         seen.add(layer)
         yield layer, value
 
 
-def _number_of_key(key: Any, what: str) -> int:
+def number_of_key(key: Any, what: str) -> int:
+    """The integer that a key is, also as a decimal string; raises `InputError` for anything else."""
     if isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 10:
         return int(key)
     return whole_number(key, what)
@@ -72,32 +62,27 @@ def seed_of(value: Any) -> int:
 
 def whole_number(value: Any, what: str, least: int | None = None, most: int = MOST_NUMBER) -> int:
     """An integer of Python, numpy or torch; raises `InputError` for anything else, such as True and 1.0."""
-    number = value
-    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0 and not is_masked(number):
-        number = number.item()
+    number = _item(value)
     if isinstance(number, bool | np.bool_) or not isinstance(number, Integral):
-        raise InputError(f"{what}={shown(value)}: use a whole number")
+        raise InputError(f"{what}={short_text(value)}: use a whole number")
     if least is not None and int(number) < least:
-        raise InputError(f"{what}={shown(number)}: use a whole number of at least {least}")
+        raise InputError(f"{what}={short_text(number)}: use a whole number of at least {least}")
     if abs(int(number)) > most:
-        raise InputError(f"{what}={shown(number)}: use a whole number of at most {most}")
+        raise InputError(f"{what}={short_text(number)}: use a whole number of at most {most}")
     return int(number)
 
 
-def share_of(value: Any, what: str) -> float:
-    """A number from 0 to 1; raises `InputError` for anything else."""
-    number = value.item() if isinstance(value, Tensor | np.generic) and value.ndim == 0 else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or number != number:
-        raise InputError(f"{what}={shown(value)}: use a number")
-    if not 0 <= number <= 1:
-        raise InputError(f"{what}={shown(number)}: use a number from 0 to 1")
-    return float(number)
+def _item(value: Any) -> Any:
+    """The number in an array or tensor of one number; others, such as those on `meta`, as they are."""
+    if not isinstance(value, Tensor | np.ndarray | np.generic) or value.ndim or is_masked(value):
+        return value
+    return value if isinstance(value, Tensor) and not is_dense(value) else value.item()
 
 
 def yes_or_no(value: Any, what: str) -> bool:
     """A boolean; raises `InputError` for anything else."""
     if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{what}={shown(value)}: use True or False")
+        raise InputError(f"{what}={short_text(value)}: use True or False")
     return bool(value)
 
 
@@ -105,14 +90,14 @@ def one_of(value: Any, what: str, choices: Iterable[str]) -> Any:
     """The value, if it is one of the choices; raises `InputError` otherwise."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"{what}={shown(value)}: use one of {', '.join(known)}")
+        raise InputError(f"{what}={short_text(value)}: use one of {', '.join(known)}")
     return value
 
 
 def function_of(value: Any, what: str) -> Any:
     """The value, if it can be called; raises `InputError` otherwise."""
     if not callable(value):
-        raise InputError(f"{what}={shown(value)}: use a function")
+        raise InputError(f"{what}={short_text(value)}: use a function")
     return value
 
 
@@ -160,7 +145,7 @@ def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
         raise InputError(f"{what} has values that are masked out: fill them in first, as with .filled(1)")
     made = tensor_of(scale)
     if made is None:
-        raise InputError(f"{what}={shown(scale)}: use a table of numbers")
+        raise InputError(f"{what}={short_text(scale)}: use a table of numbers")
     if not is_dense(made):
         raise InputError(
             f"{what} is sparse, nested, quantised, complex or on the device meta: use a plain tensor"
@@ -170,17 +155,17 @@ def scale_of(scale: Any, what: str, dtype: torch.dtype) -> Tensor:
     return made if made.is_floating_point() else made.float()
 
 
-def folder_of(folder: Any, what: str = "folder") -> Path:
+def path_or_hub_name(folder: Any, what: str = "folder") -> Path:
     """A path, or a name on the hub; raises `InputError` for anything but text and paths."""
     if not isinstance(folder, str | PathLike) or isinstance(fspath(folder), bytes):
-        raise InputError(f"{what}={shown(folder)}: use a folder's name or path")
+        raise InputError(f"{what}={short_text(folder)}: use a folder's name or path")
     return Path(folder)
 
 
 def revision_of(revision: Any) -> str | None:
     """A revision of a repository on the hub; raises `InputError` for anything but text and `None`."""
     if revision is not None and not isinstance(revision, str):
-        raise InputError(f"revision={shown(revision)}: use the name of a branch or tag, or a commit")
+        raise InputError(f"revision={short_text(revision)}: use the name of a branch or tag, or a commit")
     return revision
 
 
@@ -188,7 +173,7 @@ def refuse_revision(folder: Path, revision: str | None) -> None:
     """Raise `InputError` for a revision that is not text, and for one of a local folder."""
     if revision_of(revision) is not None and folder.is_dir():
         raise InputError(
-            f"revision={shown(revision)}: {folder} is a folder; revisions are of repositories on the hub"
+            f"revision={short_text(revision)}: {folder} is a folder; revisions are of repositories on the hub"
         )
 
 
@@ -199,7 +184,9 @@ def dtype_of(dtype: Any) -> torch.dtype | Literal["auto"]:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if isinstance(found, torch.dtype) and found.is_floating_point:
         return found
-    raise InputError(f"dtype={shown(dtype)}: use auto, torch.float32 or another floating point type of torch")
+    raise InputError(
+        f"dtype={short_text(dtype)}: use auto, torch.float32 or another floating point type of torch"
+    )
 
 
 def batches_of(batches: Any) -> Iterable[Any]:
@@ -223,7 +210,7 @@ def is_iterable(value: Any) -> bool:
     return True
 
 
-def shown(value: Any) -> str:
+def short_text(value: Any) -> str:
     """The value for a message, on one line and shortened; its type if `repr` fails.
 
     Python refuses to write integers of more than 4,300 digits, and objects of other libraries may fail, too.

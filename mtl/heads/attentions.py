@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.families import family_of, group_size, number_at, part_of
-from mtl.heads.family_table import Family, Stack
-from mtl.heads.projections import width_read_by
-from mtl.heads.records import recorded_copies, recorded_cuts
-from mtl.heads.shared_keys import keys_of_heads
-from mtl.probes.head_names import layer_name
-from mtl.probes.sites import Site
+from mtl.heads.families import family_of, group_size, layer_numbers, number_at, stack_config, width_read_by
+from mtl.heads.family_table import Family
+from mtl.heads.records import recorded_cuts
+from mtl.probes.sites import Site, layer_name
 from mtl.tasks.in_words import counted
 
 
@@ -36,6 +35,8 @@ class Attention(NamedTuple):
     """How many heads it has in the uncut model."""
     size: int
     """The width of a head's output."""
+    caller: nn.Module
+    """The part of the model that calls the layers."""
 
     @property
     def record(self) -> str:
@@ -49,16 +50,17 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
     Raises `InputError` for a model that does not fit its row.
     """
     config, name = model.config, type(model).__name__
-    gone, copies = recorded_cuts(config), recorded_copies(config)
+    gone = recorded_cuts(config, family)
     group_size(config, name, family.stacks[0])  # only for its error
     found, first = [], 0
     there = _paths_of_stacks(model, family)
     for stack in family.stacks:
-        layers = _module_numbers(model, family, stack)
+        layers = layer_numbers(config, family, stack, name)
         heads = number_at(config, stack, "heads", name)
-        size = getattr(part_of(config, stack), "head_dim", None)
+        size = getattr(stack_config(config, stack), "head_dim", None)
         size = size or number_at(config, stack, "width", name) // heads
         path_of = there.get(stack.kind, "")
+        of_layers = path_of.partition(".{}")[0]
         for layer, numbers in enumerate(layers if path_of else ()):
             path = path_of.format(*numbers)
             parent = path.rpartition(".")[0]
@@ -73,8 +75,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                     f"{name} does not fit its row of the table of families "
                     f"({config.model_type!r}, or the one given as family): {error}"
                 ) from None
-            uncut = set(range(heads)) - set(gone.get(first + layer, ()))
-            left = tuple(sorted(uncut | set(copies.get(first + layer, ()))))
+            left = tuple(sorted(set(range(heads)) - set(gone.get(first + layer, ()))))
             width = width_read_by(output)
             if width is None:
                 raise InputError(
@@ -85,7 +86,7 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                 if width % size == 0:
                     raise InputError(
                         f"{path} of {name} has {counted(width // size, 'head')}, and its "
-                        f"configuration records {len(left)}: load what was cut or copied by mtl.load_pruned, "
+                        f"configuration records {len(left)}: load what was cut by mtl.load_pruned, "
                         "and give every model a configuration of its own (copy.deepcopy)"
                     )
                 raise InputError(
@@ -94,14 +95,15 @@ def attentions(model: PreTrainedModel, family: Family) -> list[Attention]:
                     "family)"
                 )
             site = Site(stack.kind, layer)
-            found.append(Attention(site, block, module, output, inside, left, heads, size))
+            caller = model.base_model.get_submodule(of_layers.rpartition(".")[0])
+            found.append(Attention(site, block, module, output, inside, left, heads, size, caller))
         first += len(layers)
     return found
 
 
 def head_numbers(found: Iterable[Attention]) -> int:
-    """How many head numbers a site has: those of the uncut model, then those of copies."""
-    return max(max(attention.heads, 1 + max(attention.remaining, default=0)) for attention in found)
+    """How many head numbers a site has: those of the uncut model."""
+    return max(attention.heads for attention in found)
 
 
 def key_groups(model: PreTrainedModel) -> int:
@@ -175,16 +177,97 @@ def is_whole(model: PreTrainedModel, family: Family) -> bool:
     return as_stated and family.stacks[0].kind in there
 
 
-def _module_numbers(model: PreTrainedModel, family: Family, stack: Stack) -> list[tuple[int, ...]]:
-    """What fills the `{}` of a path, per layer: its number, or its group and its place in the group."""
-    config = model.config
-    if not family.layer_groups:
-        return [(layer,) for layer in range(number_at(config, stack, "layers", type(model).__name__))]
-    if not hasattr(config, "num_hidden_groups"):
-        raise InputError(f"{type(model).__name__} has no groups of layers: its row says layer_groups=True")
-    per_group = config.num_hidden_layers / config.num_hidden_groups
-    return [
-        (int(turn / per_group), inner)
-        for turn in range(config.num_hidden_layers)
-        for inner in range(config.inner_group_num)
-    ]
+def keys_of_heads(module: nn.Module, heads: int) -> tuple[int, ...]:
+    """For each head of the attention, the number of the key and value that it attends with."""
+    chosen: tuple[int, ...] | None = getattr(module, "keys_of_heads", None)
+    if chosen is not None:
+        return chosen
+    neighbours = int(getattr(module, "num_key_value_groups", 1))
+    return tuple(head // neighbours for head in range(heads))
+
+
+def renumbered(keys: Iterable[int]) -> tuple[int, ...]:
+    """The same sharing with numbers from 0 without gaps, in the order of their first heads."""
+    place: dict[int, int] = {}
+    return tuple(place.setdefault(key, len(place)) for key in keys)
+
+
+def share_keys(module: Any, keys: Sequence[int], device: torch.device) -> None:
+    """Let each head of the attention use the key and value of this number.
+
+    If equally many neighbours share each of them, the module repeats keys and values itself. Otherwise heads
+    get them by index, after the cache, so that neither the model nor the cache holds one twice.
+    """
+    if not hasattr(module, "num_key_value_groups"):
+        return
+    neighbours = len(keys) // (max(keys) + 1)
+    if list(keys) == [head // neighbours for head in range(len(keys))]:
+        module.keys_of_heads = None
+        module.num_key_value_groups = neighbours
+        if hasattr(module, "key_index"):
+            module.register_buffer("key_index", None, persistent=False)
+        return
+    if not hasattr(module, "key_index"):
+        module.register_forward_pre_hook(_hand_out, with_kwargs=True)
+    module.keys_of_heads = tuple(keys)
+    module.num_key_value_groups = 1
+    keep_index(module, "key_index", torch.tensor(list(keys), device="cpu"), device)
+
+
+def keep_index(module: nn.Module, name: str, index: Int[Tensor, " place"], device: torch.device) -> None:
+    """Keep an index as a buffer that is not saved; on the CPU while the model has no memory yet."""
+    index = index if device.type == "meta" else index.to(device)
+    module.register_buffer(name, index, persistent=False)
+
+
+def _hand_out(
+    module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    index: Tensor | None = module.get_buffer("key_index") if module.keys_of_heads else None
+    if index is None:
+        return None
+    return inputs, named | {"past_key_values": _KeysByIndex(named.get("past_key_values"), index)}
+
+
+class _KeysByIndex:
+    """A cache (or none) that hands an attention module the keys and values by head."""
+
+    def __init__(self, cache: Any, index: Int[Tensor, " head"]) -> None:
+        self._cache, self._index = cache, index
+
+    def update(
+        self,
+        keys: Float[Tensor, "row pair subword size"],
+        values: Float[Tensor, "row pair subword size"],
+        *given: Any,
+        **named: Any,
+    ) -> tuple[Float[Tensor, "row head source size"], Float[Tensor, "row head source size"]]:
+        """As a cache's, with keys and values for each head."""
+        if self._cache is not None:
+            keys, values = self._cache.update(keys, values, *given, **named)
+        return keys[:, self._index], values[:, self._index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+
+def query_key_parameters(model: PreTrainedModel) -> int:
+    """The number of query and key parameters: weights and biases, and what a module of a feature
+    has for each head.
+
+    Only for families whose projections are not fused.
+    """
+    family = family_of(model)
+    assert not family.fused
+    parts: dict[int, Tensor] = {}
+    for attention in attentions(model, family):
+        if not attention.remaining:
+            continue
+        module = attention.module
+        chosen = [
+            *module.get_submodule(family.query).parameters(),
+            *module.get_submodule(family.key).parameters(),
+        ]
+        chosen += [module.get_parameter(name) for name in getattr(module, "rows_of_heads", ())]
+        parts |= {id(parameter): parameter for parameter in chosen}
+    return sum(parameter.numel() for parameter in parts.values())

@@ -1,11 +1,13 @@
 """Changes that a `with` block makes to a model are seen only in the block's context, not by other threads.
 
 A model is shared by all threads. The settings of a block (functions around a module's `forward`, evaluation
-mode, parameters without gradients) act only where the block was entered: in the same thread, in coroutines
-and threads that run in a copy of its context (`asyncio.to_thread`), and where torch computes a pass of the
-block again (gradient checkpoints). Copies of the model that are made inside the block belong to it, too.
-Copies that other threads make meanwhile are plain, even if a block begins or ends while they are made:
-nothing that a module holds is changed. Only its class is replaced, by one that asks the blocks first.
+mode, parameters without gradients, eager attention) act only where the block was entered: in the same thread,
+and in coroutines and threads that run in a copy of its context (`asyncio.to_thread`). A pass that gradient
+checkpoints compute again runs in the blocks in which it ran first, whatever block the backward pass is in:
+the functions given to torch's checkpoints carry the blocks of their context. Copies of the model that are
+made inside the block belong to it, too. Copies that other threads make meanwhile are plain, even if a block
+begins or ends while they are made: nothing that a module holds is changed. Only its class is replaced, by one
+that asks the blocks first.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, wraps
-from types import MethodType
-from typing import Any
+from functools import cache, partial, wraps
+from types import MappingProxyType, MethodType
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.utils import checkpoint
 from torch.utils.weak import WeakIdKeyDictionary
 
 from mtl.errors import InputError
@@ -53,32 +56,59 @@ class OnModule:
         return bool(self.before or self.around or self.after)
 
 
-class Block:
-    """One `with` block; what it sets on modules acts in its own context."""
+class WithBlock:
+    """One `with` block; what it sets on modules acts in its own context.
 
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
+    Args:
+        eager: configurations whose attention is `eager` in the block.
+    """
+
+    def __init__(self, eager: Iterable[Any] = ()) -> None:
         self.seen: set[bool] = set()
         """True if a pass through its modules was its own, false if one was another thread's; or both."""
         self.on: WeakKeyDictionary[nn.Module, OnModule] = WeakKeyDictionary()
+        self.eager = {id(configuration): configuration for configuration in eager}
+        self.running = False
+        """Whether the block has begun and not ended."""
+        self._holders = 0
         self._detached = WeakIdKeyDictionary()
 
     @contextmanager
-    def entered(self, on: Iterable[OnModule]) -> Iterator[None]:
+    def entered(self, on: Iterable[OnModule] = ()) -> Iterator[None]:
         """Inside, what is given for each module acts on it. Compiled models run uncompiled."""
         self.on.update({one.module: one for one in on})
-        for module in self.on:
-            _hold(module, self)
-        _ENTERED.set((*_ENTERED.get(), self))
+        with self.holding():
+            self.running = True
+            _ENTERED.set({**_ENTERED.get(), self: _Entry()})
+            try:
+                yield
+            finally:
+                self.running = False
+                # Not by a token, which is refused in another context (of an asynchronous generator).
+                _ENTERED.set({block: entry for block, entry in _ENTERED.get().items() if block is not self})
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Modules and configurations ask the block first; also after its end, while a pass is repeated."""
+        with _LOCK:
+            self._holders += 1
+            if self._holders == 1:
+                for module in list(self.on):
+                    _hold(module, self)
+                for configuration in self.eager.values():
+                    _hold_configuration(configuration)
         try:
             # What was compiled before would silently ignore the block.
             with _uncompiled():
                 yield
         finally:
-            # Not by a token, which is refused in another context (of an asynchronous generator).
-            _ENTERED.set(tuple(block for block in _ENTERED.get() if block is not self))
-            for module in list(self.on):
-                _release(module, self)
+            with _LOCK:
+                self._holders -= 1
+                if not self._holders:
+                    for module in list(self.on):
+                        _release(module, self)
+                    for configuration in self.eager.values():
+                        _release_configuration(configuration)
 
     @contextmanager
     def hooks(
@@ -104,20 +134,24 @@ class Block:
                 stacklevel=2,
             )
 
-    def here(self, module: nn.Module) -> bool:
-        """Whether the running code belongs to the block, which holds the module."""
+    @property
+    def of_pass(self) -> Any:
+        """What the block's functions keep about the running pass; each thread and each pass has its own.
+
+        It is to be replaced, not changed: a pass that is computed again starts from the value of that time.
+        """
+        return _ENTERED.get()[self].of_pass
+
+    @of_pass.setter
+    def of_pass(self, value: Any) -> None:
         entered = _ENTERED.get()
-        if self in entered:
-            return True
-        if not entered and torch._C._current_graph_task_id() != -1:
-            # A gradient checkpoint computes the pass again, on accelerators in a thread of torch's own.
-            if len({block.thread for block in _HELD.get(module, ())}) > 1:
-                raise InputError(
-                    "several threads scale or observe one model with gradient checkpoints: give each thread "
-                    "a model of its own"
-                )
-            return True
-        return False
+        if self in entered:  # a pass may end after its block (in a generator)
+            _ENTERED.set({**entered, self: entered[self]._replace(of_pass=value)})
+
+    @property
+    def again(self) -> bool:
+        """Whether the running pass is computed again, by a gradient checkpoint."""
+        return _ENTERED.get()[self].again
 
     def detached(self, module: nn.Module) -> dict[str, nn.Parameter | None]:
         """The module's own parameters; for those with gradients, parameters without that share their data."""
@@ -143,10 +177,69 @@ class Block:
         _hold(made, self)
 
 
-_ENTERED: ContextVar[tuple[Block, ...]] = ContextVar("entered", default=())
-_HELD: WeakKeyDictionary[nn.Module, tuple[Block, ...]] = WeakKeyDictionary()
-"""By module the blocks of all contexts that set something on it, in the order in which they began."""
+class _Entry(NamedTuple):
+    """A block in a context that has entered it."""
+
+    again: bool = False
+    of_pass: Any = None
+
+
+_NOWHERE: Mapping[WithBlock, _Entry] = MappingProxyType({})
+_ENTERED: ContextVar[Mapping[WithBlock, _Entry]] = ContextVar("entered", default=_NOWHERE)
+"""The blocks of a context, in the order in which they began; none of these mappings is ever changed."""
+_HELD: WeakKeyDictionary[nn.Module, tuple[WithBlock, ...]] = WeakKeyDictionary()
+"""By module the blocks of all contexts that set something on it."""
 _LOCK = threading.RLock()
+
+
+def _present() -> dict[WithBlock, _Entry]:
+    """The blocks that act here. A context that was copied inside a block may outlive it."""
+    return {block: entry for block, entry in _ENTERED.get().items() if block.running or entry.again}
+
+
+def _carrying(function: Act, computed: bool) -> Act:
+    """A function for gradient checkpoints, which compute it again in the blocks of the present context.
+
+    Whether it was `computed`: reentrant checkpoints also compute the pass itself with it.
+    """
+    entered = {block: entry._replace(again=True) for block, entry in _present().items()}
+
+    def compute(*inputs: Any, **named: Any) -> Any:
+        nonlocal computed
+        if not computed:
+            computed = True
+            return function(*inputs, **named)
+        with ExitStack() as stack:
+            for block in entered:
+                stack.enter_context(block.holding())
+            stack.callback(_ENTERED.reset, _ENTERED.set(entered))
+            return function(*inputs, **named)
+
+    return compute
+
+
+def _carry_blocks() -> None:
+    """Let both kinds of torch's gradient checkpoints carry the blocks of a pass to where it is repeated.
+
+    Nothing else tells a repeated pass from a new one: torch may repeat it in a thread of its own, inside
+    another block, or after the end of its block.
+    """
+    reentrant: Any = checkpoint.CheckpointFunction
+    forward, begin = reentrant.forward, checkpoint._checkpoint_without_reentrant_generator
+
+    @wraps(forward)
+    def carrying_forward(ctx: Any, function: Act, *given: Any) -> Any:
+        return forward(ctx, _carrying(function, computed=False), *given)
+
+    @wraps(begin)
+    def carrying_begin(function: Act, *given: Any, **named: Any) -> Any:
+        return begin(_carrying(function, computed=True), *given, **named)
+
+    reentrant.forward = staticmethod(carrying_forward)
+    vars(checkpoint)["_checkpoint_without_reentrant_generator"] = carrying_begin
+
+
+_carry_blocks()
 
 
 def is_held(module: nn.Module) -> bool:
@@ -154,7 +247,7 @@ def is_held(module: nn.Module) -> bool:
     return module in _HELD
 
 
-def _hold(module: nn.Module, block: Block) -> None:
+def _hold(module: nn.Module, block: WithBlock) -> None:
     with _LOCK:
         _HELD[module] = (*_HELD.get(module, ()), block)
         if not isinstance(module, _Held):
@@ -162,7 +255,7 @@ def _hold(module: nn.Module, block: Block) -> None:
             module.__class__ = _held(kind)
 
 
-def _release(module: nn.Module, block: Block) -> None:
+def _release(module: nn.Module, block: WithBlock) -> None:
     with _LOCK:
         blocks = tuple(other for other in _HELD.get(module, ()) if other is not block)
         if blocks:
@@ -180,7 +273,7 @@ def _own_class(module: nn.Module) -> Any:
 
 def _ours(module: nn.Module) -> list[OnModule]:
     """What the blocks of this context set on the module, in the order in which they began."""
-    return [block.on[module] for block in _HELD.get(module, ()) if block.here(module)]
+    return [block.on[module] for block in _present() if module in block.on]
 
 
 def _attribute(module: nn.Module, name: str) -> Any:
@@ -282,29 +375,32 @@ def _copied(module: Any, copied: Callable[[Any], Any], memo: dict[int, Any]) -> 
         make, given, state = module.__reduce_ex__(4)[:3]
         made = memo[id(module)] = make(*given)
         made.__setstate__(copied(state))
-    for block in _HELD.get(module, ()):
-        if block in _ENTERED.get():
+    for block in _present():
+        if module in block.on:
             block.adopt(made, module)
     return made
 
 
 def _run(module: nn.Module, compute: Act, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    ours = []
+    present, ours = _present(), [one for one in _ours(module) if one.acts]
     for block in _HELD.get(module, ()):
-        one = block.on[module]
-        if one.acts:
-            here = block.here(module)
-            block.seen.add(here)
-            if here:
-                ours.append(one)
+        if block.on[module].acts:
+            block.seen.add(block in present)
+            if _ENTERED.get() is _NOWHERE and torch._C._current_graph_task_id() != -1:
+                raise InputError(
+                    "a model whose heads are scaled or observed was called by a backward pass, in a thread "
+                    "that torch.utils.checkpoint did not tell the block: use gradient checkpoints of torch"
+                )
     for one in ours:
         if one.before is not None:
             replaced = one.before(one.module, inputs, named)
             inputs, named = (inputs, named) if replaced is None else replaced
-    around = next((one.around for one in reversed(ours) if one.around is not None), None)
+    for one in ours:
+        if one.around is not None:
+            compute = partial(one.around, compute)
     ends = [(one.after, one.module) for one in ours if one.after is not None]
     try:
-        output = compute(*inputs, **named) if around is None else around(compute, *inputs, **named)
+        output = compute(*inputs, **named)
     except BaseException:
         for after, own in ends:
             after(own, inputs, None)
@@ -348,3 +444,43 @@ def _uncompiled() -> Iterator[None]:
             _STANCE.blocks -= 1
             if not _STANCE.blocks:
                 _STANCE.set.close()
+
+
+class _ByContext:
+    """A configuration whose attention is `eager` inside the blocks of a context; all code reads it there."""
+
+    @property
+    def _attn_implementation(self) -> str | None:
+        chosen: str | None = self.__dict__["_attn_implementation_internal"]
+        return "eager" if any(id(self) in block.eager for block in _present()) else chosen
+
+    @_attn_implementation.setter
+    def _attn_implementation(self, chosen: str | None) -> None:
+        super().__setattr__("_attn_implementation_internal", chosen)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Copies and files of the configuration that are made meanwhile are of its own class.
+        return object.__new__, (type(self).__bases__[1],), self.__dict__
+
+
+@cache
+def _by_context(kind: Any) -> type:
+    return type(kind.__name__, (_ByContext, kind), {})
+
+
+_EAGER_BLOCKS: dict[int, int] = {}
+"""Per configuration (`id`), the number of blocks of all contexts in which it is eager."""
+
+
+def _hold_configuration(configuration: Any) -> None:
+    if not isinstance(configuration, _ByContext):
+        kind: Any = type(configuration)
+        configuration.__class__ = _by_context(kind)
+    _EAGER_BLOCKS[id(configuration)] = _EAGER_BLOCKS.get(id(configuration), 0) + 1
+
+
+def _release_configuration(configuration: Any) -> None:
+    _EAGER_BLOCKS[id(configuration)] -= 1
+    if not _EAGER_BLOCKS[id(configuration)]:
+        del _EAGER_BLOCKS[id(configuration)]
+        configuration.__class__ = type(configuration).__bases__[1]

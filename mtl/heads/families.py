@@ -1,4 +1,4 @@
-"""The row of the table of families that a model has, and the numbers in a configuration that a row names."""
+"""The row of the table of families that a model has, numbers of its configuration, its linear maps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
+from mtl.heads.blocks import own_forward
 from mtl.heads.family_table import FAMILIES, UNFIT, Family, Stack
-from mtl.heads.projections import out_features
 from mtl.tasks.in_words import counted
 
 
@@ -88,15 +90,29 @@ def family_of(model: PreTrainedModel, given: Family | str | None = None) -> Fami
     )
 
 
-def part_of(config: PretrainedConfig, stack: Stack) -> Any:
+def stack_config(config: PretrainedConfig, stack: Stack) -> Any:
     """The part of a model's configuration that describes a stack; `None` where the model has no such part."""
     return getattr(config, stack.config, None) if stack.config else config
+
+
+def layer_numbers(config: PretrainedConfig, family: Family, stack: Stack, name: str) -> list[tuple[int, ...]]:
+    """What fills the `{}` of a path, per layer: its number, or its group and its place in the group."""
+    if not family.layer_groups:
+        return [(layer,) for layer in range(number_at(config, stack, "layers", name))]
+    if not hasattr(config, "num_hidden_groups"):
+        raise InputError(f"{name} has no groups of layers: its row says layer_groups=True")
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    return [
+        (int(turn / per_group), inner)
+        for turn in range(config.num_hidden_layers)
+        for inner in range(config.inner_group_num)
+    ]
 
 
 def number_at(config: PretrainedConfig, stack: Stack, column: str, name: str) -> int:
     """The number at the key of the configuration that a column of the stack names."""
     key = getattr(stack, column)
-    value = getattr(part_of(config, stack), key, None)
+    value = getattr(stack_config(config, stack), key, None)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         where = f"{stack.config}.{key}" if stack.config else key
         raise InputError(
@@ -128,7 +144,7 @@ def heads_per_group(model: PreTrainedModel) -> int:
 def group_size(config: PretrainedConfig, name: str, stack: Stack) -> int:
     """As `heads_per_group`, from the configuration of the model of this name, for the heads of a stack."""
     heads = number_at(config, stack, "heads", name)
-    groups = getattr(part_of(config, stack), "num_key_value_heads", None) or heads
+    groups = getattr(stack_config(config, stack), "num_key_value_heads", None) or heads
     if heads % groups:
         raise InputError(
             f"{name}: {counted(groups, 'group')} of keys and values do not divide {counted(heads, 'head')}: "
@@ -155,3 +171,79 @@ def _likely_outputs(model: PreTrainedModel) -> list[str]:
         and not re.search(r"(^|[._])([qkv]|query|key|value)\w*$", name, re.IGNORECASE)
     }
     return sorted(names)
+
+
+def input_dim(projection: nn.Linear | Conv1D) -> int:
+    """The dimension of the weight that runs over inputs; the other one runs over outputs."""
+    return 0 if isinstance(projection, Conv1D) else 1
+
+
+def in_features(projection: nn.Linear | Conv1D) -> int:
+    """The size of its input."""
+    return projection.weight.shape[input_dim(projection)]
+
+
+def width_read_by(projection: nn.Module) -> int | None:
+    """The size of its input, also if it has an adapter (PEFT) or is quantised; `None` if it is not linear."""
+    while (inside := getattr(projection, "get_base_layer", None)) is not None:
+        projection = inside()
+    if is_plain(projection):
+        return in_features(projection)
+    width = getattr(projection, "in_features", None)
+    return width if isinstance(width, int) else None
+
+
+def is_plain(projection: nn.Module) -> bool:
+    """Whether rows and columns of its weight can be selected: a matrix of numbers that the module holds."""
+    weight = projection._parameters.get("weight")
+    return (
+        isinstance(projection, nn.Linear | Conv1D)
+        and weight is not None
+        and weight.dim() == 2
+        and weight.is_floating_point()
+    )
+
+
+def out_features(projection: nn.Linear | Conv1D) -> int:
+    """The size of its output."""
+    return projection.weight.shape[1 - input_dim(projection)]
+
+
+@torch.no_grad()
+def scale_inputs(projection: nn.Linear | Conv1D, factor: Float[Tensor, " input"]) -> None:
+    """Multiply the weights of each input by a factor, in place."""
+    factor = factor.to(projection.weight)
+    projection.weight.mul_(factor[:, None] if input_dim(projection) == 0 else factor)
+
+
+def without_hooks(
+    projection: nn.Module, inputs: Float[Tensor, "*rows input"]
+) -> Float[Tensor, "*rows output"]:
+    """The projection's output for `inputs`, without its hooks and what blocks do to it."""
+    outputs: Tensor = own_forward(projection)(inputs)
+    return outputs
+
+
+def note_shape(projection: nn.Module) -> None:
+    """Set the sizes in the module's attributes to those of its weight."""
+    if isinstance(projection, nn.Linear):
+        projection.out_features, projection.in_features = projection.weight.shape
+    elif isinstance(projection, Conv1D):
+        projection.nx, projection.nf = projection.weight.shape
+
+
+def without_inputs(projection: nn.Linear | Conv1D) -> nn.Linear:
+    """The projection with no inputs, whose output is the bias alone.
+
+    It is an `nn.Linear` for both classes, since a `Conv1D` fails without inputs.
+    """
+    weight = projection.weight
+    # With one input, since torch warns about none, and on `meta`, so that nothing is drawn for its weights.
+    empty = nn.Linear(1, out_features(projection), bias=projection.bias is not None, device="meta")
+    empty.weight = nn.Parameter(
+        weight.new_zeros(out_features(projection), 0), requires_grad=weight.requires_grad
+    )
+    empty.in_features = 0
+    empty.bias = projection.bias
+    empty.train(projection.training)
+    return empty

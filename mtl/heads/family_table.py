@@ -76,8 +76,8 @@ class Family:
     """Attributes of the attention module that hold the width of all its heads, as far as it has them."""
     pair_counts: tuple[str, ...] = ("num_key_value_heads",)
     """Attributes of the attention module that hold its number of keys and values, as far as it has them."""
-    not_collaborative_because: str = ""
-    """Why heads cannot share query and key components (`collaborate`); empty where they can."""
+    not_shareable_because: str = ""
+    """Why heads cannot share query and key components; empty where they can."""
     normed_inside: bool = False
     """The attention module also adds its input to the projected output, and normalises the sum (ALBERT)."""
     encodes_words: bool = True
@@ -101,7 +101,7 @@ LLAMA = replace(
     SEPARATE,
     stacks=(Stack("self", "layers.{}.self_attn", "o_proj"),),
     causal=True,
-    not_collaborative_because=_ROTATED,
+    not_shareable_because=_ROTATED,
 )
 NORMED_OVER_HEADS = replace(LLAMA, norms_over_heads=("q_norm", "k_norm"))
 ROTATED_ENCODER = replace(LLAMA, causal=False)
@@ -109,7 +109,7 @@ DECODER = replace(
     SEPARATE,
     stacks=(Stack("self", "layers.{}.self_attn", "out_proj"),),
     causal=True,
-    not_collaborative_because=_CACHED,
+    not_shareable_because=_CACHED,
 )
 BART = replace(
     SEPARATE,
@@ -125,8 +125,6 @@ BART = replace(
         ),
     ),
 )
-KINDS_OF_TRANSLATION = tuple(stack.kind for stack in BART.stacks)
-"""The kinds of attention of a model that translates, in the order of its sites."""
 T5 = Family(
     (
         Stack("encoder", "encoder.block.{}.layer.0.SelfAttention", "o", "num_layers", "num_heads"),
@@ -137,7 +135,7 @@ T5 = Family(
     key="k",
     value="v",
     position_bias="handed_on",
-    not_collaborative_because=_BIAS_HANDED_ON,
+    not_shareable_because=_BIAS_HANDED_ON,
 )
 OF_IMAGES = replace(SEPARATE, stacks=(Stack("self", "layers.{}.attention", "o_proj"),), encodes_words=False)
 DINO = replace(OF_IMAGES, stacks=(Stack("self", "encoder.layer.{}.attention", "o_proj"),))
@@ -207,7 +205,7 @@ FAMILIES = {
                 "its talking heads mix the attention of all heads, so that none can be cut alone",
             ),
         ),
-        not_collaborative_because=_POSITIONS_COMPARED,
+        not_shareable_because=_POSITIONS_COMPARED,
     ),
     "deberta-v2": replace(
         BERT,
@@ -215,7 +213,7 @@ FAMILIES = {
         key="key_proj",
         value="value_proj",
         other_head_rows=("pos_key_proj", "pos_query_proj"),
-        not_collaborative_because=_POSITIONS_COMPARED,
+        not_shareable_because=_POSITIONS_COMPARED,
     ),
     "deit": OF_IMAGES,
     "dinov2": DINO,
@@ -223,7 +221,7 @@ FAMILIES = {
     "dinov3_vit": replace(
         OF_IMAGES,
         stacks=(Stack("self", "layer.{}.attention", "o_proj"),),
-        not_collaborative_because=_ROTATED,
+        not_shareable_because=_ROTATED,
     ),
     "distilbert": Family(
         (Stack("self", "transformer.layer.{}.attention", "out_lin"),),
@@ -236,7 +234,7 @@ FAMILIES = {
     "ernie": BERT,
     "ernie4_5": LLAMA,
     "ernie4_5_moe": LLAMA,
-    "esm": replace(ROBERTA, not_collaborative_because=_ROTATED),
+    "esm": replace(ROBERTA, not_shareable_because=_ROTATED),
     "eurobert": ROTATED_ENCODER,
     "exaone4": LLAMA,
     "gemma": LLAMA,
@@ -251,18 +249,18 @@ FAMILIES = {
         query="c_attn",
         fused="blocks",
         causal=True,
-        not_collaborative_because=_CACHED,
+        not_shareable_because=_CACHED,
     ),
     "gpt_neox": Family(
         (Stack("self", "layers.{}.attention", "dense"),),
         query="query_key_value",
         fused="heads",
         causal=True,
-        not_collaborative_because=_ROTATED,
+        not_shareable_because=_ROTATED,
     ),
     "gpt_oss": replace(LLAMA, bias_by_head=("sinks",)),
     "gptj": replace(
-        DECODER, stacks=(Stack("self", "h.{}.attn", "out_proj"),), not_collaborative_because=_ROTATED
+        DECODER, stacks=(Stack("self", "h.{}.attn", "out_proj"),), not_shareable_because=_ROTATED
     ),
     "granite": LLAMA,
     "granitemoe": LLAMA,
@@ -291,7 +289,7 @@ FAMILIES = {
         (Stack("self", "layers.{}.attn", "Wo"),),
         query="Wqkv",
         fused="blocks",
-        not_collaborative_because=_ROTATED,
+        not_shareable_because=_ROTATED,
     ),
     "modernbert-decoder": replace(LLAMA, stacks=(Stack("self", "layers.{}.attn", "Wo"),)),
     "mpnet": Family(
@@ -327,7 +325,7 @@ FAMILIES = {
     "roberta": ROBERTA,
     "roberta-prelayernorm": ROBERTA,
     "roc_bert": BERT,
-    "roformer": replace(BERT, not_collaborative_because=_ROTATED),
+    "roformer": replace(BERT, not_shareable_because=_ROTATED),
     "seed_oss": LLAMA,
     "sew": OF_SOUND,
     "siglip": TWO_TOWERS,
@@ -383,11 +381,3 @@ def no_cut_because(family: Family, config: Mapping[str, object]) -> str:
     """Why single heads cannot be cut out of a model of this configuration; empty where they can."""
     reasons = (reason for key, reason in family.not_prunable_if if config.get(key))
     return family.not_prunable_because or next(reasons, "")
-
-
-def no_copies_because(family: Family, config: Mapping[str, object]) -> str:
-    """Why heads of a model of this configuration cannot be copied; empty where they can."""
-    reason = no_cut_because(family, config)
-    if not reason and family.norms_over_heads:
-        return "a norm runs over the queries of all heads, which further ones would change"
-    return reason

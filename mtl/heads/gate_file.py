@@ -10,10 +10,9 @@ import polars as pl
 
 from mtl.errors import InputError
 from mtl.files import whole_file
-from mtl.probes.head_names import head_name
-from mtl.probes.sites import Site, sites_of
+from mtl.probes.sites import Site, head_name, sites_of
 from mtl.probes.tables import heads_table, table_files
-from mtl.probes.tables.gates_table import last_gates
+from mtl.probes.tables.heads_table import last_gates
 from mtl.tasks.in_words import counted, first_line
 
 SCHEMA = pl.Schema(
@@ -46,12 +45,6 @@ LEARNED = pl.coalesce(pl.col("log_alpha_at_choice") > CLOSING_POINT, "open")
 A head whose `open` differs was forced open or closed by the target.
 """
 _HEAD = ("attention", "layer", "head")
-_DEFAULTS = {
-    "attention": pl.lit("self"),
-    "log_alpha_at_choice": pl.lit(None, dtype=pl.Float32),
-    "unit": pl.lit("head"),
-}
-"""Values of columns that older files lack."""
 
 
 def read_gates(path: Path) -> pl.DataFrame:
@@ -59,9 +52,7 @@ def read_gates(path: Path) -> pl.DataFrame:
 
     Raises `InputError` if a value of any update is not a finite number.
     """
-    table = table_files.read_parquet(path)
-    absent = {name: value for name, value in _DEFAULTS.items() if name not in table.columns}
-    table = table.with_columns(**absent).select(SCHEMA.names())
+    table = table_files.read_parquet(path).select(SCHEMA.names())
     number = [pl.col(name).is_finite() for name in ("gate", "log_alpha", "log_alpha_at_choice")]
     # Gates that are not learned have no log alpha.
     finite = [number[0].fill_null(False), *(value.fill_null(True) for value in number[1:])]

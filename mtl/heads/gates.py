@@ -1,16 +1,20 @@
-"""Masks over attention heads: learned hard concrete gates, and fixed gates."""
+"""Masks over attention heads: learned hard concrete gates, fixed gates, and their record in training."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from math import isnan
+from typing import Any, Literal
 
+import polars as pl
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mtl.heads.gate_file import SCHEMA
+from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
 
 OPEN = 1e-3
@@ -99,9 +103,12 @@ class HeadGates(Gates):
         stretch: (l, r), an interval with 0 and 1 in its interior.
         init_mean: mean of the normal distribution that log alphas start from. The default starts evaluation
             gates at 0.957: near enough to 1 not to disturb a trained encoder, and below the log alpha
-            (2.398) from which evaluation gates are clipped to 1 and `overlap` has no gradient. He & Choi
-            (2021) start around 0, gates of 0.5.
+            (2.398) from which evaluation gates are clipped to 1. He & Choi (2021) start around 0, gates of
+            0.5.
         init_std: its standard deviation.
+        init: `normal`, or `xavier`: log alphas of each row and mask from Xavier's uniform distribution over
+            heads as channels (bound sqrt(6 / (heads + 1))), as published by He & Choi (2021); mean and
+            deviation have no effect.
         eps: keeps u away from 0 and 1.
         absent: places (row, head) without a head: heads cut out, or numbers that only other rows have. They
             start closed and are not counted.
@@ -136,6 +143,7 @@ class HeadGates(Gates):
         stretch: Sequence[float] = (-0.1, 1.1),
         init_mean: float = 2.0,
         init_std: float = 0.01,
+        init: Literal["normal", "xavier"] = "normal",
         eps: float = 1e-6,
         absent: Sequence[Sequence[int]] = (),
         ungated: Sequence[int] = (),
@@ -154,7 +162,12 @@ class HeadGates(Gates):
         self.stretch = (low, high)
         self.eps = eps
         self.log_alpha = nn.Parameter(torch.empty(len(self.masks), layers, heads))
-        nn.init.normal_(self.log_alpha, init_mean, init_std)
+        if init == "normal":
+            nn.init.normal_(self.log_alpha, init_mean, init_std)
+        else:
+            # The published gates of a layer have the shape [1, heads, 1, 1].
+            for row in self.log_alpha.data.flatten(0, 1):
+                nn.init.xavier_uniform_(row[None, :, None, None])
         self.group = group
         self.absent = tuple((row, head) for row, head in absent)
         self.ungated = tuple(ungated)
@@ -251,15 +264,6 @@ class HeadGates(Gates):
         """`expected_l0` divided by the number of layers with gates (He & Choi 2021)."""
         return self.expected_l0() / (self.log_alpha.shape[1] - len(self.ungated))
 
-    def overlap(self) -> Float[Tensor, ""]:
-        """The sum over pairs of masks t < u, and over heads, of z_t * z_u, with z the evaluation gates.
-
-        Its gradient is that of the sum over t of z_t * (sum of the other masks, held constant), as in
-        implementations that detach one side.
-        """
-        gate = self.gate()
-        return (gate.sum(0).square() - gate.square().sum(0)).sum() / 2
-
     def _stretched(self, share: Float[Tensor, "mask site head"]) -> Float[Tensor, "mask site head"]:
         low, high = self.stretch
         gates = torch.clamp(share * (high - low) + low, 0, 1)
@@ -272,3 +276,72 @@ def gates_from(configuration: Mapping[str, Any]) -> Gates:
         return HeadGates(**configuration)
     masks = configuration["masks"]
     return FixedGates(torch.ones(len(masks), configuration["layers"], configuration["heads"]), masks)
+
+
+def gate_rows(
+    gates: Gates,
+    tasks: Sequence[str],
+    update: int,
+    sites: Sequence[Site],
+    at_choice: Float[Tensor, "mask site head"] | None = None,
+) -> list[dict[str, Any]]:
+    """All gates as rows of `gate_table`; a mask that tasks share is repeated for each of them.
+
+    `log_alpha` is null for gates that are not learned and for heads without a gate. `log_alpha_at_choice` is
+    null where `at_choice` is NaN (a head without a target), and without `at_choice`.
+    """
+    with torch.no_grad():
+        gate, opened = gates.gate().tolist(), gates.open().tolist()
+        before = torch.full_like(gates.gate(), torch.nan) if at_choice is None else at_choice
+        log_alpha = gates.log_alpha.float().tolist() if isinstance(gates, HeadGates) else None
+        ungated = gates.ungated if isinstance(gates, HeadGates) else ()
+    unit = "group" if isinstance(gates, HeadGates) and gates.group > 1 else "head"
+    chosen_by = before.tolist()
+    return [
+        {
+            "task": task, "step": update, "attention": site.attention, "layer": site.layer, "head": head,
+            "log_alpha": None if log_alpha is None or row in ungated else log_alpha[mask][row][head],
+            "gate": value, "open": opened[mask][row][head],
+            "log_alpha_at_choice": None if row in ungated or isnan(chosen := chosen_by[mask][row][head])
+            else chosen,
+            "unit": unit,
+        }
+        for task in tasks
+        for mask in [gates.masks.index(task) if task in gates.masks else 0]
+        for row, site in enumerate(sites)
+        for head, value in enumerate(gate[mask][row])
+    ]  # fmt: skip
+
+
+def gate_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """Rows of `gate_rows` as a table."""
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def gate_summary(gates: Gates) -> dict[str, dict[str, float]]:
+    """Per mask, the number of open heads and, for learned gates, the expected L0 and the unweighted penalty.
+
+    With learned gates, heads without a gate are not counted as open.
+    """
+    with torch.no_grad():
+        numbers = {"open": gates.open().sum((1, 2))}
+        if isinstance(gates, HeadGates):
+            numbers = {"open": gates.open_learned().sum((1, 2))}
+            numbers |= {"expected_l0": gates.expected_l0(), "penalty": gates.penalty()}
+        return {
+            mask: {name: float(values[index]) for name, values in numbers.items()}
+            for index, mask in enumerate(gates.masks)
+        }
+
+
+def open_heads_text(gates: Mapping[str, Mapping[str, float]]) -> str:
+    """The open heads per mask and, in brackets, the number expected under sampling, as a part of a line.
+
+    Empty for gates that are not learned.
+    """
+    if not all("expected_l0" in numbers for numbers in gates.values()) or not gates:
+        return ""
+    counts = (
+        f"{mask} {numbers['open']:.0f} ({numbers['expected_l0']:.1f})" for mask, numbers in gates.items()
+    )
+    return "  open (expected) " + ", ".join(counts)

@@ -10,15 +10,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mtl.errors import InputError
-from mtl.heads.attentions import Attention, is_whole
+from mtl.heads.attentions import Attention, is_whole, keys_of_heads
 from mtl.heads.blocks import is_held
-from mtl.heads.families import family_of
+from mtl.heads.families import family_of, is_plain
 from mtl.heads.family_table import FAMILIES, Family
-from mtl.heads.projections import is_plain
 from mtl.heads.select import head_parts
-from mtl.heads.shared_keys import keys_of_heads
-from mtl.probes.head_names import head_name, layer_name
-from mtl.probes.sites import Site, several_kinds
+from mtl.probes.sites import Site, head_name, layer_name, several_kinds
 from mtl.tasks.in_words import counted
 
 _PREFIXES = ("PREFIX_TUNING", "CARTRIDGE")
@@ -52,11 +49,18 @@ def transformer_of(model: Any, function: str) -> PreTrainedModel:
             "model, as AutoModel.from_pretrained returns it"
         )
     if len(found) > 1:
-        listed = " or ".join(f".{path} ({type(part).__name__})" for path, part in list(found.items())[:3])
+        listed = " or ".join(
+            f"{_as_written(path)} ({type(part).__name__})" for path, part in list(found.items())[:3]
+        )
         raise InputError(
             f"{function}: {kind} holds {counted(len(found), 'transformers model')}: use {listed}"
         )
     return next(iter(found.values()))
+
+
+def _as_written(path: str) -> str:
+    """The path of a module as Python spells it: items of a list have their number in brackets."""
+    return "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in path.split("."))
 
 
 def changeable(model: Any, function: str, family: Family | str | None) -> tuple[PreTrainedModel, Family]:
@@ -72,7 +76,7 @@ def changeable(model: Any, function: str, family: Family | str | None) -> tuple[
         path = next(iter(_outermost(model)))
         raise InputError(
             f"{function} takes a transformers model, and got a {type(model).__name__} around one: use its "
-            f".{path} ({type(transformer).__name__})"
+            f"{_as_written(path)} ({type(transformer).__name__})"
         )
     _refuse_prefixes(model, function)
     if any(map(is_held, model.modules())):
@@ -99,9 +103,10 @@ def _refuse_prefixes(model: Any, function: str) -> None:
     for config in getattr(getattr(model, "_orig_mod", model), "peft_config", {}).values():
         if config.peft_type in _PREFIXES:
             raise InputError(
-                f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes, "
-                "which are keys and values of the heads that it has: change the heads first and tune "
-                "prefixes afterwards (model.get_base_model() has none)"
+                f"{function} takes a transformers model, and got a {type(model).__name__} with prefixes: "
+                "keys and values, equally many in every layer. Change model.get_base_model() and tune "
+                "prefixes afterwards: they fit if heads were only closed (prune_heads with keep_shape=True), "
+                "or if every group of grouped queries has kept a head"
             )
 
 
@@ -120,7 +125,7 @@ def _outermost(module: nn.Module, path: str = "") -> dict[str, PreTrainedModel]:
 def require_heads(
     heads: Mapping[int, Iterable[int]], sites: Sequence[Site], there: Sequence[Iterable[int]], verb: str
 ) -> None:
-    """Raise `InputError` unless all heads, by the number of their site, are `there`; `verb`: cut, copied."""
+    """Raise `InputError` unless all heads, by the number of their site, are `there`; `verb`: cut, shared."""
     names = [layer_name(site, sites) for site in sites]
     for place, numbers in heads.items():
         if not 0 <= place < len(sites):
@@ -141,7 +146,7 @@ def require_heads(
 def require_plain(model: PreTrainedModel, family: Family, found: Sequence[Attention], verb: str) -> None:
     """Raise `InputError` unless rows and columns of all projections of the attention can be selected.
 
-    `verb` says in the message what the heads cannot be: `cut out`, `copied`.
+    `verb` says in the message what the heads cannot be: `cut out`, `closed`.
     """
     sites = [attention.site for attention in found]
     for attention in found:
@@ -245,7 +250,7 @@ def require_ordinary_tensors(model: nn.Module, function: str) -> None:
             )
 
 
-def device_of(model: nn.Module) -> torch.device:
+def model_device(model: nn.Module) -> torch.device:
     """The device of the first parameter that has numbers; `meta` if none has any and none is loaded later."""
     devices = [parameter.device for parameter in model.parameters() if not parameter.is_meta]
     return devices[0] if devices else torch.device("cpu" if _offloaded(model) else "meta")
@@ -272,7 +277,7 @@ def require_weights(model: nn.Module, function: str) -> None:
             )
 
 
-def require_finite(found: Sequence[Attention], function: str) -> None:
+def require_finite_weights(found: Sequence[Attention], function: str) -> None:
     """Raise `InputError` for weights of the attention that are not finite, and so have no singular values."""
     for attention in found:
         for path, weight in attention.module.named_parameters():

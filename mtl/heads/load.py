@@ -1,13 +1,15 @@
-"""Load models with transformers' own loader, whether their heads were cut, shared, copied or not changed."""
+"""Load models with transformers' own loader, whether their heads were cut, shared or not changed."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import torch
@@ -16,18 +18,18 @@ from huggingface_hub.errors import StrictDataclassError
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from mtl.errors import InputError
-from mtl.heads.arguments import dtype_of, folder_of, refuse_revision
-from mtl.heads.attentions import attentions
-from mtl.heads.collaborative import fix_mixing, put_components
+from mtl.features import added
+from mtl.heads.arguments import dtype_of, path_or_hub_name, refuse_revision
 from mtl.heads.families import family_of, row_given
-from mtl.heads.family_table import Family
+from mtl.heads.family_table import FAMILIES, Family
+from mtl.heads.given_models import require_heads
 from mtl.heads.prune import cut_sites
-from mtl.heads.records import needs_rebuild, parts_of, records_of_heads
-from mtl.heads.select import put_copies
+from mtl.heads.records import needs_rebuild, parts_of, records_of_heads, site_places
+from mtl.heads.stored import Stored, configuration, require_fitting, weights_of
 from mtl.tasks.in_words import first_line
 
 MASKS = "trained_with_head_masks"
@@ -40,12 +42,11 @@ _NOTE = (
     "it computes something else. mtl.JointModel.from_pretrained loads it with its masks; mtl prune RUN "
     "--keep_shape=true --out=DIR writes weights with the masks in them, for transformers and other tools."
 )
-_RECORDS = ("pruned_heads", "cloned_heads", "keys_of_heads", "heads_sharing_keys", "collaborative_components")
 
 
 LOAD_ERRORS = (
     OSError, ValueError, KeyError, RuntimeError, SafetensorError, TypeError, AttributeError, IndexError,
-    ArithmeticError, ImportError, StrictDataclassError,
+    ArithmeticError, AssertionError, ImportError, StrictDataclassError,
 )  # fmt: skip
 """What transformers raises on a model that is missing or damaged, or whose config.json was changed."""
 _OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping")
@@ -93,7 +94,7 @@ def load_pruned(
     family: Family | str | None = None,
     **options: Any,
 ) -> PreTrainedModel:
-    """The model that `save_pretrained` wrote after `prune_heads`, `clone_heads` or `collaborate`.
+    """The model that `save_pretrained` wrote after `prune_heads` or another change to its heads.
 
     It has the class that was saved, and is in evaluation mode. Models with all of their heads load, too.
 
@@ -112,7 +113,7 @@ def load_pruned(
     Raises:
         InputError: the model cannot be loaded, its class is unknown, or its weights do not fit config.json.
     """
-    name, family = folder_of(name, "name"), row_given(family)
+    name, family = path_or_hub_name(name, "name"), row_given(family)
     refuse_revision(name, revision)
     dtype = dtype_of(dtype)
     for key in _OWN_OPTIONS:
@@ -127,7 +128,7 @@ def load_pruned(
     if "subfolder" in options:
         of_files["subfolder"] = options.pop("subfolder")
     with load_errors(str(name)):
-        config = AutoConfig.from_pretrained(str(name), **of_files)
+        config = configuration(str(name), **of_files)
         kind = _class_named((config.architectures or ["none stated"])[0], config)
         model, missing, unexpected, other_shapes = load_model(
             name, kind, config, family, dtype=dtype, **of_files, **options
@@ -153,10 +154,10 @@ def load_model(
 ) -> Loaded:
     """A model of a class by `from_pretrained`, with the heads that its configuration records.
 
-    `config.cloned_heads` records which heads are copies, `config.pruned_heads` which are cut out,
-    `config.keys_of_heads` which share keys and values, and `config.collaborative_components` how many
-    components heads share. transformers itself handles names of weights, shards, ties, types and downloads:
-    it is given a class whose models have these heads from the start, without memory for any other.
+    `config.pruned_heads` records which heads are cut out, `config.keys_of_heads` which share keys and values;
+    features have further records (`records_of_heads`). transformers itself handles names of weights, shards,
+    ties, types and downloads: it is given a class whose models have these heads from the start, without
+    memory for any other.
 
     Args:
         name: a folder or a name on the hub.
@@ -168,21 +169,22 @@ def load_model(
     Raises what `from_pretrained` raises.
     """
     options = {"variant": _only_variant(Path(name)), "key_mapping": _prefixes(kind, config), **options}
-    build = kind
-    indices: dict[str, Tensor] = {}
+    build, indices = _with_heads_of(kind, config, family, partial(weights_of, name, **options))
     if needs_rebuild(config):
-        build, indices = _with_heads_of(kind, config, family)
         config = _uncut(config)
     model, report = build.from_pretrained(
-        str(name), config=config, output_loading_info=True, ignore_mismatched_sizes=True, **options
-    )
+        str(name), config=config, output_loading_info=True, ignore_mismatched_sizes=True,
+        trust_remote_code=False, **options,
+    )  # fmt: skip
     model.__class__ = kind
     if hasattr(model.config, MASKS):
         delattr(model.config, MASKS)
     for path, index in indices.items():
         module, _, buffer = path.rpartition(".")
         model.get_submodule(module).register_buffer(buffer, index, persistent=False)
-    fix_mixing(model)
+    for module in model.modules():
+        for name in getattr(module, "not_learned", ()):
+            module.get_parameter(name).requires_grad_(False)
     shapes = sorted(
         f"{name} is {tuple(has)}, not {tuple(wanted)}" for name, has, wanted in report["mismatched_keys"]
     )
@@ -235,23 +237,35 @@ def _class_named(name: str, config: PretrainedConfig) -> type[PreTrainedModel]:
 
 
 def _with_heads_of(
-    kind: type[PreTrainedModel], config: PretrainedConfig, family: Family | str | None
+    kind: type[PreTrainedModel],
+    config: PretrainedConfig,
+    family: Family | str | None,
+    weights: Callable[[], Stored | None],
 ) -> tuple[type[PreTrainedModel], dict[str, Tensor]]:
     """A class of models that have the recorded heads when they are made, and their indices by path.
 
+    A model that is much larger than its weights is refused while it is on `meta`, without memory.
     The indices are buffers that are not saved, which `from_pretrained` would leave empty.
     """
-    records = {key: records_of_heads(part) for key, part in parts_of(config).items()}
+    row = row_given(family) or FAMILIES.get(config.model_type)
+    # Parts that are stacks of the model's row have its sites.
+    of_row = {stack.config for stack in row.stacks if stack.config} if row else set()
+    records = {
+        key: records_of_heads(part, None if key else row)
+        for key, part in parts_of(config).items()
+        if key not in of_row
+    }
     indices: dict[str, Tensor] = {}
 
     def begin(model: PreTrainedModel, config: PretrainedConfig, *given: Any, **named: Any) -> None:
         kind.__init__(model, config, *given, **named)
         parts = parts_of(model.config)
         for key, heads in records.items():
-            if any(heads):
+            if any(heads.values()):
                 models = (part for part in model.modules() if isinstance(part, PreTrainedModel))
                 part = next(part for part in models if part.config is parts[key])
                 _put_heads(part, family_of(part, None if key else family), heads)
+        require_fitting(model, weights(), "config.json", config.to_dict())
         # Of a model on `meta`, only these buffers have numbers.
         indices.update((path, index) for path, index in model.named_buffers() if not index.is_meta)
 
@@ -263,22 +277,35 @@ def _uncut(config: PretrainedConfig) -> PretrainedConfig:
     """The configuration without its records of heads, and without those of its parts."""
     plain = copy.deepcopy(config)
     for part in parts_of(plain).values():
-        for name in _RECORDS:
+        for name in records_of_heads(part):
             if hasattr(part, name):
                 setattr(part, name, {})
     return plain
 
 
-def _put_heads(model: PreTrainedModel, family: Family, records: tuple[dict[int, Any], ...]) -> None:
+def _put_heads(model: PreTrainedModel, family: Family, records: Mapping[str, dict[int, Any]]) -> None:
     """Give an uncut model the recorded heads (`records_of_heads`); their weights are to be loaded."""
-    cuts, copies, keys, components = records
-    found = attentions(model, family)
-    for site, sources in copies.items():
-        put_copies(family, found[site], sources)
-    if copies:
-        model.config.cloned_heads = {site: dict(sources) for site, sources in copies.items()}
-    put_components(model, family, components)
-    cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
+    cuts, keys = records["pruned_heads"], records["keys_of_heads"]
+    places = list(site_places(model.config, family, type(model).__name__))
+    sites, there = [place.site for place in places], [range(place.heads) for place in places]
+    with _from_record("pruned_heads"):
+        require_heads(cuts, sites, there, "cut")
+    for name, row in added(lambda feature: feature.head_records).items():
+        with _from_record(name):
+            require_heads(dict.fromkeys(records[name], ()), sites, there, "shared")
+            resolve_name(row.put)(model, family, records[name])
+    with _from_record("keys_of_heads" if keys else "pruned_heads"):
+        require_heads(dict.fromkeys(keys, ()), sites, there, "grouped")
+        cut_sites(model, family, {site: set(heads) for site, heads in cuts.items()}, None, keys)
+
+
+@contextmanager
+def _from_record(name: str) -> Iterator[None]:
+    """Name the record in errors about heads or layers that the model does not have."""
+    try:
+        yield
+    except (InputError, *LOAD_ERRORS) as error:
+        raise InputError(f"{name} in its config.json does not fit the model: {first_line(error)}") from error
 
 
 def _lacks_only_pooler(model: PreTrainedModel, missing: Collection[str]) -> bool:

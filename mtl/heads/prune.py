@@ -17,12 +17,11 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import heads_by_layer, scale_of, yes_or_no
 from mtl.heads.attentions import Attention, attentions, head_numbers
-from mtl.heads.family_table import Family, no_copies_because, no_cut_because
+from mtl.heads.families import scale_inputs, without_inputs
+from mtl.heads.family_table import Family, no_cut_because
 from mtl.heads.given_models import changeable, require_heads, require_plain
-from mtl.heads.no_heads import NoHeads
-from mtl.heads.others_hooks import replace_module, require_replaceable
-from mtl.heads.projections import scale_inputs, without_inputs
-from mtl.heads.records import record_keys, recorded_copies, recorded_cuts
+from mtl.heads.records import give_own_configuration, record, record_keys, recorded_cuts
+from mtl.heads.replaced import NoHeads, replace_module, require_replaceable
 from mtl.heads.select import select_heads
 from mtl.tasks.in_words import counted
 
@@ -48,8 +47,8 @@ def prune_heads(
     Args:
         model: any `transformers` model of the families table.
         heads: the heads to cut, per layer (`HeadTap.sites` where there are several kinds of attention),
-            from 0 and numbered as in the uncut model however often it is cut; copies (`clone_heads`) have
-            the numbers after those. Heads that were cut before are ignored.
+            from 0 and numbered as in the uncut model however often it is cut. Heads that were cut before are
+            ignored.
         scale: multiplied into the output columns of the remaining heads.
         keep_shape: only set the heads' output columns to zero. The model computes the same as the cut one and
             is as large as before. `AutoModel` and other tools can load what `save_pretrained` writes.
@@ -80,8 +79,7 @@ def prune_heads(
     found = attentions(model, family)
     layers, per_layer = len(found), head_numbers(found)
     sites = [attention.site for attention in found]
-    copied = per_layer if recorded_copies(model.config) else 0
-    require_heads(wanted, sites, [range(max(attention.heads, copied)) for attention in found], "cut")
+    require_heads(wanted, sites, [range(attention.heads) for attention in found], "cut")
     if scale is not None and scale.shape != (layers, per_layer):
         raise InputError(
             f"a scale of shape {tuple(scale.shape)} does not fit {counted(layers, 'layer')} of "
@@ -94,6 +92,7 @@ def prune_heads(
     if keep_shape:
         _close(model, found, wanted, scale)
     else:
+        give_own_configuration(model)
         cut_sites(model, family, wanted, scale)
 
 
@@ -111,8 +110,8 @@ def cut_sites(
     found, keys = attentions(model, family), keys or {}
     if scale is not None:
         _untie(model, found)
-    gone = {layer: set(numbers) for layer, numbers in recorded_cuts(model.config).items()}
-    copies, shared = recorded_copies(model.config), {}
+    gone = {layer: set(numbers) for layer, numbers in recorded_cuts(model.config, family).items()}
+    shared: dict[int, Sequence[int]] = {}
     for layer, attention in enumerate(found):
         remaining = attention.remaining
         if scale is not None:
@@ -127,14 +126,9 @@ def cut_sites(
         else:
             _leave_none(model, family, attention)
             shared[layer] = ()
-        # A copy that is cut leaves no record: the model is as if it had never been copied.
-        copies[layer] = {copy: head for copy, head in copies.get(layer, {}).items() if copy not in cut}
-        if original := cut & set(range(attention.heads)):
-            gone[layer] = gone.get(layer, set()) | original
-    if gone:
-        model.config.pruned_heads = {layer: sorted(numbers) for layer, numbers in sorted(gone.items())}
-    if recorded_copies(model.config):
-        model.config.cloned_heads = {layer: heads for layer, heads in sorted(copies.items()) if heads}
+        if cut:
+            gone[layer] = gone.get(layer, set()) | cut
+    record(model, family, "pruned_heads", {layer: sorted(numbers) for layer, numbers in gone.items()})
     record_keys(model, family, shared)
 
 
@@ -173,17 +167,15 @@ def _untie(model: PreTrainedModel, found: Iterable[Attention]) -> None:
             output.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
 
 
-def require_prunable(model: PreTrainedModel, family: Family, verb: str = "cut out") -> None:
-    """Raise `InputError`, with the reason, if heads of the model cannot be cut out (or be `copied`)."""
-    reason_of = no_copies_because if verb == "copied" else no_cut_because
-    reason = reason_of(family, vars(model.config))
+def require_prunable(model: PreTrainedModel, family: Family) -> None:
+    """Raise `InputError`, with the reason, if heads of the model cannot be cut out."""
+    reason = no_cut_because(family, vars(model.config))
     if not reason:
         outputs = [attention.output for attention in attentions(model, family) if attention.remaining]
         if len(set(outputs)) < len(outputs):
             reason = "several of its layers share one attention module, which has the heads of all"
     if reason:
-        of = " of" if verb == "cut out" else " in"
-        raise InputError(f"no heads can be {verb}{of} {type(model).__name__}: {reason}")
+        raise InputError(f"no heads can be cut out of {type(model).__name__}: {reason}")
 
 
 def _leave_none(model: PreTrainedModel, family: Family, attention: Attention) -> None:

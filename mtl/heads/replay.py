@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from mtl.heads.attentions import Attention, attentions, require_read
-from mtl.heads.blocks import Block
+from mtl.heads.blocks import WithBlock
+from mtl.heads.families import without_hooks
 from mtl.heads.family_table import Family
-from mtl.heads.others_hooks import is_watched
-from mtl.heads.projections import without_hooks
+from mtl.heads.replaced import is_watched
 
 
 class OtherPassError(Exception):
@@ -112,23 +112,22 @@ class LayerReplay:
         """
         self._layers, self._heads, self._outputs, self._inputs = [], [], [], []
         self._called, self._outside, self._watched = ([], []), False, False
-        running = False
+        block = WithBlock()
 
-        def begin(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-            nonlocal running
-            running = True
+        def whole(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
             self._inputs.append(_snapshot((inputs, named)))
-
-        def end(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            nonlocal running
-            running = False
+            running, block.of_pass = block.of_pass, True
+            try:
+                return compute(*inputs, **named)
+            finally:
+                block.of_pass = running
 
         def layer(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
             # Callers get the first tensor, too, as a hidden state, which they may write to.
             several = isinstance(output, tuple)
             self._layers.append((_snapshot(output[0]), *output[1:]) if several else _snapshot(output))
             self._called[0].append(module)
-            self._outside |= not running
+            self._outside |= not block.of_pass
             self._watched |= is_watched(module)
 
         def attention(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
@@ -137,16 +136,15 @@ class LayerReplay:
         def heads(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
             self._heads.append(inputs[0])
             self._called[1].append(module)
-            self._outside |= not running
+            self._outside |= not block.of_pass
 
-        before = {self.model: begin, **dict.fromkeys((place.output for place in self._attentions), heads)}
+        before = dict.fromkeys((place.output for place in self._attentions), heads)
         # In no family is a module both a layer and an attention.
         after = {
             **dict.fromkeys((place.module for place in self._attentions), attention),
             **dict.fromkeys(self._modules, layer),
-            self.model: end,
         }
-        with Block().hooks(before, after):
+        with block.hooks(before, after, {self.model: whole}):
             yield
         if self._outputs and not self._heads:
             require_read(self._attentions, ())
@@ -158,38 +156,38 @@ class LayerReplay:
         The pass inside the block takes the rows of the recorded pass, repeated `copies` times. Raises
         `OtherPassError` in a pass with other inputs and in a second pass, and at the end if there was none.
         """
-        start, done, running, passes = self._layer_of_site[site], 0, False, 0
+        start, passes, block = self._layer_of_site[site], 0, WithBlock()
         attention = self._attentions[site]
         shared = self._shared_attention(site, attention, copies)
 
-        def begin(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-            nonlocal done, running, passes
-            done, running, passes = 0, True, passes + 1
+        def whole(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+            nonlocal passes
+            passes += 1
             if passes > 1 or not _is_repeated((inputs, named), self._inputs[0], copies, self._input_rows()):
                 raise OtherPassError
-
-        def end(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-            nonlocal running
-            running = False
+            block.of_pass = 0  # the layers so far
+            try:
+                return compute(*inputs, **named)
+            finally:
+                block.of_pass = None
 
         def layer(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-            nonlocal done
-            if not running:
+            if block.of_pass is None:
                 raise OtherPassError
-            done += 1
-            if done > start:
+            block.of_pass += 1
+            if block.of_pass > start:
                 return compute(*inputs, **named)
-            return _copied(self._layers[done - 1], copies, self.rows)
+            return _copied(self._layers[block.of_pass - 1], copies, self.rows)
 
-        replaced: dict[nn.Module, Callable[..., Any]] = dict.fromkeys(self._modules, layer)
+        replaced = {self.model: whole, **dict.fromkeys(self._modules, layer)}
         if shared is not None:
 
             def heads(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-                return shared() if done == start + 1 else compute(*inputs, **named)
+                return shared() if block.of_pass == start + 1 else compute(*inputs, **named)
 
             replaced[attention.module] = heads
         # Modules are not replaced, since models read their attributes and hook them.
-        with Block().hooks({self.model: begin}, {self.model: end}, replaced):
+        with block.hooks(around=replaced):
             yield
         if not passes:
             raise OtherPassError

@@ -1,4 +1,4 @@
-"""Select the heads of one attention by index: leave out, keep or repeat each."""
+"""Select the heads of one attention by index: leave out or keep each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from transformers import PretrainedConfig
 from transformers.pytorch_utils import Conv1D
 
 from mtl.errors import InputError
-from mtl.heads.attentions import Attention, has_module
-from mtl.heads.collaborative_attention import CollaborativeAttention
+from mtl.heads.attentions import Attention, has_module, keep_index, keys_of_heads, renumbered, share_keys
+from mtl.heads.families import in_features, input_dim, note_shape
 from mtl.heads.family_table import Family
-from mtl.heads.position_bias import choose_given_bias, hand_on_whole_bias
-from mtl.heads.projections import in_features, input_dim, note_shape
-from mtl.heads.shared_keys import keep_index, keys_of_heads, numbered, share_keys
+from mtl.heads.replaced import choose_given_bias, hand_on_whole_bias
 
 
 class HeadPart(NamedTuple):
@@ -46,7 +44,7 @@ def head_parts(
         family: the row of the table.
         attention: the attention, with at least one head.
         positions: indices of heads among those that the attention has now, in the order in which their
-            blocks are wanted; a head may be repeated.
+            blocks are wanted.
         keys: indices of the keys and values that are wanted, among those that the attention has; `None`:
             those of the positions.
     """
@@ -57,9 +55,9 @@ def head_parts(
     keys = shared[positions].unique() if keys is None else keys
     key_columns = _rows(keys, size)
     yield HeadPart(attention.output, "weight", attention.output.weight, input_dim(attention.output), columns)
-    if isinstance(module, CollaborativeAttention):
-        # All heads share queries and keys, which stay.
-        for name in ("mixing", "content"):
+    if rows_of_heads := getattr(module, "rows_of_heads", ()):
+        # A module of a feature: all heads share queries and keys, which stay.
+        for name in rows_of_heads:
             yield HeadPart(module, name, getattr(module, name), 0, positions)
         yield from _of_projection(module.get_submodule(family.value), columns)
     elif family.fused == "heads":
@@ -101,8 +99,7 @@ def select_heads(
 ) -> tuple[int, ...]:
     """Give the attention exactly the heads at `index` (at least one), counted among those that it has.
 
-    A head named twice becomes two heads with parameters of their own, except for keys and values, which heads
-    share as before. Keys and values that no head uses any more are removed.
+    Keys and values are shared as before; those that no head uses any more are removed.
 
     Args:
         family: the row of the table.
@@ -117,7 +114,7 @@ def select_heads(
     module, output, size = attention.module, attention.output, attention.size
     present = in_features(output) // size
     before = keys_of_heads(module, present)
-    shared = numbered(before[head] for head in index) if keys is None else tuple(keys)
+    shared = renumbered(before[head] for head in index) if keys is None else tuple(keys)
     first = [before[index[shared.index(pair)]] for pair in range(max(shared) + 1)]
     # Made on the CPU even where the model has no memory yet (`load_model`).
     positions, chosen = (torch.tensor(list(places), device="cpu") for places in (index, first))
@@ -152,23 +149,6 @@ def select_heads(
             hand_on_whole_bias(module, present) if hand_on else choose_given_bias(module)
         keep_index(module, "bias_heads", numbers[positions.to(numbers.device)], output.weight.device)
     return shared
-
-
-def put_copies(
-    family: Family, attention: Attention, sources: Mapping[int, int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Put copies at the numbers in `sources`, each of the head that is given there.
-
-    A copy has a key and a value of its own; the other heads share theirs as they did. Returns the numbers of
-    all heads, ascending, and for each the number of its key and value.
-    """
-    place = {number: position for position, number in enumerate(attention.remaining)}
-    before = keys_of_heads(attention.module, len(place))
-    numbers = tuple(sorted({*place, *sources}))
-    keys = numbered(-1 - number if number in sources else before[place[number]] for number in numbers)
-    return numbers, select_heads(
-        family, attention, [place[sources.get(each, each)] for each in numbers], keys
-    )
 
 
 class LayerConfiguration:

@@ -1,12 +1,13 @@
-"""The one place where attention heads are gated, ablated and observed, for every encoder family."""
+"""The one place where attention heads are scaled and observed, for every encoder family.
+
+Masks and ablations are scales: a closed head has the factor 0. What reads the heads' outputs is their layer's
+output projection, and the place before it is the *tap*.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
-from threading import Lock
 from typing import Any
 
 from jaxtyping import Float
@@ -16,29 +17,28 @@ from transformers import PreTrainedModel
 from mtl.errors import InputError
 from mtl.heads.arguments import scale_of, whole_number
 from mtl.heads.attentions import attentions, head_numbers, require_read
-from mtl.heads.blocks import Block
+from mtl.heads.blocks import WithBlock
 from mtl.heads.families import family_of
 from mtl.heads.family_table import Family
-from mtl.heads.given_models import device_of, require_weights, transformer_of
-from mtl.probes.head_names import layer_name
-from mtl.probes.sites import Site
+from mtl.heads.given_models import model_device, require_weights, transformer_of
+from mtl.probes.sites import Site, layer_name
 from mtl.tasks.in_words import counted
 
-OnHeads = Callable[[int, Tensor], Tensor | None]
-"""Given a site's index and its heads' outputs side by side, their replacement (`None`: keep them)."""
+OnHeads = Callable[[int, Tensor, bool], Tensor | None]
+"""Given a site's index, its heads' outputs side by side, and whether a gradient checkpoint computes them
+again, their replacement (`None`: keep them)."""
 
 
 class HeadTap:
     """Reads or scales what each head hands to its output projection.
 
     The input of that projection is the concatenation of the heads' outputs (probabilities x values), so one
-    function before each projection serves all families. It acts only inside the `with` blocks (`Block`):
+    function before each projection serves all families. It acts only inside the `with` blocks (`WithBlock`):
     outside, the model is untouched. Blocks nest; what is observed inside `scale` is scaled.
 
     Tensors have one row of heads per site, in the order of `sites` (in models with one kind of attention, the
-    layers). Sites and heads are always numbered as in the uncut model; copies (`clone_heads`) have the
-    numbers after those. For a number that no head of the site has, the scale is ignored and zeros are
-    observed.
+    layers). Sites and heads are always numbered as in the uncut model. For a number that no head of the
+    site has, the scale is ignored and zeros are observed.
 
     Args:
         model: any `transformers` model of the family, with or without a head on top.
@@ -60,6 +60,7 @@ class HeadTap:
         """Per site, the numbers of the remaining heads, ascending."""
         self._served: dict[nn.Module, list[int]] = {}
         self._layer: dict[nn.Module, nn.Module] = {}
+        self._caller: dict[nn.Module, nn.Module] = {}
         self._attentions = tuple(dict.fromkeys(attention.module for attention in found))
         self._unproven = {attention.module: attention for attention in found}
         """The attentions that no pass has yet shown to call their output projection."""
@@ -72,6 +73,7 @@ class HeadTap:
                 )
             self._served.setdefault(attention.output, []).append(index)
             self._layer[attention.output] = attention.layer
+            self._caller[attention.layer] = attention.caller
 
     @contextmanager
     def scale(
@@ -92,7 +94,7 @@ class HeadTap:
                 f"{counted(len(self.sites), 'layer')} of {counted(self.heads, 'head')}"
             )
 
-        def multiply(site: int, outputs: Tensor) -> Tensor:
+        def multiply(site: int, outputs: Tensor, again: bool) -> Tensor:
             heads = self.remaining[site]
             factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
             rows, scaled_rows = outputs.shape[0], scale.shape[0]  # `len` would fix them in an export
@@ -124,7 +126,7 @@ class HeadTap:
         """
         collected = HeadOutputs(len(self.sites))
 
-        def collect(site: int, outputs: Tensor) -> Tensor:
+        def collect(site: int, outputs: Tensor, again: bool) -> Tensor:
             heads = self.remaining[site]
             shape = (*outputs.shape[:-1], self.heads, self.sizes[site])
             if len(heads) == self.heads:
@@ -132,7 +134,8 @@ class HeadTap:
             else:
                 observed = outputs.new_zeros(shape)
                 observed[..., list(heads), :] = outputs.unflatten(-1, (len(heads), self.sizes[site]))
-            collected.passes[site].append(observed)
+            if not again:
+                collected.passes[site].append(observed)
             return (observed if len(heads) == self.heads else observed[..., list(heads), :]).flatten(-2)
 
         with self._hooked(collect):
@@ -147,11 +150,14 @@ class HeadTap:
         """
         collected: list[Tensor] = []
 
+        block = WithBlock()
+
         def collect(module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
             given = (*inputs, *named.values())
-            collected.append(next(value for value in given if isinstance(value, Tensor)))
+            if not block.again:
+                collected.append(next(value for value in given if isinstance(value, Tensor)))
 
-        with Block().hooks(dict.fromkeys(self._attentions, collect)):
+        with block.hooks(dict.fromkeys(self._attentions, collect)):
             yield collected
 
     def with_cut_heads(
@@ -176,13 +182,19 @@ class HeadTap:
 
     @contextmanager
     def _hooked(self, act: OnHeads) -> Iterator[None]:
-        calls: dict[nn.Module, int] = {}
+        block = WithBlock()
 
-        def restart(module: nn.Module, inputs: tuple[object, ...], named: object) -> None:
-            calls.clear()
+        def restart(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+            # The calls so far of the layers that sites share; none of a pass around this one.
+            calls, block.of_pass = block.of_pass, None
+            try:
+                return compute(*inputs, **named)
+            finally:
+                block.of_pass = calls
 
         def count(layer: nn.Module, inputs: tuple[object, ...], named: object) -> None:
-            calls[layer] = calls.get(layer, -1) + 1
+            calls: dict[nn.Module, int] = block.of_pass or {}
+            block.of_pass = {**calls, layer: calls.get(layer, -1) + 1}
 
         ran: dict[nn.Module, None] = {}
         read: set[nn.Module] = set()
@@ -194,14 +206,15 @@ class HeadTap:
             read.add(module)
             # Where sites share a module, the n-th call of its layer in a forward pass is its n-th site.
             served = self._served[module]
-            site = served[calls[self._layer[module]]] if len(served) > 1 else served[0]
+            call = block.of_pass[self._layer[module]] if len(served) > 1 else 0
+            site = served[call % len(served)]
             if inputs[0].shape[-1] != len(self.remaining[site]) * self.sizes[site]:
                 raise InputError(
                     f"{layer_name(self.sites[site], self.sites)} had "
                     f"{counted(len(self.remaining[site]), 'head')} when the model was tapped, and has others "
                     "now: cut or copy heads before the block, and then make a new HeadTap"
                 )
-            replaced = act(site, inputs[0])
+            replaced = act(site, inputs[0], block.again)
             return None if replaced is None else ((replaced, *inputs[1:]), named)
 
         # Calls of the layer are counted, since `LayerReplay` skips calls of the module.
@@ -209,11 +222,12 @@ class HeadTap:
         unproven = dict(self._unproven)
         hooks = {
             **dict.fromkeys(unproven, run),
-            self.model: restart,
             **dict.fromkeys(shared, count),
             **dict.fromkeys(self._served, before),
         }
-        with Block().hooks(hooks):
+        # Callers may call the part of the model that calls the layers, without the rest.
+        callers = {self.model, *(self._caller[layer] for layer in shared)} if shared else ()
+        with block.hooks(hooks, around=dict.fromkeys(callers, restart)):
             yield
         require_read((unproven[module] for module in ran), read)
         for module in ran:
@@ -275,7 +289,8 @@ def head_scale(
     """Multiply each head's output by its scale inside the block: 0 ablates a head, 1 does not change it.
 
     The scale applies only to passes of the thread (or coroutine) that entered the block. A compiled model
-    runs uncompiled inside. With gradient checkpoints, run the backward pass inside the block, too.
+    runs uncompiled inside. torch's gradient checkpoints compute a pass again with the scale that it had,
+    wherever the backward pass runs.
 
     Args:
         model: a `transformers` model of the families table, or a module that holds one.
@@ -290,7 +305,7 @@ def head_scale(
     """
     transformer = transformer_of(model, "head_scale")
     tap = HeadTap(transformer, family_of(transformer, family))
-    scales = scale_of(scale, "scale", transformer.dtype).to(device_of(transformer))
+    scales = scale_of(scale, "scale", transformer.dtype).to(model_device(transformer))
     with tap.scale(scales, neighbours=whole_number(neighbours, "neighbours", 1)):
         yield
 
@@ -301,52 +316,6 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
     As with head scales, passes of other threads keep their own implementation.
     """
-    configs = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
-    ours = (*_EAGER.get(), *configs)
-    with _LOCK:
-        for number, config in configs.items():
-            if not isinstance(config, _ByContext):
-                kind: Any = type(config)
-                config.__class__ = _by_context(kind)
-            _EAGER_BLOCKS[number] = _EAGER_BLOCKS.get(number, 0) + 1
-    before = _EAGER.get()
-    _EAGER.set(ours)
-    try:
+    configs = [part.config for part in model.modules() if isinstance(part, PreTrainedModel)]
+    with WithBlock(eager=configs).entered():
         yield
-    finally:
-        _EAGER.set(before)
-        with _LOCK:
-            for number, config in configs.items():
-                _EAGER_BLOCKS[number] -= 1
-                if not _EAGER_BLOCKS[number]:
-                    del _EAGER_BLOCKS[number]
-                    config.__class__ = type(config).__bases__[1]
-
-
-class _ByContext:
-    """A configuration whose attention is `eager` inside the blocks of a context; all code reads it there."""
-
-    @property
-    def _attn_implementation(self) -> str | None:
-        chosen: str | None = self.__dict__["_attn_implementation_internal"]
-        return "eager" if id(self) in _EAGER.get() else chosen
-
-    @_attn_implementation.setter
-    def _attn_implementation(self, chosen: str | None) -> None:
-        super().__setattr__("_attn_implementation_internal", chosen)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Copies and files of the configuration that are made meanwhile are of its own class.
-        return object.__new__, (type(self).__bases__[1],), self.__dict__
-
-
-@cache
-def _by_context(kind: Any) -> type:
-    return type(kind.__name__, (_ByContext, kind), {})
-
-
-_EAGER: ContextVar[tuple[int, ...]] = ContextVar("eager", default=())
-"""The configurations (`id`) that are eager in a context."""
-_EAGER_BLOCKS: dict[int, int] = {}
-"""Per configuration (`id`), the number of blocks of all contexts in which it is eager."""
-_LOCK = Lock()

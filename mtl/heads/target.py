@@ -1,4 +1,4 @@
-"""End a run with a given number of open heads."""
+"""End a run with a given number of open heads; budgets of sites whose heads compete for it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from mtl.errors import InputError, RunError
-from mtl.heads.allotment import check_at_most, choose_heads
-from mtl.heads.budgets import Budget, membership, sum_within, wanted_within
 from mtl.heads.gates import CLOSED, HeadGates
+from mtl.heads.wanted import heads_wanted
 
 _KEPT = 0.0
 """Least log alpha of a head kept for good: a head that was closed restarts from a gate of 0.5."""
@@ -24,7 +23,7 @@ _LOSS_MEMORY = 0.05
 """Time constant of the running mean of the loss, as a share of the run."""
 
 
-class Choice(NamedTuple):
+class MaskChoice(NamedTuple):
     """What the final choice did to one mask, within one budget."""
 
     open_at_choice: int
@@ -35,7 +34,7 @@ class Choice(NamedTuple):
     """Heads that it closed."""
     narrowly_kept: int
     """Kept heads whose log alpha was less than 0.5 above that of the best head left out, so that training did
-    not decide between them. With `at_most`, that head may have been left out in favour of another mask."""
+    not decide between them."""
 
 
 class HeadTarget(nn.Module):
@@ -71,11 +70,9 @@ class HeadTarget(nn.Module):
         final: share of the run after the choice.
         gain: price per unit of e, in mean losses.
         rate: rise of the price per unit of e and of progress, in mean losses.
-        at_most: how many masks may keep the same head (`choose_heads`); 1 makes masks disjoint, `None` gives
-            every mask its own best heads.
 
     Raises:
-        InputError: `target`, `warmup`, `final` or `at_most` out of range.
+        InputError: `target`, `warmup` or `final` out of range.
         ValueError: a site in two budgets.
 
     Examples:
@@ -84,7 +81,7 @@ class HeadTarget(nn.Module):
         >>> price = target(gates, progress=0.5, loss=torch.ones(1))  # added to the loss
         >>> target.project(gates, progress=0.8)  # after each update
         >>> target.choices(gates)
-        {'shared': Choice(open_at_choice=72, forced_open=0, forced_closed=54, narrowly_kept=18)}
+        {'shared': MaskChoice(open_at_choice=72, forced_open=0, forced_closed=54, narrowly_kept=18)}
         >>> int(gates.open().sum())
         18
         >>> apart = HeadTarget(gates, [Budget(6, (0, 1), "lower"), Budget(0.25, (2, 3, 4, 5), "upper")])
@@ -113,7 +110,6 @@ class HeadTarget(nn.Module):
         final: float = 0.2,
         gain: float = 50.0,
         rate: float = 500.0,
-        at_most: int | None = None,
     ) -> None:
         super().__init__()
         if warmup < 0 or final <= 0 or warmup + final > 1:
@@ -123,15 +119,15 @@ class HeadTarget(nn.Module):
         self.budgets = (Budget(target),) if isinstance(target, int | float) else tuple(target)
         member = membership(self.budgets, sites)
         totals: list[int] = sum_within(gates.counted[None].cpu(), member)[0].tolist()
-        self.wanted = tuple(
-            wanted_within(budget, total, gates.group)
-            for budget, total in zip(self.budgets, totals, strict=True)
+        self.wanted_of_mask = tuple(
+            tuple(
+                wanted_within(budget, total, gates.group, mask)
+                for budget, total in zip(self.budgets, totals, strict=True)
+            )
+            for mask in range(masks)
         )
-        """Heads that stay open, per budget."""
-        self.at_most, self.group = at_most, gates.group
-        if at_most is not None:
-            for wanted, total in zip(self.wanted, totals, strict=True):
-                check_at_most(masks, wanted, at_most, total)
+        """Heads that stay open, per mask and budget."""
+        self.group = gates.group
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         entries = masks * len(self.budgets)
         for name in ("integral", "mean_loss", "expected", "slope"):
@@ -143,9 +139,14 @@ class HeadTarget(nn.Module):
         # Constants, not saved.
         self.register_buffer("member", member, persistent=False)
         of_entry = torch.tensor(totals, dtype=torch.float64).repeat(masks)
-        share = torch.tensor(self.wanted, dtype=torch.float64).repeat(masks) / of_entry
+        share = torch.tensor(self.wanted_of_mask, dtype=torch.float64).flatten() / of_entry
         self.register_buffer("total", of_entry.float(), persistent=False)
         self.register_buffer("share", share, persistent=False)
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Heads that stay open, per budget; of the first mask, where masks differ (`wanted_of_mask`)."""
+        return self.wanted_of_mask[0]
 
     @property
     def budgeted(self) -> Bool[Tensor, "site head"]:
@@ -210,8 +211,7 @@ class HeadTarget(nn.Module):
             log_alpha.device.type == "cpu" and not log_alpha.isfinite().all()
         ):  # on a GPU this would wait for it
             raise RunError("log alphas of gates are not finite: the heads to keep cannot be chosen by them")
-        known = self.at_most is not None and self.chosen
-        best = self.kept if known else self._best(log_alpha, gates.counted)
+        best = self._best(log_alpha, gates.counted)
         self.log_alpha_at_choice.copy_(torch.where(self.chosen, self.log_alpha_at_choice, log_alpha))
         self.kept.copy_(torch.where(self.chosen, self.kept, best))
         self.chosen.fill_(True)
@@ -224,16 +224,14 @@ class HeadTarget(nn.Module):
         """The heads that each budget keeps, and all heads without a budget."""
         flat = log_alpha.flatten(1)[:, :: self.group]
         best = torch.zeros_like(flat, dtype=torch.bool)
-        for member, wanted in zip(self.member, self.wanted, strict=True):
+        for number, member in enumerate(self.member):
             within = (member[:, None] & counted).flatten()[:: self.group]
-            if self.at_most is None:
-                largest = flat.masked_fill(~within, -torch.inf).topk(wanted // self.group).indices
-                best.scatter_(1, largest, True)
-            else:
-                best[:, within] = choose_heads(flat[:, within], wanted // self.group, self.at_most)
+            ranked = flat.masked_fill(~within, -torch.inf)
+            for mask, wanted in enumerate(self.wanted_of_mask):
+                best[mask, ranked[mask].topk(wanted[number] // self.group).indices] = True
         return best.repeat_interleave(self.group, 1).view_as(log_alpha) | ~self.budgeted
 
-    def choices(self, gates: HeadGates) -> dict[str, Choice]:
+    def choices(self, gates: HeadGates) -> dict[str, MaskChoice]:
         """What the choice did, by mask, or by `MASK/BUDGET` if budgets have names; empty before that."""
         if not self.chosen:
             return {}
@@ -244,11 +242,60 @@ class HeadTarget(nn.Module):
             for budget, choices in zip(self.budgets, by_budget, strict=True)
         }
 
-    def _choice_within(self, gates: HeadGates, member: Bool[Tensor, " site"]) -> list[Choice]:
+    def _choice_within(self, gates: HeadGates, member: Bool[Tensor, " site"]) -> list[MaskChoice]:
         """Per mask, what the choice did to the heads of one budget."""
         within, log_alpha = member[:, None], self.log_alpha_at_choice
         before, kept = (log_alpha > gates.closing_point) & within, self.kept & within
         left_out = log_alpha.masked_fill(kept | ~within, -torch.inf)
         narrow = kept & (log_alpha - left_out.amax((1, 2), keepdim=True) < _NARROW)
         numbers = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
-        return [Choice(*counts) for counts in numbers]
+        return [MaskChoice(*counts) for counts in numbers]
+
+
+class Budget(NamedTuple):
+    """A number of heads that stay open, and the sites whose heads compete for it."""
+
+    target: int | float | Sequence[int | float]
+    """A share of these heads in (0, 1], or a number above 1; or one for each mask."""
+    sites: tuple[int, ...] | None = None
+    """Numbers of the sites; `None`: all."""
+    name: str = ""
+    """What it is called where there are several budgets, such as a kind of attention."""
+
+
+class Penalty(NamedTuple):
+    """The weight of the expected number of open heads per layer, and the sites whose heads are counted."""
+
+    weight: float | Sequence[float]
+    """One for all masks, or one for each."""
+    sites: tuple[int, ...] | None = None
+    """Numbers of the sites; `None`: all."""
+
+
+def membership(parts: Sequence[Budget | Penalty], sites: int) -> Bool[Tensor, "part site"]:
+    """Which sites belong to which part; raises `ValueError` for a site that belongs to two."""
+    member = torch.zeros(len(parts), sites, dtype=torch.bool)
+    for number, part in enumerate(parts):
+        member[number, list(range(sites) if part.sites is None else part.sites)] = True
+    if (member.sum(0) > 1).any():
+        raise ValueError("a site belongs to two parts: name each site once")
+    return member
+
+
+def sum_within(
+    values: Shaped[Tensor, "mask site head"], member: Bool[Tensor, "part site"]
+) -> Shaped[Tensor, "mask part"]:
+    """Per mask, the sum of `values` over the heads of each part."""
+    return (values[:, None] * member[:, :, None]).sum((2, 3))
+
+
+def wanted_within(budget: Budget, heads: int, group: int = 1, mask: int = 0) -> int:
+    """A budget's target for a mask as a number of heads (`heads_wanted`), given those at its sites.
+
+    An `InputError` starts with the budget's name.
+    """
+    target = budget.target if isinstance(budget.target, int | float) else budget.target[mask]
+    try:
+        return heads_wanted(target, heads, group)
+    except InputError as error:
+        raise InputError(f"{budget.name}: {error}" if budget.name else str(error)) from error

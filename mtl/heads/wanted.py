@@ -15,9 +15,8 @@ def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
     if 0 < target <= 1:
         wanted = round(target * heads / group) * group
         if wanted < 1:
-            raise InputError(
-                f"target {target}: less than one of {counted(heads, 'head')}; use {1 / heads:.4f} or more"
-            )
+            least = f"{'a group' if group > 1 else 'one'} of {counted(heads, 'head')}"
+            raise InputError(f"target {target}: less than {least}; use {group / heads:.4f} or more")
         return wanted
     if not target > 0:
         raise InputError(f"target {target}: use a share of the heads in (0, 1] or a number of heads above 1")

@@ -1,4 +1,14 @@
-"""From annotated sentences to batches: bucketed by length, shuffled by seed, split over ranks."""
+"""From annotated sentences to batches: bucketed by length, shuffled by seed, split over ranks.
+
+`examples` makes sentences ready, `aligned_batches` says which of them are together, and `BatchLoader` pads
+these into a `Batch`. A training chooses the batches of its epochs in `mtl.training.data`.
+
+Decoders hold something for every pair of words: DEP a score per arc, CON a score per span, and SRL, which
+needs most, a hidden vector of 256 numbers per predicate and word. If all of n words are predicates, one such
+tensor takes n * n * 256 * 4 bytes (256 MiB at 512 words), and training holds about six of them (2.0 GiB
+measured with MiniLM and its optimizer). The inside-outside algorithm and CKY take n * n * n / 6 steps:
+22 million at 512 words, 170 billion at 10,000.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +16,74 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from mtl.models.buckets import bucket_slices
-from mtl.models.packed import together
-from mtl.models.parallel import ParallelSubwords, ParallelTokens
-from mtl.models.subwords import Subwords, Tokens
+from mtl.config.schema import BatchConfig
+from mtl.errors import InputError
+from mtl.models.subwords import Tokens, together
+from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
+
+
+@runtime_checkable
+class Pieces(Protocol):
+    """The pieces of a sentence, such as `Tokens`."""
+
+    @property
+    def target(self) -> Any:
+        """The targets of a task that learns pieces; `None`: there are none."""
+
+    def __len__(self) -> int:
+        """The number of words."""
+
+
+@runtime_checkable
+class PaddedPieces(Protocol):
+    """The pieces of a batch in padded rows, as a model reads them, such as `Subwords`."""
+
+    @property
+    def input_ids(self) -> Int[Tensor, "row subword"]:
+        """The ids of the pieces that the first stack reads."""
+
+    @property
+    def sentence(self) -> Int[Tensor, " row"]:
+        """The sentence of each row, ascending."""
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+
+    def take(self, sentences: Int[Tensor, " batch"]) -> PaddedPieces:
+        """The rows of the given sentences, in that order; a sentence may come more than once."""
+
+    def positions(self, attention: str) -> Int[Tensor, "row _"]:
+        """1 at the positions that a kind of attention has an output for, 0 at padding."""
+
+    def each(self, move: Callable[[Tensor], Tensor]) -> PaddedPieces:
+        """The same with each tensor replaced by what `move` makes of it."""
+
+    def to(self, device: torch.device | str) -> PaddedPieces:
+        """The same on another device."""
 
 
 @runtime_checkable
 class Tokenizer(Protocol):
     """Makes pieces of sentences, and batches of these."""
 
-    def encode_sentences(self, sentences: Sequence[Sentence]) -> Sequence[Any]:
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> Sequence[Pieces]:
         """The pieces of every sentence."""
 
     def length(self, tokens: Any) -> int:
-        """The positions that a sentence takes."""
+        """The positions that a sentence takes, by its pieces as this tokenizer makes them."""
 
-    def collate(self, batch: Any) -> Any:
-        """Padded rows of a batch."""
+    def collate(self, batch: Any) -> PaddedPieces:
+        """Padded rows of a batch, of which this tokenizer made the pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +91,9 @@ class Example:
     """A sentence made ready for training: its pieces, and its targets in each task annotated on it."""
 
     sentence: Sentence
-    tokens: Tokens | ParallelTokens
+    tokens: Pieces
     length: int
-    """Encoder positions; of a translation, those of its longer side."""
+    """The positions that it takes."""
     targets: Mapping[str, Any]
     """By task."""
 
@@ -52,7 +103,7 @@ def examples(
     tokenizer: Tokenizer,
     tasks: Mapping[str, Task],
     labels: Mapping[str, Labels],
-    tokens: Sequence[Tokens | ParallelTokens] | None = None,
+    tokens: Sequence[Pieces] | None = None,
     *,
     training: bool = False,
     first: int = 0,
@@ -71,7 +122,7 @@ def examples(
             tokenizer.length(pieces),
             {
                 name: _targets(task, sentence, labels[name], pieces)
-                for name, task in annotated(sentence, tasks)
+                for name, task in annotated_tasks(sentence, tasks)
                 if not training or task.learns_from(sentence, number)
             },
         )
@@ -79,14 +130,14 @@ def examples(
     ]
 
 
-def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Tokens | ParallelTokens) -> Any:
-    """A task's targets; those of a translation task are the pieces of the translation."""
-    if isinstance(tokens, ParallelTokens) and task.loss_unit == "piece":
+def _targets(task: Task, sentence: Sentence, labels: Labels, tokens: Pieces) -> Any:
+    """A task's targets; those of a task that learns pieces come from the tokenizer."""
+    if task.loss_unit == "piece" and tokens.target is not None:
         return tokens.target
     return task.targets(sentence, labels)
 
 
-def annotated(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
+def annotated_tasks(sentence: Sentence, tasks: Mapping[str, Task]) -> list[tuple[str, Task]]:
     """The tasks that learn from the sentence or are scored on it.
 
     A task that needs nothing but words takes the sentences that another task is annotated on, or all
@@ -102,7 +153,7 @@ class Batch:
     """Sentences in one encoder pass, and per task which of them it learns from or is scored on."""
 
     sentences: tuple[Sentence, ...]
-    subwords: Subwords | ParallelSubwords
+    subwords: PaddedPieces
     mask: Bool[Tensor, "batch word"]
     rows: Mapping[str, Int[Tensor, " row"]]
     """Per task the indices in the batch of the sentences annotated in it; tasks without any are absent."""
@@ -161,8 +212,9 @@ def collate(
     width = int(lengths.max(initial=1))
     mask = np.arange(width) < lengths[:, None]
     for row, example in zip(mask, share, strict=True):
-        if example.tokens.second is not None:
-            row[: len(example.tokens)] = example.tokens.counts > 0  # a long pair loses words
+        tokens = example.tokens
+        if isinstance(tokens, Tokens) and tokens.second is not None:
+            row[: len(tokens)] = tokens.counts > 0  # a long pair loses words
     rows, targets, places = {}, {}, {}
     for name, task in tasks.items():
         there = tuple(index for index, example in enumerate(share) if name in example.targets)
@@ -192,7 +244,7 @@ def loss_units_of(examples: Sequence[Example], tasks: Mapping[str, Task]) -> dic
     }
 
 
-class Corpus(Sequence[Example]):
+class ExampleCorpus(Sequence[Example]):
     """Examples, with what orders them and divides their losses; a store knows this without reading them."""
 
     @abstractmethod
@@ -206,13 +258,13 @@ class Corpus(Sequence[Example]):
         """Per task the units (`Task.loss_unit`) of the examples of these indices that have targets in it."""
 
 
-def corpus_of(examples: Sequence[Example]) -> Corpus:
+def example_corpus(examples: Sequence[Example]) -> ExampleCorpus:
     """The examples as a corpus; any other sequence becomes one in memory."""
-    return examples if isinstance(examples, Corpus) else InMemory(examples)
+    return examples if isinstance(examples, ExampleCorpus) else InMemory(examples)
 
 
 @dataclass(frozen=True)
-class InMemory(Corpus):
+class InMemory(ExampleCorpus):
     """Examples in memory."""
 
     examples: Sequence[Example]
@@ -268,7 +320,7 @@ def aligned_batches(
 
     The other arguments are those of `buckets`.
     """
-    used, lengths = corpus_of(corpus).annotated_lengths(tasks)
+    used, lengths = example_corpus(corpus).annotated_lengths(tasks)
     order, batches = bucket_slices(lengths, batch_tokens, batch_sentences, rng)
     indices = used[order].tolist()
     return [BatchIndices(tuple(indices[batch]), tuple(tasks)) for batch in batches]
@@ -295,7 +347,12 @@ class BatchLoader:
         skip: int = 0,
         accumulate: int = 1,
     ) -> None:
-        self.corpus, self.tokenizer, self.tasks, self.batches = corpus_of(corpus), tokenizer, tasks, batches
+        self.corpus, self.tokenizer, self.tasks, self.batches = (
+            example_corpus(corpus),
+            tokenizer,
+            tasks,
+            batches,
+        )
         self.rank, self.ranks, self.skip = rank, ranks, skip
         self.accumulate = accumulate
 
@@ -325,3 +382,140 @@ class BatchLoader:
             names = {name: self.tasks[name] for name in batch.tasks}
             loss_units.update(self.corpus.loss_units(batch.indices, names))
         return dict(loss_units)
+
+
+_PADDING = 1 / 16
+"""The share of `batch_tokens` that may be padding in batches without noise: about the cost of one more batch
+(EWT in batches of 1,024 has 10 % fewer positions)."""
+
+
+def buckets(
+    lengths: Sequence[int],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator | None,
+) -> list[tuple[int, ...]]:
+    """Indices of sentences, in batches of nearly equal length.
+
+    A batch has at most `batch_tokens` padded encoder positions and `batch_sentences` sentences (`None`: any
+    number), and `BATCH_PAIRS` bounds what decoders hold for pairs of words. A sentence that exceeds a bound
+    alone is a batch of its own. With `rng`, lengths get noise of up to 10 % and batches are shuffled. Without
+    it, batches are deterministic and have little padding (`_PADDING`); the longest come first, so that a lack
+    of memory shows at once.
+    """
+    order, batches = bucket_slices(np.asarray(lengths, dtype=np.int64), batch_tokens, batch_sentences, rng)
+    indices = order.tolist()
+    return [tuple(indices[batch]) for batch in batches]
+
+
+def bucket_slices(
+    lengths: Int[np.ndarray, " sentence"],
+    batch_tokens: int,
+    batch_sentences: int | None,
+    rng: np.random.Generator | None,
+) -> tuple[Int[np.ndarray, " sentence"], list[slice]]:
+    """The indices of sentences by descending length, and the slices of them that are batches (`buckets`)."""
+    noise = rng.uniform(0.9, 1.1, len(lengths)) if rng is not None else 1.0
+    order = np.argsort(-(lengths * noise), kind="stable")
+    falling = lengths[order]
+    batches: list[slice] = []
+    start = 0
+    while start < len(falling):
+        rows = _rows(falling[start:], batch_tokens, batch_sentences)
+        if rng is None:
+            rows = _rows_alike(falling[start : start + rows], batch_tokens)
+        end = start + rows
+        batches.append(slice(start, end))
+        start = end
+    if rng is not None:
+        batches = [batches[index] for index in rng.permutation(len(batches))]
+    return order, batches
+
+
+def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None) -> int:
+    """How many of these sentences, from the first on, make one batch: at least one."""
+    first = max(1, int(lengths[0]))
+    most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths), len(lengths))
+    # No sentence that follows is longer: noise changes lengths by a factor from 0.9 to 1.1.
+    bound = first + first // 4 + 1
+    if 1 <= most <= min(batch_tokens // bound, BATCH_PAIRS // bound**2):
+        return most
+    longest = np.maximum.accumulate(lengths[: max(1, most)])
+    held = longest * np.arange(1, len(longest) + 1)
+    return max(1, int(((held <= batch_tokens) & (held * longest <= BATCH_PAIRS)).sum()))
+
+
+def _rows_alike(lengths: Int[np.ndarray, " sentence"], batch_tokens: int) -> int:
+    """How many of these sentences, longest first, need padding of at most `_PADDING` of `batch_tokens`."""
+    return int((np.cumsum(lengths[0] - lengths) <= _PADDING * batch_tokens).sum())
+
+
+MAX_WORDS = BatchConfig.max_words
+"""Maximum number of words per sentence, unless a configuration says otherwise."""
+BATCH_PAIRS = 2**20
+"""Maximum number of rows in a batch times the square of the positions of its longest sentence.
+
+It bounds batches of 6,400 tokens only if a sentence has more than 163, and batches of 16 sentences only if
+one has more than 256.
+"""
+
+
+def describe_long(sentences: Sequence[Sentence], max_words: int) -> str | None:
+    """How many sentences are too long, and where the first one is; `None` if there are none."""
+    long = [sentence for sentence in sentences if len(sentence) > max_words]
+    if not long:
+        return None
+    where = long[0].place or f"sentence '{long[0].id}'"
+    number = counted(len(long), "sentence has", "sentences have")
+    return f"{number} more than {counted(max_words, 'word')} (the first, {where}, {len(long[0]):,})"
+
+
+def require_limit(sentences: Sequence[Sentence], max_words: int, split: str) -> None:
+    """Raise `InputError` if a scored split has a sentence that is too long: scores must cover the split."""
+    message = describe_long(sentences, max_words)
+    if message is not None:
+        raise InputError(
+            f"{split}: {message}, which decoders have no memory for: split such sentences in the file, or "
+            "raise batch.max_words (memory grows with its square, time with its cube)"
+        )
+
+
+class Unknown(NamedTuple):
+    """How many words a corpus has, how many of them have a piece that the vocabulary lacks, and the first."""
+
+    words: int
+    lacking: int
+    first: str
+
+    def and_(self, later: Unknown) -> Unknown:
+        """The counts of this part of a corpus and the part that follows, together."""
+        first = self.first if self.lacking else later.first
+        return Unknown(self.words + later.words, self.lacking + later.lacking, first)
+
+    def described(self) -> str | None:
+        """The counts in a line; `None` if the vocabulary lacks nothing."""
+        if not self.lacking:
+            return None
+        return (
+            f"{self.lacking:,} of {counted(self.words, 'word')} ({self.lacking / self.words:.1%}) have "
+            f"pieces that the encoder's vocabulary lacks (the first, {self.first!r})"
+        )
+
+
+def count_unknown(corpus: Iterable[Example], unknown: int) -> Unknown:
+    """Count words with a piece that the vocabulary lacks, where pieces are those of words.
+
+    `unknown` is the id that stands for what the vocabulary lacks (`SubwordTokenizer.unknown`).
+    """
+    words = lacking = 0
+    first = ""
+    for example in corpus:
+        tokens = example.tokens
+        if not isinstance(tokens, Tokens):
+            continue
+        words += len(tokens)
+        if unknown in tokens.ids:
+            found = np.unique(np.repeat(np.arange(len(tokens)), tokens.counts)[tokens.ids == unknown])
+            first = first if lacking else example.sentence.words[found[0]]
+            lacking += len(found)
+    return Unknown(words, lacking, first)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from mtl.tasks.compiled import compiled
+
 _RANGE = 2**32
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -108,7 +110,7 @@ def scaled_mask(like: Tensor, p: float) -> Tensor:
     return mask
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 @no_type_check
 def _fill(mask, seed, stream, dropped, kept):
     """Write `kept` where the hash of a place is at least `dropped`, else 0.

@@ -1,12 +1,14 @@
-"""A pretrained encoder: subwords in, one vector per word out."""
+"""A pretrained encoder: subwords in, one vector per word out, by the defaults for each kind of encoder."""
 
 from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -15,15 +17,109 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import ModelOutput
 
 from mtl.errors import InputError
+from mtl.heads.arguments import one_of
 from mtl.heads.families import family_of, looks_back_only
 from mtl.models import pretrained
-from mtl.models.pooling import pool
 from mtl.models.pretrained import AttentionKind, Dtype
-from mtl.models.reading import AS_USUAL, Reading
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader
+from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.in_words import counted
-from mtl.tasks.precision import at_least_float32
+from mtl.tasks.task import Task
+
+Pooling = Literal["mean", "first", "last"]
+
+
+def pool(
+    hidden: Float[Tensor, "row subword hidden"], subwords: Subwords, pooling: Pooling
+) -> Float[Tensor, "batch word hidden"]:
+    """One vector per word: the mean, the first or the last of its pieces' vectors; zeros without pieces."""
+    sentences, width = subwords.sentences, subwords.width
+    slot, nowhere = subwords.slot, sentences * width
+    if pooling != "mean":
+        # A word's pieces are adjacent in one row: keep only the position where its slot begins or ends.
+        other = torch.full_like(slot[:, :1], nowhere)
+        beside = (
+            torch.cat([other, slot[:, :-1]], 1) if pooling == "first" else torch.cat([slot[:, 1:], other], 1)
+        )
+        slot = slot.masked_fill(slot == beside, nowhere)
+    flat = slot.flatten()
+    summed = hidden.new_zeros(nowhere + 1, hidden.shape[-1]).index_add(0, flat, hidden.flatten(0, 1))
+    summed = summed[:-1]
+    if pooling == "mean":
+        # Not `bincount`, which on a GPU waits for the host.
+        ones = torch.ones(flat.numel(), dtype=torch.float32, device=flat.device)
+        pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1]
+        summed = summed / pieces.clamp(min=1)[:, None].to(summed.dtype)
+    return summed.view(sentences, width, -1)
+
+
+Layers = Literal["last", "mix", "mix_per_task"]
+
+
+def layers_read(mix: Any) -> Layers:
+    """The layers that were read, from the logits of their mix in encoder.json."""
+    return "last" if mix is None else "mix_per_task" if isinstance(mix, Mapping) else "mix"
+
+
+WORD_DROPOUT = 0.2
+"""Default word dropout of encoders whose tokenizer has a token to put in place of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Settings as the user gave them; `pooling_of` and `word_dropout_of` fill in an encoder's defaults.
+
+    Raises `InputError` for a pooling or layers that do not exist.
+    """
+
+    pooling: Pooling | None = None
+    """How the vectors of a word's pieces become one. `None`: their mean; in decoder-only models the vector of
+    the last piece, the only one that has seen the whole word."""
+    layers: Layers = "last"
+    """The last layer's vectors, or a learned mix of all layers (Peters et al. 2018, without their gamma), for
+    all tasks or one for each."""
+    word_dropout: float | None = None
+    """Probability in training that a word's pieces are replaced by the mask token, or by the unknown token if
+    there is no mask token. `None`: 0.2, or 0 without either token. In decoder-only models `None` is 0 without
+    a mask token, since their unknown token is often the end-of-text token."""
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None:
+            one_of(self.pooling, "pooling", get_args(Pooling))
+        one_of(self.layers, "layers", get_args(Layers))
+
+    def pooling_of(self, causal: bool) -> Pooling:
+        """How an encoder's word vectors are made; `causal`: no position sees a later one."""
+        return self.pooling or ("last" if causal else "mean")
+
+    def word_dropout_of(self, tokenizer: SubwordTokenizer, where: str) -> float:
+        """The word dropout of an encoder with this tokenizer; `where` names the encoder in errors.
+
+        Raises `InputError` for one outside [0, 1), or above 0 if the tokenizer has neither token.
+        """
+        if self.word_dropout is None:
+            masks = tokenizer.has_mask_token or (tokenizer.mask is not None and not tokenizer.causal)
+            return WORD_DROPOUT if masks else 0.0
+        if not 0 <= self.word_dropout < 1:
+            raise InputError(f"word_dropout {self.word_dropout} is outside [0, 1)")
+        if self.word_dropout and tokenizer.mask is None:
+            raise InputError(
+                f"encoder.word_dropout={self.word_dropout} replaces words by the mask or the unknown token, "
+                f"and the tokenizer of {where} has neither: use encoder.word_dropout=0"
+            )
+        return self.word_dropout
+
+    def note(self, tokenizer: SubwordTokenizer, dropout: float) -> str | None:
+        """A note if word dropout was not given and is 0; else `None`."""
+        if self.word_dropout is not None or dropout:
+            return None
+        return "encoder.word_dropout is 0: the encoder's tokenizer has no mask token to put instead of words"
+
+
+AS_USUAL = Reading()
+"""All settings at their defaults."""
+
 
 HeadScale = Float[Tensor, "layer head"] | Float[Tensor, "batch layer head"]
 
@@ -55,8 +151,8 @@ class Encoder(WordReader, SharedEncoder):
         super().__init__(transformer, family_of(transformer))
         if len(self.family.stacks) > 1:
             raise InputError(
-                f"{type(transformer).__name__} translates, and has no vector for each word of one text: use "
-                "an encoder or a decoder-only model"
+                f"{type(transformer).__name__} is an encoder-decoder model, and has no vector for each word "
+                "of one text: use an encoder or a decoder-only model"
             )
         config = transformer.config
         for name in ("pooler", "contact_head"):  # LayoutLM and ESM cannot be loaded without one
@@ -76,15 +172,19 @@ class Encoder(WordReader, SharedEncoder):
         # A cache is for generating text, and would only cost memory here.
         self._options = {"use_cache": False} if self.family.causal else {}
         self.hidden = pretrained.hidden_size(config)
-        mixed = reading.layers == "mix"
+        self.reading_layers = reading.layers
+        mixed = reading.layers != "last"
         if mixed and self.hidden != config.hidden_size:
             raise InputError(
-                f"layers=mix: the last layer of {type(transformer).__name__} has "
+                f"encoder.layers={reading.layers}: the last layer of {type(transformer).__name__} has "
                 f"{counted(self.hidden, 'number')} per position and the others {config.hidden_size}: use "
-                "layers=last"
+                "encoder.layers=last"
             )
-        # Logits over the embeddings and the layers.
-        self.mix = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if mixed else None
+        # Logits over the embeddings and the layers; with a mix per task a row for each (`serve`).
+        self.mixing: tuple[str, ...] = ()
+        states = config.num_hidden_layers + 1
+        shape = (states,) if reading.layers == "mix" else (0, states)
+        self.mix = nn.Parameter(torch.zeros(shape)) if mixed else None
 
     @property
     def note(self) -> str | None:
@@ -108,16 +208,36 @@ class Encoder(WordReader, SharedEncoder):
         families that lack it; `max_length` makes windows shorter than the encoder could read. Raises
         `InputError` for a checkpoint that cannot be loaded.
         """
-        transformer, tokenizer = pretrained.load(name, attention, dtype, revision)
+        transformer, tokenizer = pretrained.load_encoder(name, attention, dtype, revision)
         encoder = cls(transformer, tokenizer, reading, max_length=max_length)
         notes = filter(None, (pretrained.tokenizer_note(name), encoder.note))
         encoder._note = "\n".join(notes) or None
         return encoder
 
+    def serve(self, tasks: Mapping[str, Task]) -> None:
+        """With a mix per task, have a row for each, which keeps its values if it was there before."""
+        if self.reading_layers != "mix_per_task":
+            return
+        assert self.mix is not None
+        known = dict(zip(self.mixing, self.mix.detach(), strict=True))
+        even = self.mix.new_zeros(self.mix.shape[1])
+        self.mixing = tuple(tasks)
+        self.mix = nn.Parameter(torch.stack([known.get(name, even) for name in tasks]))
+
+    def of_task(self, name: str, words: Float[Tensor, "batch _ _"]) -> Float[Tensor, "batch _ hidden"]:
+        """See `SharedEncoder`."""
+        if self.reading_layers != "mix_per_task":
+            return words
+        assert self.mix is not None
+        weights = self.mix[self.mixing.index(name)].softmax(0)
+        return torch.einsum("l,bwlh->bwh", weights, words.unflatten(2, (len(weights), self.hidden)))
+
     def forward(
         self, subwords: Subwords, head_scale: HeadScale | None = None, first: bool = False
-    ) -> Float[Tensor, "batch _ hidden"]:
+    ) -> Float[Tensor, "batch _ _"]:
         """One vector per word in float32 or wider, zeros at padding.
+
+        With a mix per task it is that of all layers side by side, from which `of_task` makes each task's.
 
         `head_scale` multiplies each head's output. With `first`, the vector of the first special token (in a
         long sentence, of its first window) comes before those of the words, as if it were a word.
@@ -144,8 +264,11 @@ class Encoder(WordReader, SharedEncoder):
         )
 
     def words(self, output: ModelOutput, subwords: Subwords) -> Float[Tensor, "batch word hidden"]:
-        """The pieces of each word, pooled."""
-        return pool(self._mixed(output), subwords, self.pooling)
+        """The pieces of each word, pooled; with a mix per task the mean over tasks."""
+        words = pool(self._mixed(output), subwords, self.pooling)
+        if self.reading_layers != "mix_per_task":
+            return words
+        return torch.stack([self.of_task(name, words) for name in self.mixing]).mean(0)
 
     def word_reader(self) -> Encoder:
         """The encoder itself."""
@@ -153,11 +276,14 @@ class Encoder(WordReader, SharedEncoder):
 
     def settings(self) -> dict[str, Any]:
         """How words are read, for `load`."""
+        mix: Any = None if self.mix is None else self.mix.tolist()
+        if self.reading_layers == "mix_per_task":
+            mix = dict(zip(self.mixing, mix, strict=True))
         return {
             "pooling": self.pooling,
             "word_dropout": self.word_dropout,
             "max_length": self.tokenizer.max_length,
-            "mix": None if self.mix is None else self.mix.tolist(),
+            "mix": mix,
         }
 
     @classmethod
@@ -169,19 +295,23 @@ class Encoder(WordReader, SharedEncoder):
         if not path.is_file():
             raise InputError(f"{path} is missing; use a folder that Encoder.save wrote")
         settings = json.loads(path.read_bytes())
+        mix, layers = settings["mix"], layers_read(settings["mix"])
+        try:
+            reading = Reading(settings["pooling"], layers, float(settings["word_dropout"]))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
         encoder = cls.from_pretrained(
             str(folder),
-            Reading(
-                settings["pooling"],
-                "last" if settings["mix"] is None else "mix",
-                float(settings["word_dropout"]),
-            ),
+            reading,
             attention=attention,
             dtype=dtype,
             max_length=settings["max_length"],
         )
-        if encoder.mix is not None:
-            encoder.mix.data.copy_(torch.tensor(settings["mix"]))
+        if encoder.mix is not None and layers == "mix_per_task":
+            encoder.mixing = tuple(mix)
+            encoder.mix = nn.Parameter(encoder.mix.new_tensor(list(mix.values())))
+        elif encoder.mix is not None:
+            encoder.mix.data.copy_(torch.tensor(mix))
         return encoder
 
     def _with_word_dropout(self, subwords: Subwords) -> Tensor:
@@ -200,9 +330,11 @@ class Encoder(WordReader, SharedEncoder):
             return nullcontext()
         return self.tap.scale(head_scale if head_scale.dim() == 2 else head_scale[subwords.sentence])
 
-    def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword hidden"]:
+    def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword _"]:
         if self.mix is None:
             return at_least_float32(output.last_hidden_state)
+        if self.reading_layers == "mix_per_task":
+            return torch.cat([*map(at_least_float32, output.hidden_states)], 2)
         states = at_least_float32(torch.stack(output.hidden_states))
         return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), states)
 

@@ -12,13 +12,12 @@ from mtl.errors import as_input_error
 from mtl.models.annotator import Annotator
 from mtl.models.batches import Batch, BatchLoader, Example, aligned_batches
 from mtl.models.head_scales import TaskScale
-from mtl.models.modes import in_evaluation_mode
+from mtl.models.passes import in_evaluation_mode
 from mtl.runs.folder.run import SIGNATURES
-from mtl.runs.folder.sentence_counts import SCHEMA, key_of
-from mtl.tasks.metrics.metric import TaskMetric
+from mtl.runs.folder.run_tables import COUNTS_SCHEMA, key_of
+from mtl.tasks.metrics import TaskMetric
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
-from mtl.tasks.translate import translation_in
 
 Scores = dict[str, dict[str, float]]
 """Per task its scores by name, in per cent."""
@@ -35,7 +34,7 @@ def batches(corpus: Sequence[Example], model: Annotator, rank: int = 0, ranks: i
 
 
 @torch.inference_mode()
-def evaluate(
+def evaluate_model(
     model: Annotator,
     batches: Iterable[Batch],
     head_scale: TaskScale | None = None,
@@ -73,7 +72,7 @@ def evaluate(
 def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
     """The scores over a corpus, and the counts per sentence from which they are computed.
 
-    The table has the columns of `mtl.runs.folder.sentence_counts`; its sentences are in the corpus's order.
+    The table has the columns of `mtl.runs.folder.run_tables`; its sentences are in the corpus's order.
     """
     numbers = {id(example.sentence): number for number, example in enumerate(corpus)}
     rows: list[dict[str, Any]] = []
@@ -83,8 +82,8 @@ def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Sco
             row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
             rows.append({**row, "counts": counts})
 
-    scores = evaluate(model, batches(corpus, model), watch=keep)
-    return scores, pl.DataFrame(rows, schema=SCHEMA).sort("task", "sentence", maintain_order=True)
+    scores = evaluate_model(model, batches(corpus, model), watch=keep)
+    return scores, pl.DataFrame(rows, schema=COUNTS_SCHEMA).sort("task", "sentence", maintain_order=True)
 
 
 def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:
@@ -97,13 +96,9 @@ def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str
 
 
 def signatures_of(tasks: Mapping[str, Task]) -> dict[str, dict[str, dict[str, str]]]:
-    """The signatures of BLEU and similar metrics, for metrics.json; empty without a translation task."""
-    task = translation_in(tasks)
-    if task is None:
-        return {}
-    from mtl.tasks.metrics.bleu import signatures
-
-    return {SIGNATURES: {task.name: signatures(task.tokenizer())}}
+    """How scores were counted (`Task.signatures`), for metrics.json; empty if no task says it."""
+    found = {name: dict(signatures) for name, task in tasks.items() if (signatures := task.signatures())}
+    return {SIGNATURES: found} if found else {}
 
 
 def mean_score(scores: Mapping[str, Mapping[str, float]], tasks: Mapping[str, Task]) -> float:

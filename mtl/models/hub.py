@@ -23,7 +23,7 @@ from huggingface_hub.errors import (
 )
 
 from mtl.errors import InputError
-from mtl.heads.arguments import folder_of, refuse_revision, revision_of
+from mtl.heads.arguments import path_or_hub_name, refuse_revision, revision_of
 from mtl.models.found import MODEL_FILE
 from mtl.runs.folder.content import ENCODER_FILES
 
@@ -42,7 +42,7 @@ def model_folder(
     and for a repository that cannot be reached.
     """
     if not isinstance(name, str) or Path(name).exists():
-        folder = folder_of(name, "name")
+        folder = path_or_hub_name(name, "name")
         refuse_revision(folder, revision)
         for place in (folder, folder / "model"):
             if (place / MODEL_FILE).exists():

@@ -6,20 +6,19 @@ import copy
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
-from mtl.corpora.load import load_split
-from mtl.corpora.readers import files, read
-from mtl.corpora.sources import Tasks
-from mtl.models.known_encoders import encoder_files
+from mtl.corpora.load import Tasks, load_split
+from mtl.corpora.readers import files, read_sentences
+from mtl.models.found import encoder_files
 from mtl.tasks.sentence import Sentence
 
 if TYPE_CHECKING:  # a study that is only planned needs no torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+    from mtl.models.batches import Tokenizer
     from mtl.models.encoder import Encoder
-    from mtl.models.parallel import ParallelTokenizer, ParallelTokens
     from mtl.models.subwords import SubwordTokenizer, Tokens
 
 
@@ -49,27 +48,32 @@ class InputCache:
         self._corpora: dict[tuple[str, tuple[FileVersion, ...]], list[Sentence]] = {}
         self._pieces: dict[tuple[str, int], dict[tuple[tuple[str, ...], int | None], Tokens]] = {}
         self._encoders: dict[
-            tuple[str, str, tuple[FileVersion, ...]], tuple[PreTrainedModel, PreTrainedTokenizerFast]
+            tuple[str, str, str, tuple[FileVersion, ...]], tuple[PreTrainedModel, PreTrainedTokenizerFast]
         ] = {}
 
     def split(self, config: CorpusConfig, tasks: Tasks, split: str) -> list[Sentence]:
         """The sentences of one split, with the layers of the chosen tasks; see `load_split`."""
         return load_split(config, tasks, split, self._read)
 
-    def encoder(self, config: EncoderConfig) -> Encoder:
-        """A pretrained encoder; weights that its checkpoint lacks are the same in all runs."""
+    def encoder(self, config: EncoderConfig, seed: int = 0) -> Encoder:
+        """An encoder, pretrained or with random weights drawn with `seed` (`encoder.weights`).
+
+        Weights that a checkpoint lacks are the same in all runs.
+        """
         import torch
 
         from mtl.models import pretrained
-        from mtl.models.encoder import Encoder
-        from mtl.models.reading import Reading
+        from mtl.models.encoder import Encoder, Reading
 
         def load() -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+            if config.weights == "random":
+                return pretrained.random_encoder(config.name, config.attention, seed)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                return pretrained.load(config.name, config.attention, torch.float32)
+                return pretrained.load_encoder(config.name, config.attention, torch.float32)
 
-        key = config.name, config.attention, tuple(map(_version, encoder_files(config.name)))
+        weights = f"random {seed}" if config.weights == "random" else ""
+        key = config.name, config.attention, weights, tuple(map(_version, encoder_files(config.name)))
         transformer, tokenizer = _kept(self._encoders, key, MOST_ENCODERS, load) if self.keep else load()
         return Encoder(
             copy.deepcopy(transformer) if self.keep else transformer,
@@ -77,13 +81,11 @@ class InputCache:
             Reading(config.pooling, config.layers, config.word_dropout),
         )
 
-    def pieces(
-        self, tokenizer: SubwordTokenizer | ParallelTokenizer, sentences: Sequence[Sentence]
-    ) -> Sequence[Tokens | ParallelTokens]:
-        """The pieces of every sentence; those of sentences with translations are not kept."""
-        from mtl.models.parallel import ParallelTokenizer
+    def pieces(self, tokenizer: SubwordTokenizer | Tokenizer, sentences: Sequence[Sentence]) -> Sequence[Any]:
+        """The pieces of every sentence; only those of an encoder's tokenizer, of words alone, are kept."""
+        from mtl.models.subwords import SubwordTokenizer
 
-        if isinstance(tokenizer, ParallelTokenizer):
+        if not isinstance(tokenizer, SubwordTokenizer):
             return tokenizer.encode_sentences(sentences)
         texts = [(sentence.words, sentence.second) for sentence in sentences]
         if not self.keep:
@@ -100,9 +102,9 @@ class InputCache:
 
     def _read(self, path: Path, format: str) -> list[Sentence]:
         if not self.keep:
-            return read(path, format)
+            return read_sentences(path, format)
         key = (format, tuple(_version(file) for file in files(path, format)))
-        return _kept(self._corpora, key, MOST_FILES, lambda: read(path, format))
+        return _kept(self._corpora, key, MOST_FILES, lambda: read_sentences(path, format))
 
 
 def _kept(store: dict[K, V], key: K, most: int, make: Callable[[], V]) -> V:

@@ -15,25 +15,27 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.heads.arguments import dtype_of, folder_of, one_of, shown
+from mtl.heads.arguments import dtype_of, one_of, path_or_hub_name, short_text
 from mtl.heads.gates import Gates
-from mtl.models.annotation import Decoded
-from mtl.models.annotator import Annotator, TaskScores
+from mtl.models.annotator import Annotator, Decoded, TaskScores
 from mtl.models.batches import Batch
-from mtl.models.card import HeadsOfTask, Origin, card
-from mtl.models.finite import not_finite
-from mtl.models.head_scales import HeadScales, Reassign, TaskScale, open_heads
+from mtl.models.head_scales import HeadScales, TaskScale, open_heads
 from mtl.models.hub import model_folder, upload
-from mtl.models.model_files import Parts, load_weights, read_parts, weights_checksum, write_model
-from mtl.models.parallel import ParallelSubwords, ParallelTokenizer
+from mtl.models.model_files import (
+    HeadsOfTask,
+    Origin,
+    Parts,
+    card,
+    load_weights,
+    read_parts,
+    weights_checksum,
+    write_model,
+)
+from mtl.models.passes import not_finite
 from mtl.models.pretrained import AttentionKind
-from mtl.models.routes import Owners, routes_of
-from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
-from mtl.models.translations import translations
-from mtl.tasks.decoders.translator import Translator
+from mtl.tasks.rules import TaskRules
 from mtl.tasks.task import Labels, Task
-from mtl.tasks.translate import translation_in
 
 
 def _in_its_type(decoder: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -46,14 +48,11 @@ class JointModel(Annotator):
     """A shared encoder under the decoders of one or more tasks.
 
     With one shared mask, one pass through the encoder serves all tasks. With a mask per task, a sentence
-    becomes one row for each task annotated on it. All rows are in one batch, and each has its own mask. The
-    same holds with `owners`: the rows of a task use the heads that all tasks share and those that it owns.
+    becomes one row for each task annotated on it. All rows are in one batch, and each has its own mask.
 
     Raises `InputError` for a task that reads the first token (`pooling=first`) of a decoder-only model, or of
     an encoder without a special token there.
     """
-
-    routes: Tensor | None
 
     def __init__(
         self,
@@ -61,35 +60,29 @@ class JointModel(Annotator):
         tasks: Mapping[str, Task],
         labels: Mapping[str, Labels],
         gates: Gates | None = None,
-        owners: Owners | None = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.gates, self.owners = encoder, gates, owners
+        self.encoder, self.gates = encoder, gates
         self.tasks, self.labels = dict(tasks), dict(labels)
-        if isinstance(encoder.tokenizer, ParallelTokenizer):
-            encoder.tokenizer.layer = next(task.layer for task in tasks.values())
+        encoder.serve(tasks)
         self.origin = Origin()
         """What the model was made from and how it scored, if it was loaded from a run or a saved model."""
         self._when_loaded: int | None = None
-        self.reassign: Reassign | None = None
-        """What each pass in training does to `routes`; it is not saved."""
-        there = encoder.tap.remaining
-        routes = None if owners is None else routes_of(owners, tuple(tasks), there, encoder.heads)
-        self.register_buffer("routes", routes, persistent=False)
         self.decoders = nn.ModuleDict(
-            {name: task.decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
+            {name: task.new_decoder(encoder.hidden, labels[name]) for name, task in tasks.items()}
         )
         for decoder in self.decoders.values():
             decoder.register_forward_pre_hook(_in_its_type)
-        for name in tasks:
+        for name, task in tasks.items():
+            key = f"tasks.{name}.pooling" if task.standard else f"{name}.pooling"
             if self.decoder(name).reads_first and encoder.causal:
                 raise InputError(
-                    f"{name}.pooling=first: the first token of a decoder-only model sees nothing of the "
+                    f"{key}=first: the first token of a decoder-only model sees nothing of the "
                     "sentence; use mean or attention"
                 )
             if self.decoder(name).reads_first and not encoder.tokenizer.prefix:
                 raise InputError(
-                    f"{name}.pooling=first: the encoder's tokenizer puts no special token before a sentence; "
+                    f"{key}=first: the encoder's tokenizer puts no special token before a sentence; "
                     "use mean or attention"
                 )
 
@@ -102,15 +95,18 @@ class JointModel(Annotator):
         return next(self.parameters()).device
 
     @property
-    def translates(self) -> bool:
-        return self.encoder.translator is not None
+    def does(self) -> str:
+        return self.encoder.does
+
+    @property
+    def instead(self) -> str:
+        return self.encoder.instead
 
     @property
     def scales(self) -> HeadScales:
         """What multiplies the heads, for each task."""
         tap = self.encoder.tap
-        names = tuple(self.tasks)
-        return HeadScales(names, tap.remaining, tap.heads, self.gates, self.routes, self.reassign)
+        return HeadScales(tuple(self.tasks), tap.remaining, tap.heads, self.gates)
 
     def forward(
         self,
@@ -121,12 +117,12 @@ class JointModel(Annotator):
     ) -> dict[str, TaskScores]:
         """Scores per task of the batch.
 
-        `head_scale` replaces gates and owners: one scale for all tasks, or one per task in the order of
+        `head_scale` replaces the gates: one scale for all tasks, or one per task in the order of
         `tasks`. Without it, gates are sampled in training and deterministic otherwise. `sentence_scale`
         multiplies either of them, for all tasks.
         """
         if head_scale is None:
-            head_scale = self.scales.in_pass(self.training)
+            head_scale = self.scales.in_pass()
         rows = batch.rows
         if not rows:
             return {}
@@ -150,7 +146,7 @@ class JointModel(Annotator):
         scores = {}
         for name, row in rows.items():
             mask = batch.mask if len(row) == len(batch.mask) else batch.mask[row]
-            decoder, words = self.decoder(name), vectors[name]
+            decoder, words = self.decoder(name), self.encoder.of_task(name, vectors[name])
             if first:
                 words, mask = decoder.as_read(words, mask)
             scores[name] = TaskScores(decoder(words, mask), mask)
@@ -163,30 +159,12 @@ class JointModel(Annotator):
         *,
         given: bool = False,
         k: int | None = None,
+        rules: Mapping[str, TaskRules] | None = None,
     ) -> dict[str, Decoded]:
-        if (translator := self.encoder.translator) is not None:
-            return self._translated(translator, batch, head_scale, given)
-        return super().decoded(batch, head_scale, given=given, k=k)
-
-    def _translated(
-        self, encoder: Seq2Seq, batch: Batch, head_scale: TaskScale | None, given: bool
-    ) -> dict[str, Decoded]:
-        if head_scale is None:
-            head_scale = self.scales.in_pass(self.training)
-        if head_scale is not None and head_scale.dim() == 3:
-            head_scale = head_scale[0]  # of the only task
-        task = translation_in(self.tasks)
-        assert task is not None
-        name = task.name
-        decoder = self.decoder(name)
-        assert isinstance(decoder, Translator)
-        subwords = batch.subwords
-        assert isinstance(subwords, ParallelSubwords)
-        predicted = translations(encoder, task, subwords, batch.sentences, head_scale)
-        references = None
-        if given:
-            references = decoder.references(encoder(subwords, head_scale), batch.targets[name])
-        return {name: Decoded(predicted, references)}
+        searched = self.encoder.decoded(self, batch, head_scale, given)
+        if searched is not None:
+            return searched
+        return super().decoded(batch, head_scale, given=given, k=k, rules=rules)
 
     def losses(self, batch: Batch, scores: Mapping[str, TaskScores]) -> dict[str, Float[Tensor, ""]]:
         """This rank's loss for each task in nats, divided by the whole update's units (`Task.loss_unit`).
@@ -208,7 +186,7 @@ class JointModel(Annotator):
 
         Raises `InputError` if there is a file in place of the folder.
         """
-        folder = folder_of(folder)
+        folder = path_or_hub_name(folder)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file: give the name of a folder")
         self.save_with_card(folder, folder.resolve().name)
@@ -237,7 +215,7 @@ class JointModel(Annotator):
             InputError: the name is invalid, writing is not permitted, or the hub does not answer.
         """
         if not isinstance(name, str):
-            raise InputError(f"name={shown(name)}: use the name of a repository, as in 'OWNER/NAME'")
+            raise InputError(f"name={short_text(name)}: use the name of a repository, as in 'OWNER/NAME'")
         with tempfile.TemporaryDirectory() as folder:
             self.save_with_card(Path(folder), name)
             return upload(
@@ -255,19 +233,20 @@ class JointModel(Annotator):
         scales, tap = self.scales, self.encoder.tap
         there = sum(map(len, tap.remaining))
         heads = {
-            name: HeadsOfTask(open_heads(scales.of_task(name)), there, scales.any) for name in self.tasks
+            name: HeadsOfTask(open_heads(scales.of_task(name)), there, self.gates is not None)
+            for name in self.tasks
         }
         write_text(folder / "README.md", card(name, origin, heads, tap.sites, changed))
 
     def save(self, folder: Path, origin: Origin | None = None) -> None:
         """Write the model to `folder`; everything is JSON, safetensors or tokenizer files."""
-        parts = Parts(self.encoder, self.tasks, self.labels, self.gates, self.owners)
+        parts = Parts(self.encoder, self.tasks, self.labels, self.gates)
         write_model(folder, parts, self.state_dict(), self._masks(), origin)
 
     @torch.no_grad()
     def _masks(self) -> Float[Tensor, "mask site head"] | None:
         """The factors of heads that are not part of the encoder's weights; `None`: there are none."""
-        return self.routes if self.gates is None else self.gates.gate()
+        return None if self.gates is None else self.gates.gate()
 
     @classmethod
     @torch.random.fork_rng([])  # decoders draw weights before they are loaded

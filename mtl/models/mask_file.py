@@ -10,7 +10,7 @@ import polars as pl
 from mtl.config.schema import GateScope
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
-from mtl.models.known_encoders import encoder_shape
+from mtl.models.found import encoder_shape
 from mtl.tasks.in_words import counted
 
 

@@ -1,44 +1,42 @@
-"""Open what a command is given: a run, or a saved model or an encoder, here or on the hub."""
+"""Open what a command is given: a run, or a saved model or an encoder; its device and precision."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from pkgutil import resolve_name
+from typing import Literal, NamedTuple, TypeVar
+
+import torch
+from torch import nn
 
 from mtl.errors import InputError
 from mtl.heads.arguments import refuse_revision
-from mtl.models.annotator import Annotator
-from mtl.models.checked import damaged
-from mtl.models.device import Accelerator, Precision, prepare
+from mtl.models.annotator import Annotator, damaged
 from mtl.models.encoder import Encoder
-from mtl.models.exported import load_exported
-from mtl.models.found import find_model, is_exported, is_hub_name, is_model_folder
+from mtl.models.found import find_model, is_hub_name, is_model_folder, loader_of
 from mtl.models.hub import holds_model
 from mtl.models.joint import JointModel
-from mtl.models.tapped import SharedEncoder
+from mtl.models.tapped import SharedEncoder, TappedModel
 from mtl.runs.folder.run import Run
+from mtl.tasks.in_words import counted
 
 
 def annotator_at(folder: Path, accelerator: Accelerator, precision: Precision) -> Annotator:
-    """The joint or exported model in a folder, on its device.
+    """The model in a folder, on its device: a joint model, or what a feature opens as one.
 
-    Raises `InputError` for a folder that holds neither, and for settings that an exported model lacks.
+    Raises `InputError` for a folder that holds neither.
     """
-    if not is_exported(folder):
-        return prepare(JointModel.from_pretrained(folder), accelerator, precision)
-    if accelerator == "gpu" or precision != "32-true":
-        raise InputError(
-            f"{folder} holds a model exported to ONNX, which computes on the CPU in its own precision: leave "
-            "out --accelerator and --precision"
-        )
-    return load_exported(folder)
+    if loader := loader_of(folder):
+        model: Annotator = resolve_name(loader)(folder, accelerator, precision)
+        return model
+    return prepare(JointModel.from_pretrained(folder), accelerator, precision)
 
 
 class Opened(NamedTuple):
     """What a command works on, in evaluation mode."""
 
     encoder: SharedEncoder
-    """The encoder, or the whole encoder-decoder model of a run that translates."""
+    """The encoder, or the whole model that takes its place."""
     model: JointModel | None
     """The joint model around it; `None`: an encoder alone."""
     run: Run | None
@@ -63,3 +61,54 @@ def open_target(target: str, revision: str | None = None) -> Opened:
         with damaged(folder):
             return Opened(Encoder.load(folder).eval(), None, None)
     return Opened(Encoder.from_pretrained(target, revision=revision).eval(), None, None)
+
+
+Accelerator = Literal["auto", "cpu", "gpu"]
+Precision = Literal["32-true", "bf16-true"]
+Model = TypeVar("Model", bound=JointModel | TappedModel)
+
+
+def device_of(accelerator: Accelerator, key: str = "accelerator") -> torch.device:
+    """The device of an accelerator; `auto` takes a GPU if there is one.
+
+    Raises `InputError`, which begins with the setting's `key`, for `gpu` if torch sees none.
+    """
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise InputError(f"{key}=gpu, but torch sees no GPU here: use auto or cpu")
+    return torch.device("cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """A device's name in tables and in a run's status; of a CPU, with the number of threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type.upper()}, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware (AMX or AVX512-BF16)."""
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
+
+
+def training_precision(on_gpu: bool) -> Literal["bf16-mixed", "32-true"]:
+    """What `trainer.precision=auto` is here: bfloat16 where the device multiplies it in hardware."""
+    fast = torch.cuda.is_bf16_supported() if on_gpu else has_fast_bfloat16()
+    return "bf16-mixed" if fast else "32-true"
+
+
+def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
+    """Move a model that is not being trained to its device; `bf16-true` rounds its weights to bfloat16.
+
+    The weights of the transformer are rounded, and those of decoders that allow it (`Decoder.narrow`). Word
+    vectors and gates stay in float32.
+    """
+    model.to(device_of(accelerator))
+    if precision == "bf16-true":
+        encoder = model.encoder if isinstance(model, JointModel) else model
+        nn.Module.to(encoder.transformer, torch.bfloat16)
+        if isinstance(model, JointModel):
+            for name in model.tasks:
+                if (decoder := model.decoder(name)).narrow:
+                    decoder.to(torch.bfloat16)
+    return model

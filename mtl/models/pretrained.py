@@ -14,8 +14,6 @@ import torch
 from huggingface_hub.utils import logging as hub_logging
 from transformers import (
     MODEL_MAPPING,
-    AutoConfig,
-    AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -23,18 +21,19 @@ from transformers import (
 from transformers.utils import logging
 
 from mtl.errors import InputError
+from mtl.heads import stored
 from mtl.heads.families import family_of, group_size
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.load import Loaded, class_for, load_errors, load_model
 from mtl.heads.records import needs_rebuild
-from mtl.models.known_encoders import embedded_minilm, refuse_gguf
+from mtl.models.found import embedded_minilm, refuse_gguf
 
 AttentionKind = Literal["sdpa", "eager"]
 Dtype = torch.dtype | Literal["auto"]
 """The type of a model's weights; `auto`: as they were saved."""
 
 
-def load(
+def load_encoder(
     name: str, attention: AttentionKind, dtype: Dtype, revision: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A checkpoint's encoder and its tokenizer; `name` is a hub name, a folder, or `minilm`.
@@ -49,12 +48,12 @@ def load(
     if (Path(where).is_absolute() or where.count("/") > 1) and not Path(where).exists():
         raise InputError(f"{where}: no such folder{advice}")
     with quiet(), load_errors(f"the encoder {name!r}", advice):
-        config = AutoConfig.from_pretrained(where, revision=revision)
+        config = stored.configuration(where, revision=revision)
         family = FAMILIES.get(config.model_type)
         if family is not None:
             require_words(family, config)
             group_size(config, repr(name), family.stacks[0])
-        tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
+        tokenizer = stored.tokenizer(where, revision=revision)
         loaded = load_model(
             where, class_for(config, MODEL_MAPPING), config, dtype=dtype, revision=revision,
             attn_implementation=implementation(attention, config), **without_pooler(config),
@@ -65,6 +64,36 @@ def load(
             "restore the files, or use another encoder"
         )
     return loaded.model, tokenizer
+
+
+def random_encoder(
+    name: str, attention: AttentionKind, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """An encoder with the configuration of a checkpoint and random weights, and the checkpoint's tokenizer.
+
+    The weights are drawn as the family draws them before pretraining; torch's generator is left as it was.
+    Raises `InputError` as `load_encoder` does, and for a checkpoint whose heads were cut or share components.
+    """
+    where = str(embedded_minilm()) if name == "minilm" else name
+    refuse_gguf(where)
+    with quiet(), load_errors(f"the encoder {name!r}"):
+        config = stored.configuration(where)
+        family = FAMILIES.get(config.model_type)
+        if family is not None:
+            require_words(family, config)
+            group_size(config, repr(name), family.stacks[0])
+        if needs_rebuild(config):
+            raise InputError(
+                "encoder.weights=random: heads of this encoder were cut or share components: use a whole one"
+            )
+        tokenizer = stored.tokenizer(where)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = class_for(config, MODEL_MAPPING)._from_config(
+                config, dtype=torch.float32, attn_implementation=implementation(attention, config),
+                **without_pooler(config),
+            )  # fmt: skip
+    return model.eval(), tokenizer
 
 
 def require_words(family: Family, config: PretrainedConfig) -> None:
@@ -92,7 +121,7 @@ def _misfits(loaded: Loaded, folder: Path) -> list[str]:
 
     A folder that `Encoder.save` wrote must have exactly the model's weights. Checkpoints from elsewhere may
     have others, of a pooler or of the head that they were pretrained with, but none of further layers. No
-    weight of a layer may be missing, and none at all in models whose heads were cut, copied or shared.
+    weight of a layer may be missing, and none at all in models whose heads were cut or share components.
     """
     model, missing, unexpected, _ = loaded
     if (folder / "encoder.json").is_file():

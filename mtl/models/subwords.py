@@ -1,33 +1,258 @@
-"""Words to subwords: pieces per word, windows over long sentences, padded rows of a batch."""
+"""Words to subwords: pieces per word, templates, windows over long sentences, padded rows of a batch."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int32
+from jaxtyping import Bool, Int, Int32
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
-from mtl.models.packed import Tensors
-from mtl.models.pairs import PairTemplate, cut_pair, pair_template, special_tokens
-from mtl.models.windows import Rows, rows_of
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class PairTemplate:
+    """What the tokenizer puts between the sentences of a pair, and its token types."""
+
+    between: tuple[int, ...]
+    """The ids of the special tokens between the sentences."""
+    types: tuple[int, int, int, int, int]
+    """The token types before the first sentence, in it, between the two, in the second one, after it."""
+
+    def with_between(
+        self,
+        ids: Int[np.ndarray, " position"],
+        slots: Int[np.ndarray, " position"],
+        length: Int[np.ndarray, " row"],
+        second: Int[np.ndarray, " row"],
+        nowhere: int,
+    ) -> tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"], Int[np.ndarray, " row"]]:
+        """Insert the special tokens between the sentences of pairs; returns new `ids`, `slots` and `length`.
+
+        `ids` and `slots` hold all rows one after the other. `second` is the piece at which a row's second
+        sentence begins, -1 if it has none. Special tokens get the slot `nowhere`.
+        """
+        between = np.array(self.between, dtype=ids.dtype)
+        row = np.flatnonzero(second >= 0)
+        place = np.repeat((np.cumsum(length) - length + second)[row], len(between))
+        return (
+            np.insert(ids, place, np.tile(between, len(row))),
+            np.insert(slots, place, nowhere),
+            length + len(between) * (second >= 0),
+        )
+
+    def token_types(
+        self,
+        column: Int[np.ndarray, " subword"],
+        length: Int[np.ndarray, " row"],
+        second: Int[np.ndarray, " row"],
+        before: int,
+        after: int,
+    ) -> Int[np.ndarray, "row subword"]:
+        """The token types of the rows; zero in single sentences and at padding.
+
+        `column` counts the positions of a row from 0; `before` and `after` are the numbers of special tokens
+        at its ends.
+        """
+        end = before + length[:, None]
+        boundary = before + second[:, None]
+        part = (
+            (column >= before).astype(np.int64)
+            + (column >= boundary)
+            + (column >= boundary + len(self.between))
+            + (column >= end)
+        )
+        types = np.array(self.types, dtype=np.int64)[part]
+        return np.where((second[:, None] >= 0) & (column < end + after), types, 0)
+
+
+def special_tokens(pieces: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that the tokenizer puts before and after a sentence."""
+    encoding = pieces.encode(["a"], is_pretokenized=True)
+    of_words = [index for index, word in enumerate(encoding.word_ids) if word is not None]
+    return encoding.ids[: of_words[0]], encoding.ids[of_words[-1] + 1 :]
+
+
+def pair_template(pieces: Tokenizer) -> PairTemplate | None:
+    """How the tokenizer's post-processor joins two sentences.
+
+    `None` if it has no template for pairs, or one whose ends are not those of a single sentence.
+    """
+    encoding = pieces.encode(["a"], ["a"], is_pretokenized=True)
+    sequences = encoding.sequence_ids
+    first = [index for index, sequence in enumerate(sequences) if sequence == 0]
+    second = [index for index, sequence in enumerate(sequences) if sequence == 1]
+    if not first or not second:
+        return None
+    starts = (0, first[0], first[-1] + 1, second[0], second[-1] + 1)
+    if (encoding.ids[: starts[1]], encoding.ids[starts[4] :]) != special_tokens(pieces):
+        return None
+    types = [encoding.type_ids[min(start, len(encoding.ids) - 1)] for start in starts]
+    return PairTemplate(
+        tuple(encoding.ids[starts[2] : starts[3]]), (types[0], types[1], types[2], types[3], types[4])
+    )
+
+
+def cut_pair(
+    ids: Int32[np.ndarray, " subword"], counts: Int32[np.ndarray, " word"], word: int, room: int
+) -> tuple[Int32[np.ndarray, " _"], Int32[np.ndarray, " word"], int]:
+    """A pair's first pieces within `room`, their number per word, and where its second sentence begins.
+
+    `word` is the first word of the second sentence. The longer sentence loses its end until both are equally
+    long; then both lose theirs.
+    """
+    start = int(counts[:word].sum())
+    first, second = _longest_first(start, int(counts[word:].sum()), room)
+    return (
+        np.concatenate([ids[:first], ids[start : start + second]]),
+        np.concatenate([_among_first(counts[:word], first), _among_first(counts[word:], second)]),
+        first,
+    )
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many pieces of each sentence stay if the longer one loses its last piece until both fit."""
+    if first + second <= room:
+        return first, second
+    shorter = min(first, second, room // 2)
+    return (room - shorter, shorter) if first > second else (shorter, room - shorter)
+
+
+def _among_first(counts: Int32[np.ndarray, " word"], pieces: int) -> Int32[np.ndarray, " word"]:
+    """How many pieces of each word are among the sentence's first `pieces`."""
+    end = np.cumsum(counts)
+    among: Int32[np.ndarray, " word"] = (np.minimum(end, pieces) - np.minimum(end - counts, pieces)).astype(
+        np.int32
+    )
+    return among
+
+
+class Rows(NamedTuple):
+    """Windows as rows: the pieces of each row, and whether the row owns the word of each piece."""
+
+    pieces: Int[np.ndarray, " position"]
+    """Indices into the batch's pieces, all rows one after the other."""
+    owned: Bool[np.ndarray, " position"]
+    length: Int[np.ndarray, " row"]
+    """Pieces per row."""
+
+
+def windows(
+    counts: Int[np.ndarray, " word"], room: int, stride: int, causal: bool = False
+) -> list[tuple[int, int, int, int]]:
+    """Windows (first word, end, first owned word, end of owned words) of at most `room` pieces each.
+
+    `stride` is the number of pieces from the start of a window to that of the next, which is moved back to
+    the start of a word. One window owns each word: the one with the most pieces on the word's shorter side,
+    or with `causal` the one with the most pieces before it; the first window wins ties. No word may have more
+    than `room` pieces.
+    """
+    end = np.cumsum(counts)
+    start = end - counts
+    words = len(counts)
+    if words == 0 or end[-1] <= room:
+        return [(0, words, 0, words)]
+    spans: list[tuple[int, int]] = []
+    first = 0
+    while True:
+        last = int(np.searchsorted(end, start[first] + room, side="right"))
+        if last == words:
+            # The last window starts as far back as it can.
+            first = int(np.searchsorted(start, end[-1] - room))
+            spans.append((first, words))
+            break
+        spans.append((first, last))
+        onward = int(np.searchsorted(start, start[first] + stride, side="right")) - 1
+        first = min(max(onward, first + 1), last)
+    begin, stop = np.array(spans).T
+    before, after = start - start[begin][:, None], end[stop - 1][:, None] - end
+    margin = np.where(after >= 0, before, -1) if causal else np.minimum(before, after)
+    best = np.where(margin >= 0, margin, -1).argmax(axis=0)
+    owned = np.searchsorted(best, np.arange(len(spans) + 1))
+    return [
+        (*span, int(owned[i]), int(owned[i + 1])) for i, span in enumerate(spans) if owned[i] < owned[i + 1]
+    ]
+
+
+def rows_of(
+    counts: Sequence[Int[np.ndarray, " _"]], room: int, stride: int, causal: bool = False
+) -> tuple[Rows, Int[np.ndarray, " row"]]:
+    """The windows of a batch of sentences as rows, and the sentence of each row.
+
+    `counts` are each sentence's pieces per word; see `windows` for the other arguments.
+    """
+    pieces, owned, sentence, base = [], [], [], 0
+    for number, count in enumerate(counts):
+        edge = np.concatenate([[0], np.cumsum(count)])
+        for first, end, mine, mine_end in windows(count, room, stride, causal):
+            piece = np.arange(edge[first], edge[end])
+            pieces.append(piece + base)
+            owned.append((piece >= edge[mine]) & (piece < edge[mine_end]))
+            sentence.append(number)
+        base += edge[-1]
+    length = np.array([len(row) for row in pieces])
+    return Rows(np.concatenate(pieces), np.concatenate(owned), length), np.array(sentence)
+
+
+_ALIGNED = 8
+"""Bytes; the offset of a tensor must be a multiple of the size of its numbers."""
+T = TypeVar("T", bound="Tensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Tensors as fields, and other values beside them."""
+
+    def each(self: T, move: Callable[[Tensor], Tensor]) -> T:
+        """The same with each tensor replaced by what `move` makes of it."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: move(value) for name, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+    def to(self: T, device: torch.device | str) -> T:
+        """The same on another device."""
+        return self.each(lambda tensor: tensor.to(device))
+
+
+def together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """The tensors, all on the CPU, as views of one block on `device`; the host does not wait for the copy.
+
+    For a GPU the block is packed in page-locked memory, which torch keeps for later blocks.
+    """
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    room = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
+    block = torch.empty(sum(room), dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for tensor, part in zip(tensors, _parts(tensors, block, sizes, room), strict=True):
+        part.copy_(tensor)
+    return _parts(tensors, block.to(device, non_blocking=True), sizes, room)
+
+
+def _parts(
+    tensors: Sequence[Tensor], block: Tensor, sizes: Sequence[int], room: Sequence[int]
+) -> list[Tensor]:
+    """Views of the block, one of the shape and type of each tensor."""
+    return [
+        part[:size].view(tensor.dtype).view(tensor.shape)
+        for tensor, part, size in zip(tensors, block.split(list(room)), sizes, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """A sentence's piece ids in one array, and how many of them each word has.
 
-    Each word has at least one, except words that a pair longer than the window lost, and in `SourceTokenizer`
-    words that their neighbours' pieces cover.
+    Each word has at least one, except words that a pair longer than the window lost, and words that their
+    neighbours' pieces cover (`WordReader.covers`).
     """
 
     ids: Int32[np.ndarray, " subword"]
@@ -41,6 +266,11 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    @property
+    def target(self) -> None:
+        """The targets of a task that learns pieces: none, since these are pieces of words to label."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
-"""Models whose heads can be observed, scaled and cut, whether they read words or translate."""
+"""Models whose heads can be observed, scaled and cut: encoders, and what may take their place."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,11 +20,14 @@ from mtl.heads.family_table import Family
 from mtl.heads.load import save_model
 from mtl.heads.records import records_of_heads
 from mtl.heads.tap import HeadTap, eager_attention
+from mtl.models.annotator import Annotator, Decoded
+from mtl.models.batches import Batch
+from mtl.models.head_scales import TaskScale
 from mtl.models.pretrained import quiet
-from mtl.tasks.precision import at_least_float32
-
-if TYPE_CHECKING:
-    from mtl.models.seq2seq import Seq2Seq
+from mtl.probes.attention_matrix import AttentionMatrix
+from mtl.tasks.decoders.decoder import at_least_float32
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import Task
 
 
 class TappedModel(nn.Module, ABC):
@@ -47,7 +51,7 @@ class TappedModel(nn.Module, ABC):
 
     @property
     def tap(self) -> HeadTap:
-        """A tap on the heads that the transformer has now; a new one after heads were cut or copied."""
+        """A tap on the heads that the transformer has now; a new one after heads were cut."""
         heads = records_of_heads(self.transformer.config)
         if heads != self._heads:
             self._tap, self._heads = HeadTap(self.transformer, self.family), heads
@@ -69,11 +73,21 @@ class TappedModel(nn.Module, ABC):
         return self.tap.sizes[0]
 
     def last_layer(self) -> nn.Module:
-        """The last layer: the parameters nearest to the vectors of words, or to a translation's scores."""
+        """The last layer: the parameters nearest to what decoders are given."""
+        return self.layer_modules()[-1]
+
+    def layer_modules(self) -> nn.ModuleList:
+        """The layers of the last stack; fewer than `layers` where layers share a module."""
         path = self.family.stacks[-1].attention.partition(".{}")[0]
         layers = self.transformer.base_model.get_submodule(path)
         assert isinstance(layers, nn.ModuleList)
-        return layers[-1]
+        return layers
+
+    def before_layers(self) -> list[nn.Module]:
+        """The parts of the transformer before the one with the layers of the last stack: embeddings."""
+        first = self.family.stacks[-1].attention.partition(".{}")[0].partition(".")[0]
+        names = [name for name, _ in self.transformer.base_model.named_children()]
+        return [getattr(self.transformer.base_model, name) for name in names[: names.index(first)]]
 
 
 def _require_even(tap: HeadTap) -> None:
@@ -88,16 +102,32 @@ def _require_even(tap: HeadTap) -> None:
 
 
 class SharedEncoder(TappedModel):
-    """A tapped model that a joint model can hold."""
+    """A tapped model that a joint model can hold: an encoder, or a model that takes its place."""
 
+    kind: ClassVar[str] = ""
+    """The kind of model that takes the place of an encoder (`ModelKind` of `mtl.features`, by name); empty:
+    an encoder, which gives vectors of words."""
+    does: ClassVar[str] = ""
+    """What it does instead of labelling words, in messages; empty: it labels words."""
+    instead: ClassVar[str] = ""
+    """What to do with such a model instead of annotating text, in messages."""
     hidden: int
-    """How many numbers a decoder is given for each word, or for each piece if the model translates."""
+    """How many numbers a decoder is given for each word, or for each piece."""
     settings_file: ClassVar[str]
     """The file that `save` writes `settings` to; it marks a folder that `save` wrote."""
 
-    @property
-    def translator(self) -> Seq2Seq | None:
-        """The model itself, if it scores the pieces of a translation and gives no vectors of words."""
+    def serve(self, tasks: Mapping[str, Task]) -> None:
+        """Learn of the tasks whose decoders it is given to."""
+        return
+
+    def of_task(self, name: str, words: Float[Tensor, "batch _ _"]) -> Float[Tensor, "batch _ _"]:
+        """The vectors that a task's decoder reads, from those that a pass has given."""
+        return words
+
+    def decoded(
+        self, model: Annotator, batch: Batch, head_scale: TaskScale | None, given: bool
+    ) -> dict[str, Decoded] | None:
+        """Predictions of the joint model with it, if a search makes them; `None`: its decoders do."""
         return None
 
     @property
@@ -108,6 +138,22 @@ class SharedEncoder(TappedModel):
     @abstractmethod
     def word_reader(self) -> WordReader:
         """What reads annotated words with these heads."""
+
+    def attention_in_writing(
+        self,
+        model: Annotator,
+        site: int,
+        head: int,
+        sentences: Sequence[Sentence],
+        texts: Sequence[str] | None,
+        head_scale: Float[Tensor, "site head"] | None,
+    ) -> list[AttentionMatrix]:
+        """The attention of a head that takes part in writing alone (`WordReader.without`).
+
+        `texts` is what the joint model with this encoder writes for the sentences; `None`: what it chooses.
+        Raises `TypeError` for a model that writes nothing: its reader reads all of its heads on words.
+        """
+        raise TypeError(f"{type(self).__name__} writes nothing")
 
     def freeze_decoder(self) -> None:
         """Freeze the transformer's own decoder and set it to evaluation mode, if it has one."""
@@ -147,6 +193,10 @@ class WordReader(TappedModel):
 
     without: tuple[str, ...] = ()
     """The kinds of attention that take no part in reading, and are not observed."""
+
+    def covers(self, sentences: Sequence[Sentence]) -> list[bool]:
+        """Per sentence, whether each word has a piece; heads can be measured only on such sentences."""
+        return [True] * len(sentences)
 
     def observe(self, subwords: Any, head_scale: Tensor | None = None) -> Observation:
         """A forward pass in eager attention: probabilities, inputs and outputs of the heads.

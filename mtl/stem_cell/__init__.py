@@ -1,1 +1,1 @@
-"""The laboratory of the Stem Cell Hypothesis, which the core knows by registries only."""
+"""The laboratory of the Stem Cell Hypothesis, a feature."""

@@ -1,59 +1,64 @@
-"""The meter of gradient conflict: its key, and the rules for it."""
+"""The key of the meter of gradient conflict, and its rules. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from mtl.config.marks import Forbidden
-from mtl.config.part import one_mask
-from mtl.config.task_slots import Slot
-from mtl.tasks.ranges import CountOrNone
-from mtl.training.parts import Meter
+from mtl.config.instances import Slot
+from mtl.config.keys import Forbidden, refuse_forbidden
+from mtl.tasks.task import CountOrNone
 
 if TYPE_CHECKING:
     from mtl.config.schema import TrainConfig
     from mtl.models.tapped import SharedEncoder
-    from mtl.training.step_meter import StepMeter
+    from mtl.training.step import StepMeter
 
-
-class _Conflict(Meter):
-    key = "gradient_conflict_every"
-    slot = Slot(
-        CountOrNone,
-        0,
-        "Measure the cosine between the tasks' gradients per head once per this many updates; 0: never.",
-    )
-    forbidden = (
-        Forbidden(
-            lambda run: every_of(run) and not (one_mask(run) and run.batch.mode == "aligned"),
-            "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
-            "tasks, batch.mode=aligned, gates.scope=shared and no clones.kind that makes a row per task",
-        ),
-        Forbidden(
-            lambda run: every_of(run) and run.pruning == "gates_only",
-            "gradient_conflict_every compares the tasks' gradients in the encoder, which "
-            "pruning=gates_only freezes: leave one out",
-        ),
-    )
-
-    def used(self, config: Mapping[str, Any]) -> bool:
-        return bool(config.get(self.key))
-
-    def unused(self, config: TrainConfig) -> Sequence[str]:
-        return () if one_mask(config) else (self.key,)
-
-    def meter(self, config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str]) -> StepMeter | None:
-        from mtl.stem_cell.gradient_conflict import GradientConflict
-
-        every = every_of(config)
-        return GradientConflict(encoder.tap, tasks, every) if every else None
+_KEY = "gradient_conflict_every"
+SLOT = Slot(
+    CountOrNone,
+    0,
+    "Measure the cosine between the tasks' gradients per head once per this many updates; 0: never.",
+    after="init_from",
+)
+_FORBIDDEN = (
+    Forbidden(
+        lambda run: every_of(run) and (is_unused(run) or run.batch.mode != "aligned"),
+        "gradient_conflict_every compares tasks in one pass under one mask: it needs at least two "
+        "tasks, batch.mode=aligned and gates.scope=shared",
+    ),
+    Forbidden(
+        lambda run: every_of(run) and run.pruning == "gates_only",
+        "gradient_conflict_every compares the tasks' gradients in the encoder, which "
+        "pruning=gates_only freezes: leave one out",
+    ),
+    Forbidden(
+        lambda run: every_of(run) and run.encoder.freeze is not None,
+        "gradient_conflict_every compares the tasks' gradients in the encoder, which encoder.freeze "
+        "freezes: leave one out",
+    ),
+)
 
 
 def every_of(config: TrainConfig) -> int:
     """The number of updates per comparison of gradients; 0: gradients are never compared."""
-    every: int = getattr(config, _Conflict.key)
+    every: int = getattr(config, _KEY)
     return every
 
 
-CONFLICT = _Conflict()
+def is_unused(config: TrainConfig) -> bool:
+    """Whether there are no tasks that share a mask, so that one pass through the encoder would serve them."""
+    return len(config.tasks) < 2 or config.gates.scope != "shared"
+
+
+def check(config: TrainConfig) -> None:
+    """Raise `InputError` for a run whose gradients cannot be compared."""
+    refuse_forbidden(_FORBIDDEN, config)
+
+
+def meter(config: TrainConfig, encoder: SharedEncoder, tasks: Sequence[str]) -> StepMeter | None:
+    """The module that compares gradients in the steps of this run, if it compares them."""
+    from mtl.stem_cell.gradient_conflict import GradientConflict
+
+    every = every_of(config)
+    return GradientConflict(encoder.tap, tasks, every) if every else None

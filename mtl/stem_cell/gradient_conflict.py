@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.probes.tables import heads_table as table
-from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
-from mtl.training.balancing import as_in_backward
-from mtl.training.step_meter import StepMeter
+from mtl.runs.folder.run_tables import write_measures
+from mtl.training.balancers import as_in_backward
+from mtl.training.step import StepMeter
 
 MEASURE = "gradient_conflict"
 

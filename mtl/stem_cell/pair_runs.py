@@ -1,4 +1,7 @@
-"""Pair runs without masks, from which the contest for heads is read, and the cosines that they recorded."""
+"""Pair runs without masks, from which the contest is read; the laboratory's tables and figures of them.
+
+A table is `None` if the runs have nothing for it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,16 @@ import polars as pl
 
 from mtl.config.instances import kinds_in
 from mtl.errors import as_input_error
+from mtl.probes.report.data import ClaimingSetup, ReportData
 from mtl.probes.sites import KEYS
-from mtl.probes.stem_cell.statistics.contest_cells import CONTROL, TWIN
+from mtl.probes.stem_cell.statistics.contest import CONTROL, TWIN
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.label_scores import weighted_mean
-from mtl.runs.compare.alike import comparable
 from mtl.runs.compare.comparable import RunWithSetup
-from mtl.runs.compare.keys import MASKS, keys_in_words
-from mtl.runs.compare.left_out import repeats
+from mtl.runs.compare.heads import comparable
+from mtl.runs.compare.settings import MASKS, keys_in_words
+from mtl.runs.compare.setups import repeats
+from mtl.runs.report.gather import RunsRead
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.task import Task
 
@@ -34,7 +39,7 @@ def pairs_of(runs: Sequence[RunWithSetup], notes: list[str]) -> pl.DataFrame | N
     """A row per pair run and task (`PAIRS`); `None` if there are no pair runs without masks.
 
     A control task has no row, and neither has a run that repeats another one. If pairs were trained in
-    several ways (more updates, copied heads), the way with the most pairs of tasks is taken; among equals the
+    several ways (more updates, other rates), the way with the most pairs of tasks is taken; among equals the
     one with the fewest settings that are not neutral. Notes say which runs are left out, and why.
     """
     plain = [run for run in runs if run.settings.plain and len(run.settings.tasks) == 2]
@@ -117,7 +122,7 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
         if not file.is_file():
             continue
         with as_input_error():
-            heads, _ = heads_table.read(file)
+            heads, _ = heads_table.read_heads_table(file)
         rows = heads.filter((pl.col("measure") == "gradient_conflict") & (pl.col("count") > 0))
         names = of_run.sort("task").select("task", "of").rows()
         if rows.is_empty() or len(names) != 2:
@@ -128,3 +133,46 @@ def cosines_of(pairs: pl.DataFrame) -> pl.DataFrame | None:
             means.with_columns(first=pl.lit(first), second=pl.lit(second), seed=pl.lit(of_run["seed"][0]))
         )
     return pl.concat(parts) if parts else None
+
+
+def pair_table(read: RunsRead) -> tuple[pl.DataFrame | None, list[str]]:
+    """Pair runs without masks (`PAIRS`), with notes on claims of runs that were trained otherwise."""
+    notes: list[str] = []
+    table = pairs_of(read.runs, notes)
+    return table, notes + claims_unlike_pairs(read.runs, read.gates, table)
+
+
+def cosines(read: RunsRead) -> tuple[pl.DataFrame | None, tuple[str, ...]]:
+    """The cosines of gradients that pairs recorded (`cosines_of`)."""
+    return cosines_of(read.tables["pairs"]) if "pairs" in read.tables else None, ()
+
+
+def contest_of_study(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Path]]:
+    """The contest and all its estimates, if there are claims, pairs and the worth of their heads."""
+    runs = _of_contest(data, claiming)
+    return dict.fromkeys(("contest", "forest"), runs) if runs else {}
+
+
+def conflict_of_study(data: ReportData, claiming: ClaimingSetup | None) -> dict[str, list[Path]]:
+    """The cosines of gradients, if there are such and the contest can be drawn."""
+    runs = _of_contest(data, claiming)
+    return {"conflict": runs} if runs and "cosines" in data.evidence else {}
+
+
+def _of_contest(data: ReportData, claiming: ClaimingSetup | None) -> list[Path]:
+    """The runs of the contest's figures: masked runs of single tasks (those of the claims first), then pairs.
+
+    Empty if claims, pairs or the worth of the pairs' heads are missing.
+    """
+    pairs = data.evidence.get("pairs")
+    if data.gates is None or pairs is None or data.worth is None:
+        return []
+    if data.worth.filter(pl.col("run").is_in(set(pairs["run"]))).is_empty():
+        return []
+    alone = [setup.name for setup in data.setups if setup.single]
+    masked = (
+        data.gates.filter(pl.col("setup").is_in(alone)).select("run", "setup").unique(maintain_order=True)
+    )
+    first = masked["setup"] == (claiming.setup if claiming is not None else "")
+    folders = [*masked.filter(first)["run"], *masked.filter(~first)["run"]]
+    return [Path(run) for run in [*folders, *pairs["run"].unique(maintain_order=True)] if folders]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from mtl.config.marks import Forbidden
-from mtl.config.schema import TASK_NAMES, PruningRegime, TrainConfig
-from mtl.config.task_slots import with_slots
+from mtl.config.instances import with_slots
+from mtl.config.keys import Forbidden
+from mtl.config.schema import KIND_NAMES, TASK_NAMES, PruningRegime, Split, TrainConfig
 from mtl.probes.appearance import Appearance
-from mtl.probes.measures.groups import measured_groups
-from mtl.study.extensions import MaskSource, mask_sources
-from mtl.tasks.ranges import Count
+from mtl.probes.measures.groups import GROUPS, measured_groups
+from mtl.tasks.task import Count
 
 Masks = Literal["none", "dynamic", "static", "dynamic_per_task", "static_per_task", "fixed", "fixed_per_task"]
 
@@ -50,8 +49,7 @@ KINDS: dict[Masks, MaskKind] = {
 
 
 @dataclass(frozen=True)
-@with_slots({source.key: source.slot for source in mask_sources()})
-class Block:
+class GridBlock:
     """A run of every setup with every kind of masks and every seed."""
 
     setups: tuple[str, ...] = ("single", "all")
@@ -77,28 +75,18 @@ class Block:
     """Keys of the study's `probes`, with their values for these runs."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(
-            lambda block: sources_of(block) if len(sources_of(block)) > 1 else None,
-            "{found[0].key} and {found[1].key} both make a block's masks: set only one",
-        ),
-        Forbidden(
             lambda block: block.masks_of is not None and {KINDS[m].regime for m in block.masks} - {"fixed"},
             "masks_of={run.masks_of}: also set masks: [fixed] or [fixed_per_task]",
         ),
         Forbidden(
-            lambda block: block.masks_of is not None and ("gates.masks" in block.set or sources_of(block)),
-            "masks_of={run.masks_of} names the masks: leave "
-            f"{' and '.join(['gates.masks', *(source.key for source in mask_sources())])} out",
+            lambda block: block.masks_of is not None and "gates.masks" in block.set,
+            "masks_of={run.masks_of} names the masks: leave gates.masks out",
         ),
         Forbidden(
             lambda block: block.seeds == (),
             "a block's seeds are empty: name at least one, or leave the key out",
         ),
     )
-
-
-def sources_of(block: Block) -> list[MaskSource]:
-    """What makes the masks of a block's runs; empty if they are learned or read from files."""
-    return [source for source in mask_sources() if getattr(block, source.key) is not None]
 
 
 if TYPE_CHECKING:
@@ -108,8 +96,9 @@ else:
 
 
 @dataclass(frozen=True)
+@with_slots({name: resolve_name(slot) for group in GROUPS.values() for name, slot in group.keys.items()})
 class ProbesConfig:
-    """Measurements on the heads of finished runs."""
+    """Measurements on the heads of finished runs; features add keys (`MeasureGroup.keys`)."""
 
     masks: tuple[Masks, ...] = ("none",)
     """Kinds of masks whose runs are measured; empty: no run. The setup `static` is always probed."""
@@ -121,16 +110,12 @@ class ProbesConfig:
     corpus: str | None = None
     """Folder with the .jsonl files on which heads are probed; `null`: each run's own corpus. For translation
     runs: annotated sources."""
-    split: Literal["train", "dev", "test"] = "test"
+    split: Split = "test"
     """Split for probes, ablation, scores of curves and carry-over; measures that choose heads use dev."""
     sentences: Count | None = None
     """Number of sentences for all measures but probes, spread over the split; `null`: all."""
     close: tuple[Literal["head", "all_but_one", "layer"], ...] = ("head",)
     """What ablation closes: each single head, `all_but_one` head of a layer, or a whole `layer`."""
-    orders: tuple[str, ...] = ("importance", "recomputed", "random")
-    """Orders in which curves close heads, as in `mtl curve --by`."""
-    draws: Count = 5
-    """Number of random orders of a curve."""
     other: str | None = None
     """The other corpus of `carry_over`, SOURCE:TARGET for translations: importance is measured on `split` of
     the run's corpus and of this one, and written to importance-own.parquet and importance-other.parquet."""
@@ -138,6 +123,8 @@ class ProbesConfig:
     """Further settings of measures by name, as in their commands: `{importance: {steps: 20}}`."""
     centroids: Literal["self", "train"] = "self"
     """Where the centroids of clusters come from; see `mtl probe`."""
+    constituents: Literal["lowest", "all", "ends"] = "lowest"
+    """Which constituents are probed, and how; see `mtl probe`."""
     final_special: bool = False
     """Whether the final special token can be the most attended word."""
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
@@ -148,10 +135,6 @@ class ProbesConfig:
         Forbidden(
             lambda probes: "carry_over" in probes.measures and probes.other is None,
             "probes.measures has carry_over: set probes.other, the other corpus",
-        ),
-        Forbidden(
-            lambda probes: "curve" in probes.measures and not probes.orders,
-            "probes.orders is empty: name at least one order, or leave curve out of probes.measures",
         ),
     )
 
@@ -177,6 +160,7 @@ OF_THE_GRID = {
     "wandb.group": "the study groups its runs",
     "wandb.job_type": "the study sets it",
     "wandb.tags": "the study tags its runs",
+    "wandb.id": "every run has its own",
 }
 """Keys of a run's configuration that the grid sets, and what to write instead."""
 
@@ -187,6 +171,13 @@ def _set_by_the_grid(study: StudyConfig) -> str | None:
     return next((f"train.{key} cannot be set for a study: {OF_THE_GRID[key]}" for key in keys), None)
 
 
+def _outside(study: StudyConfig) -> tuple[str, str] | None:
+    """A key with a number for a task that the study does not train, and this task."""
+    numbers = ((key, name) for key, values in study.train.numbers_by_task() for name in values)
+    known = (*study.train.tasks, *KIND_NAMES)
+    return next(((key, name) for key, name in numbers if name not in known), None)
+
+
 @dataclass(frozen=True)
 class StudyConfig:
     """An experiment: a grid of runs and the measurements on their heads."""
@@ -195,7 +186,7 @@ class StudyConfig:
     """The study's folder below `studies`; default: the name of its file."""
     studies: str = "studies"
     """Folder that holds studies."""
-    grid: tuple[Block, ...] = (Block(),)
+    grid: tuple[GridBlock, ...] = (GridBlock(),)
     """The runs."""
     sets: dict[str, list[str]] = field(default_factory=dict)
     """Names for sets of tasks, to be used as setups."""
@@ -215,8 +206,8 @@ class StudyConfig:
     FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
         Forbidden(_set_by_the_grid, "{found}"),
         Forbidden(
-            lambda study: [name for name in study.train.balancer.weights if name not in study.train.tasks],
-            "unknown task in train.balancer.weights: '{found[0]}', which is not in train.tasks",
+            lambda study: _outside(study),
+            "unknown task in train.{found[0]}: '{found[1]}', which is not in train.tasks",
         ),
         Forbidden(
             lambda study: study.train.trainer.devices * study.train.trainer.num_nodes > 1,
@@ -231,18 +222,3 @@ class StudyConfig:
             lambda study: not study.seeds, "seeds is empty: name at least one, for instance seeds: [1, 2, 3]"
         ),
     )
-
-    @staticmethod
-    def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a file with keys of older versions (`TASK_draws`) under those of today."""
-        grid = values.get("grid")
-        if not isinstance(grid, list | tuple) or not all(isinstance(block, Mapping) for block in grid):
-            return dict(values)
-        return {**values, "grid": [_with_draws(block) for block in grid]}
-
-
-def _with_draws(block: Mapping[str, Any]) -> dict[str, Any]:
-    older = {key: value for key, value in block.items() if str(key).endswith("_draws")}
-    made = {key: value for key, value in block.items() if key not in older}
-    draws = {key.removesuffix("_draws"): value for key, value in older.items() if value is not None}
-    return made | ({"draws": {**(made.get("draws") or {}), **draws}} if draws else {})

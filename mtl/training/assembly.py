@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 import pytorch_lightning as pl
+import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from rich.console import Console
 
-from mtl.config.schema import LEARNING, GatesConfig, OptimizerConfig, PruningRegime, TrainConfig
+from mtl.config.schema import (
+    GatesConfig,
+    OptimizerConfig,
+    PruningRegime,
+    TrainConfig,
+    TrainerConfig,
+)
 from mtl.errors import InputError
-from mtl.models.batches import Example, examples
+from mtl.features import added
+from mtl.models.batches import Example, count_unknown, example_corpus, examples
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.opened import device_of, training_precision
 from mtl.models.subwords import SubwordTokenizer
-from mtl.models.unknown_words import count_unknown
 from mtl.runs.folder.run import Run
-from mtl.tasks.in_words import counted
+from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.task import Task
-from mtl.training.balancing import balancer_for
-from mtl.training.checkpoint import Resumption
-from mtl.training.data_module import TrainingData
-from mtl.training.epoch_batches import EpochBatches
-from mtl.training.evaluation import Evaluation
+from mtl.training.balancers import balancer_for
+from mtl.training.checkpoint import DirectCheckpointIO, Resumption
+from mtl.training.data import EpochBatches, Splits, TrainingData
+from mtl.training.evaluation import Evaluation, Observer
 from mtl.training.gate_loss import (
     GateLoss,
     fixed_gates_of,
+    freeze_encoder,
     freeze_for,
     gate_loss,
     gate_rate,
     new_gates_of,
     reach_warning,
 )
-from mtl.training.initial_model import Start, build_model
-from mtl.training.observer import Observer
-from mtl.training.parts import meters
-from mtl.training.ranks import rank_and_ranks
+from mtl.training.initial_model import RunStart, build_model
+from mtl.training.ranks import Processes, Ranks, rank_and_ranks
 from mtl.training.run_log import PLAIN
-from mtl.training.splits import Splits
 from mtl.training.step import JointTraining
-from mtl.training.train_sentences import Tally
-from mtl.training.trainer import trainer_for
+from mtl.training.store import Tally
+from mtl.workers.launch import process_place
 
 
 @dataclass(frozen=True)
@@ -62,14 +73,16 @@ def assemble(
     console: Console,
     inputs: InputCache,
     observers: Sequence[Observer],
-    start: Start,
+    start: RunStart,
 ) -> TrainingParts:
     """Build model, batches and trainer; raises `InputError` before anything is written.
 
     The random generators must be in the state in which loading `start` left them.
     """
     tasks = config.chosen()
-    model = build_model(start, tasks, splits.train, config.seq2seq, config.encoder.attention)
+    model = build_model(start, tasks, splits.train, config)
+    if config.pruning != "gates_only" and config.own_model() is None:
+        freeze_encoder(config.encoder.freeze, model.encoder)
     tokenizer = model.encoder.tokenizer
     if model.encoder.note is not None:
         console.print(model.encoder.note, **PLAIN)
@@ -92,9 +105,10 @@ def assemble(
                 console.print(f"{split}: {message}", **PLAIN)
     epochs = EpochBatches(config.batch, config.seed, train, tuple(tasks))
     updates = epochs.updates(config.max_epochs, config.optimizer.accumulate)
-    made = (part.meter(config, model.encoder, tuple(model.tasks)) for part in meters())
+    meters = [keys.meter for keys in added(lambda feature: feature.keys).values() if keys.meter]
+    made = [resolve_name(meter)(config, model.encoder, tuple(model.tasks)) for meter in meters]
     used = [meter for meter in made if meter is not None]
-    rates, gate_lr = config.rates(), gate_rate(config.gates, updates)
+    rates, gate_lr = config.rates(), gate_rate(config.gates, updates, tuple(tasks))
     module = JointTraining(
         model,
         balancer_for(config.balancer, tuple(tasks)),
@@ -108,24 +122,35 @@ def assemble(
         clip=config.optimizer.clip,
         gate_loss=_gate_loss(config.pruning, config.gates, model, gate_lr, updates, console),
         gate_lr=gate_lr,
+        gate_warmup=config.gates.warmup,
         balancer_lr=config.balancer.lr,
         meters=used,
         seed=config.seed,
     )
+    seen = some_of(train, tuple(tasks), config.evaluate_train)
     evaluation = Evaluation(
         run=run,
         batches=lambda: batches(scored["dev"], model, *rank_and_ranks()),
         every=config.evaluate_every,
         patience=config.patience,
-        keep_best=config.keep == "best" or (config.keep == "auto" and config.pruning not in LEARNING),
+        keep_best=config.keeps_best(),
+        snapshots=config.snapshots,
         console=console,
         observers=observers,
+        train_batches=(lambda: batches(seen, model, *rank_and_ranks())) if seen else None,
     )
     records = [meter.record(run) for meter in used]
     resumption = Resumption(run.resume_checkpoint, config.trainer.checkpoint_minutes, config.seed)
     callbacks = [*records, evaluation, *observers, resumption]
     trainer = trainer_for(config.trainer, run, config.max_epochs, config.optimizer.accumulate, callbacks)
     return TrainingParts(trainer, module, TrainingData(train, model, epochs, trainer), evaluation)
+
+
+def some_of(train: Sequence[Example], tasks: Sequence[str], number: int) -> list[Example]:
+    """This many of the training sentences that are annotated, spread evenly over the corpus."""
+    annotated, _ = example_corpus(train).annotated_lengths(tasks)
+    count = min(number, len(annotated))
+    return [train[int(annotated[place * len(annotated) // count])] for place in range(count)]
 
 
 def warmup_share(config: OptimizerConfig, updates: int) -> float:
@@ -136,7 +161,12 @@ def warmup_share(config: OptimizerConfig, updates: int) -> float:
 
 
 def _gate_loss(
-    regime: PruningRegime, config: GatesConfig, model: JointModel, rate: float, updates: int, console: Console
+    regime: PruningRegime,
+    config: GatesConfig,
+    model: JointModel,
+    rate: float | Sequence[float],
+    updates: int,
+    console: Console,
 ) -> GateLoss | None:
     """Give the model its gates and freeze what the pruning regime does not train; returns the gates' cost.
 
@@ -151,7 +181,7 @@ def _gate_loss(
         return None
     model.gates = gates = new_gates_of(config, encoder, tasks)
     freeze_for(regime, model)
-    if warning := reach_warning(gates, rate, updates):
+    if warning := reach_warning(gates, rate, updates, config.warmup):
         console.print(warning, **PLAIN)
     return gate_loss(gates, config, updates, encoder.tap.sites)
 
@@ -173,3 +203,79 @@ def _report(
                 "be represented",
                 **PLAIN,
             )
+
+
+def trainer_for(
+    config: TrainerConfig, run: Run, epochs: int, accumulate: int, callbacks: list[pl.Callback]
+) -> pl.Trainer:
+    """The Lightning trainer of a run; `accumulate` is the number of batches per update.
+
+    Raises `InputError` for a GPU that is not there, processes that do not fit the run, and settings that
+    torch or Lightning cannot train with.
+    """
+    devices, machines, precision = config.devices, config.num_nodes, config.precision
+    on_gpu = device_of(config.accelerator, "trainer.accelerator").type == "cuda"
+    if precision == "auto":
+        precision = training_precision(on_gpu)
+    several = devices * machines > 1
+    if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
+        raise InputError(
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL: with it torch ends in a segmentation fault where several "
+            "processes train on the CPU: use INFO, or unset it"
+        )
+    try:
+        with quiet_lightning():
+            return pl.Trainer(
+                accelerator="gpu" if on_gpu else "cpu",
+                devices=devices,
+                num_nodes=machines,
+                strategy=Ranks(run) if several else "auto",
+                precision=precision,
+                max_epochs=epochs,
+                accumulate_grad_batches=accumulate,
+                limit_val_batches=0,
+                log_every_n_steps=1,  # it logs nothing here, but warns of epochs shorter than its interval
+                reload_dataloaders_every_n_epochs=1,
+                use_distributed_sampler=False,
+                logger=False,
+                callbacks=callbacks,
+                plugins=[DirectCheckpointIO(), Processes(process_place(devices, machines, os.environ))],
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+    except InputError:
+        raise
+    except (MisconfigurationException, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"trainer.devices={devices}, trainer.num_nodes={machines}: {first_line(error)}"
+        ) from error
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence those of Lightning's messages that the user can do nothing about, unless INFO is logged."""
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            # A loader over tokenised sentences needs no workers; frozen decoders are in evaluation mode on
+            # purpose; LeafSpec is in Lightning's own code.
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")
+            warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated.*")
+            # `TrainingData` skips the batches that are done; Lightning does not know that.
+            warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+            # A run is on the CPU of a machine with a GPU only if the user asked for that.
+            warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
+            # Lightning passes it on to torch, which has renamed it in 2.13.
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers. is deprecated.*")
+            # Observers have states of their own, and a run may be resumed with others.
+            warnings.filterwarnings("ignore", message=".*callbacks used to create the checkpoint.*")
+            # A run of one process in a SLURM job is what the user asked for.
+            warnings.filterwarnings("ignore", message=".*`srun` command is available.*")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,19 +1,33 @@
-"""Reject inconsistent settings before reading any data."""
+"""Reject settings that are inconsistent, gates that cannot be, and inputs from which nothing can be learned.
+
+Importing this module does not import torch, so that a dry run stays fast.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
+from pkgutil import resolve_name
 
-from mtl.config.marks import faults
-from mtl.config.part import meters, starts
-from mtl.config.schema import TrainConfig
-from mtl.config.typed import out_of_range
-from mtl.errors import InputError, as_input_error, plain_name
-from mtl.heads.family_table import FAMILIES
-from mtl.tasks.translate import translation_in
-from mtl.training.check_gates import check_gates
-from mtl.training.parts import used_starts
+from mtl.config.effective import plain, without_effect
+from mtl.config.keys import faults
+from mtl.config.parse import out_of_range
+from mtl.config.schema import KIND_NAMES, LEARNING, SPLITS, GatesConfig, TrainConfig, given_by, values_by_part
+from mtl.corpora.checks import CorpusCheck, refuse_unintended
+from mtl.corpora.load import is_on_disk, refuse_files_of_two_splits, require_first_sentence, require_layers
+from mtl.errors import InputError, plain_name
+from mtl.features import added
+from mtl.heads.wanted import heads_wanted
+from mtl.models.found import check_encoder
+from mtl.models.inputs import InputCache
+from mtl.tasks.in_words import first_line
+
+_TENSORBOARD = ("tensorboard", "tensorboardX")
+"""The packages of which Lightning's logger needs one."""
 
 
 def check_settings(config: TrainConfig) -> None:
@@ -29,36 +43,216 @@ def check_settings(config: TrainConfig) -> None:
         raise InputError(
             "balancer.name=torchjd needs the library of that name: pip install 'mtl-heads[torchjd]'"
         )
-    tasks = tuple(config.chosen())
+    if "tensorboard" in config.loggers and not any(map(importlib.util.find_spec, _TENSORBOARD)):
+        raise InputError(
+            "loggers names tensorboard, which is not installed: install the package tensorboard, or leave it "
+            "out"
+        )
     check_gates(config)
-    if config.translates():
-        check_translation(config)
-    for start in starts():
-        start.check(config, tasks)
-    if len(found := used_starts(config)) > 1:
-        keys = " and ".join(start.key for start in found)
-        raise InputError(f"{keys} each change the model before training: use one of them")
-    for meter in meters():
-        meter.check(config, tasks)
+    for keys in added(lambda feature: feature.keys).values():
+        if keys.check is not None:
+            resolve_name(keys.check)(config)
 
 
-def check_translation(config: TrainConfig) -> None:
-    """Raise `InputError` for a model from scratch whose heads cannot share components, and for a tokeniser
-    that sacreBLEU does not have or that needs a package or a download."""
-    from mtl.tasks.metrics.bleu import require_tokenizer
+def check_gates(config: TrainConfig) -> None:
+    """Raise `InputError` for settings of gates that contradict each other; reads no file and no encoder.
 
-    settings = config.seq2seq
-    if settings.components is not None and settings.architecture is not None and config.init_from is None:
-        reason = FAMILIES[settings.architecture].not_collaborative_because
-        if reason:
+    Here the number of heads wanted is compared with that of a model from scratch, in `check_target` with that
+    of a checkpoint.
+    """
+    if config.pruning not in LEARNING:
+        return
+    available = _kinds_of(config)
+    check_kinds(config.gates.kinds, available)
+    _check_by_part(config.gates, available, config.tasks)
+    own = config.own_model()
+    if own is not None and config.architecture() is not None:
+        _check_heads(config.gates, resolve_name(added(lambda feature: feature.own_models)[own].heads)(config))
+
+
+def said_of_unused(config: TrainConfig) -> list[str]:
+    """Lines that name the settings with values of their own that the run does not use."""
+    unused = without_effect(config)
+    gates = [key for key in unused if key.startswith("gates.") and config.pruning not in LEARNING]
+    others = [key for key in unused if key not in gates]
+    why = f"without effect with pruning={config.pruning}, which learns no mask"
+    lines = {why: gates, "without effect on this run, which does not use them": others}
+    default = TrainConfig()
+    if config.wandb.mode is None and "wandb" not in config.loggers:
+        names = ("project", "entity", "notes", "id", "resume", "log_model")
+        off = [name for name in names if getattr(config.wandb, name) != getattr(default.wandb, name)]
+        lines["without effect, since neither wandb.mode nor loggers switches W&B on"] = [
+            f"wandb.{name}" for name in off
+        ]
+        if not config.loggers and config.log_every != default.log_every:
+            lines["without effect, since the run has no loggers"] = ["log_every"]
+    return [f"{line}: {', '.join(keys)}" for line, keys in lines.items() if keys]
+
+
+def _kinds_of(config: TrainConfig) -> tuple[str, ...]:
+    """The kinds of attention of the model that is trained."""
+    own = config.own_model()
+    return ("self",) if own is None else added(lambda feature: feature.own_models)[own].attentions
+
+
+def check_kinds(kinds: Sequence[str] | None, available: Sequence[str]) -> None:
+    """Raise `InputError` unless `gates.kinds` is `null` or names kinds of attention that the model has."""
+    if kinds is None:
+        return
+    for kind in kinds:
+        if kind not in available:
             raise InputError(
-                f"seq2seq.components={settings.components}: the heads of {settings.architecture} cannot "
-                f"share query and key components: {reason}; use mbart or another architecture"
+                f"gates.kinds={','.join(kinds)}: the model has no attention of kind {kind}: it has "
+                f"{', '.join(available)}"
             )
-    task = translation_in(config.chosen())
-    assert task is not None
-    settings_of = f"instances.{task.name}" if task.standard else task.name
-    given = f"{settings_of}.tokenize={task.tokenize}"
-    key = f"{given} with {settings_of}.target={task.target}" if task.tokenize == "auto" else given
-    with as_input_error():
-        require_tokenizer(task.tokenizer(), key)
+    if not kinds:
+        raise InputError(f"gates.kinds is empty: use at least one of {', '.join(available)}")
+
+
+def _check_by_part(gates: GatesConfig, available: Sequence[str], tasks: Sequence[str]) -> None:
+    """Raise `InputError` unless targets and penalties by kind of attention, or by task, give each kind with
+    gates, or each task, exactly one value.
+
+    Settings that give one value for all pass, but not a target for all beside penalties by kind or task.
+    Values for tasks that are not trained count for nothing.
+    """
+    by_part = {
+        name: values
+        for name, values in (("target_open", gates.target_open), ("penalty", gates.penalty))
+        if isinstance(values, Mapping)
+    }
+    ways = {name: given_by(values) for name, values in by_part.items()}
+    if len({*ways.values()}) > 1:
+        [one, other] = (f"gates.{name} is given by {way}" for name, way in ways.items())
+        raise InputError(f"{one} and {other}: give both in the same way")
+    way = next(iter(ways.values()), "kind")
+    wanted = tasks if way == "task" else gates.kinds or available
+    given: dict[str, str] = {}
+    for name, values in by_part.items():
+        if not values:
+            own_masks = gates.scope == "per_task" or len(tasks) == 1
+            parts = tasks if own_masks and available == ("self",) else available
+            raise InputError(
+                f"gates.{name} is empty: use a number for each of {', '.join(parts)}, or one for all"
+            )
+        for part, value in values.items():
+            shown = f"gates.{name}.{part}={value:g}"
+            if way == "kind":
+                _require_gates(shown, part, gates, available)
+            if part in given:
+                what = "a kind of attention" if way == "kind" else "a task"
+                raise InputError(f"{given[part]} and {shown}: give {what} one of the two")
+            given[part] = shown
+    if "penalty" in by_part and gates.target_open is not None and "target_open" not in by_part:
+        every = "all kinds of attention" if way == "kind" else "all tasks"
+        raise InputError(
+            f"gates.target_open={gates.target_open:g} is for {every}, but gates.penalty is given by {way}: "
+            "leave one of them out"
+        )
+    without = [part for part in wanted if part not in given]
+    if by_part and without:
+        cure = f", or use gates.kinds={','.join(given)}" if way == "kind" else ", or one number for all"
+        raise InputError(
+            f"{' and '.join(f'gates.{name}' for name in by_part)}: nothing is given for "
+            f"{', '.join(without)}: set a target or a penalty for each {way}{cure}"
+        )
+    if way == "task" and len(by_part) > 1 and len({task in by_part["penalty"] for task in tasks}) > 1:
+        raise InputError(
+            "gates.target_open and gates.penalty are for different tasks of one run: give all of its tasks a "
+            "target, or all a penalty"
+        )
+
+
+def _require_gates(shown: str, kind: str, gates: GatesConfig, available: Sequence[str]) -> None:
+    """Raise `InputError` for a value of a kind of attention that has no gates."""
+    if kind not in available:
+        raise InputError(f"{shown}: the model has no attention of kind {kind}: it has {', '.join(available)}")
+    if gates.kinds is not None and kind not in gates.kinds:
+        raise InputError(
+            f"{shown}: gates.kinds={','.join(gates.kinds)} gives heads of kind {kind} no gates: "
+            "leave one of them out"
+        )
+
+
+def check_target(config: TrainConfig) -> None:
+    """Raise `InputError` for an encoder that does not exist or has fewer heads than are to stay open.
+
+    Reads the encoder's config.json, not its weights. The model of a run to start from is checked when it is
+    loaded.
+    """
+    from mtl.heads.families import heads_by_kind
+    from mtl.heads.load import LOAD_ERRORS
+    from mtl.heads.stored import configuration
+    from mtl.models.found import check_encoder, embedded_minilm
+
+    if config.init_from is not None or config.architecture() is not None:
+        return
+    check_encoder(config.encoder.name)
+    if config.gates.target_open is None or config.pruning not in LEARNING:
+        return
+    name = config.encoder.name
+    try:
+        encoder = configuration(str(embedded_minilm()) if name == "minilm" else name)
+        heads = heads_by_kind(encoder)
+    except LOAD_ERRORS as error:
+        raise InputError(
+            f"the config.json of {name} cannot be used ({first_line(error)}): was it changed?"
+        ) from error
+    if tuple(heads) == _kinds_of(config):  # an encoder with other kinds is refused when it is loaded
+        _check_heads(config.gates, heads)
+
+
+def _check_heads(gates: GatesConfig, heads: Mapping[str, int]) -> None:
+    """Raise `InputError` if `heads`, their numbers by kind, cannot meet the targets."""
+    gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
+    for key, target in values_by_part("target_open", gates.target_open):
+        _, _, part = key.removeprefix("gates.").partition(".")
+        of_kind = gated[part] if part in KIND_NAMES else sum(gated.values())
+        try:
+            heads_wanted(target, of_kind)
+        except InputError as error:
+            raise InputError(f"{key}={target:g}: {error}") from error
+
+
+def check_inputs(
+    configs: Iterable[TrainConfig], inputs: InputCache | None, to_come: Collection[str] = ()
+) -> None:
+    """Raise `InputError` for the first encoder, corpus or mask file that cannot be used.
+
+    Mask files in `to_come` are not read: another run has yet to write them.
+
+    With `inputs`, every sentence is read into that cache. Without it, as in a dry run, a split is read only
+    up to the first sentence that is annotated for the task, so faults behind that sentence are not found. The
+    same holds for training sentences in a store on disk, which the first run checks when it makes the store.
+    """
+    seen: set[str] = set()
+    for config in configs:
+        if config.encoder.name not in seen:
+            seen.add(config.encoder.name)
+            check_encoder(config.encoder.name)
+        if config.pruning == "fixed" and config.gates.masks not in to_come:
+            from mtl.models.mask_file import check_masks, check_shape
+
+            path = Path(str(config.gates.masks))
+            masks = check_masks(path, config.gates.scope, tuple(config.chosen()))
+            if config.architecture() is None and config.init_from is None:
+                check_shape(path, masks, config.encoder.name)
+        corpus = plain(dataclasses.asdict(config.corpus))
+        for name, task in config.chosen().items():
+            if not task.layers and len(config.tasks) > 1:
+                continue  # it is trained on the sentences of the other tasks
+            key = json.dumps([name, corpus, plain(dataclasses.asdict(task))])
+            if key in seen:
+                continue
+            seen.add(key)
+            refuse_files_of_two_splits(config.corpus, {name: task})
+            splits = {}
+            for split in SPLITS:
+                annotated = split != "test"  # test may be without gold annotation
+                if inputs is None or (split == "train" and is_on_disk(config.corpus, {name: task})):
+                    require_first_sentence(config.corpus, name, task, split, annotated)
+                    continue
+                splits[split] = inputs.split(config.corpus, {name: task}, split)
+                if annotated:
+                    require_layers(splits[split], {name: task}, split)
+            refuse_unintended(CorpusCheck(splits, {name: task}))

@@ -1,4 +1,7 @@
-"""Checkpoints from which an interrupted run resumes."""
+"""Checkpoints from which an interrupted run resumes: when they are written, and what they must hold.
+
+Whether a run resumes is decided in `mtl.training.train`, which has Lightning load the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from mtl.models.batches import Batch
 from mtl.tasks.in_words import counted
 from mtl.training.ranks import draw_apart
 from mtl.training.step import JointTraining
-from mtl.workers.worker import stopping
+from mtl.workers.queue import stopping
 
 
 class _Whole:

@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any, no_type_check
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
+
+from mtl.tasks.compiled import compiled
 
 
 class EmbeddingRows:
@@ -142,7 +143,7 @@ def sole_embedding(model: nn.Module, embedding: nn.Module) -> nn.Embedding | Non
     return embedding if plain and owners == 1 else None
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 @no_type_check
 def _catch_up(weight, mean, square, rows, made, waiting, constants):
     """Make the pending updates of `rows`, in which they have no gradient; `waiting` is [update 3]."""
@@ -160,7 +161,7 @@ def _catch_up(weight, mean, square, rows, made, waiting, constants):
         made[row] = len(waiting)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 @no_type_check
 def _update(weight, mean, square, rows, made, latest, constants, gradients, updates):
     """Make the latest of `updates` updates in `rows`, with their `gradients`; the earlier ones are made."""
@@ -172,7 +173,7 @@ def _update(weight, mean, square, rows, made, latest, constants, gradients, upda
             _adamw(weight, mean, square, row, place, gradient, decay, rate, correction, constants)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 @no_type_check
 def _adamw(weight, mean, square, row, place, gradient, decay, rate, correction, constants):
     """One update of one number (Loshchilov and Hutter 2019, algorithm 2)."""

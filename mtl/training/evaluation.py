@@ -1,25 +1,24 @@
-"""Evaluation during training: scores on dev, the model that is kept, early stopping."""
+"""Evaluation during training: scores on dev, the model that is kept, early stopping; observers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 from rich.console import Console
 
-from mtl.files import whole_folder
+from mtl.config.schema import TrainConfig
+from mtl.files import remove, whole_folder
 from mtl.heads.gate_file import add_gates
-from mtl.heads.gate_table import gate_rows, gate_summary, gate_table, open_heads
+from mtl.heads.gates import gate_rows, gate_summary, gate_table, open_heads_text
 from mtl.models.batches import Batch
-from mtl.models.evaluate import evaluate, mean_score
+from mtl.models.evaluate import Scores, evaluate_model, mean_score
 from mtl.runs.folder.run import Run
 from mtl.training.gate_loss import choice_warnings
-from mtl.training.observer import Observer
 from mtl.training.run_log import PLAIN
-from mtl.training.step import JointTraining
-from mtl.training.watch import require_finite
+from mtl.training.step import JointTraining, require_finite_values
 
 
 class Evaluation(pl.Callback):
@@ -31,10 +30,12 @@ class Evaluation(pl.Callback):
     Args:
         run: Where history, gates and model are written.
         batches: Makes the batches of this rank's share of dev.
+        train_batches: The same for the training sentences that are scored; `None`: none are.
         every: Epochs between evaluations; the last epoch is always evaluated.
         patience: Stop after this many evaluations in a row without a better mean score; `None`: never.
         keep_best: Keep the model with the best mean score, or the last while scores do not count yet;
             otherwise always the last.
+        snapshots: Keep the models of this many last evaluations besides.
         console: Where a line per evaluation is printed.
         observers: Notified of every evaluation; each of them may end the run.
     """
@@ -47,11 +48,15 @@ class Evaluation(pl.Callback):
         every: int,
         patience: int | None,
         keep_best: bool,
+        snapshots: int = 0,
         console: Console,
         observers: Sequence[Observer] = (),
+        train_batches: Callable[[], Iterable[Batch]] | None = None,
     ) -> None:
+        self.train_batches = train_batches
         self.run, self.batches, self.every, self.patience = run, batches, every, patience
         self.keep_best, self.console, self.observers = keep_best, console, observers
+        self.snapshots = snapshots
         self.history: list[dict[str, Any]] = []
         self.best = float("-inf")
         self.waited = 0
@@ -81,10 +86,11 @@ class Evaluation(pl.Callback):
         assert isinstance(pl_module, JointTraining)
         model = pl_module.model
         pl_module.require_finite(parameters=True)
-        scores = evaluate(model, self.batches())
+        scores = evaluate_model(model, self.batches())
         mean = mean_score(scores, model.tasks)
+        on_train = {} if self.train_batches is None else evaluate_model(model, self.train_batches())
         losses = pl_module.mean_losses()
-        require_finite(
+        require_finite_values(
             f"evaluation after epoch {epoch}",
             {f"the {key} of {task} on dev": value for task in scores for key, value in scores[task].items()},
         )
@@ -103,6 +109,7 @@ class Evaluation(pl.Callback):
             **{f"loss/{name}": round(loss, 5) for name, loss in losses.items()},
             **{f"dev/{task}/{key}": round(of[key], 3) for task, of in scores.items() for key in of},
             "dev/mean": round(mean, 3),
+            **{f"train/{task}/{key}": round(of[key], 3) for task, of in on_train.items() for key in of},
             **{f"gates/{mask}/{key}": round(of[key], 4) for mask, of in gates.items() for key in of},
             **{f"gates/{mask}/{key}": n for mask in choices for key, n in choices[mask]._asdict().items()},
         }
@@ -119,10 +126,15 @@ class Evaluation(pl.Callback):
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
                 self.run.update_status({"kept_epoch": epoch, "kept_dev_mean": mean})
+            if self.snapshots:
+                with whole_folder(self.run.snapshot(epoch)) as folder:
+                    model.save(folder)
+                for old in self.run.snapshots()[: -self.snapshots]:
+                    remove(old)
             main = "  ".join(f"{name} {scores[name][task.score]:.1f}" for name, task in model.tasks.items())
             self.console.print(
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
-                f"{' *' if better else ''}{open_heads(gates)}  [{self.seconds:.0f} s]",
+                f"{' *' if better else ''}{open_heads_text(gates)}  [{self.seconds:.0f} s]",
                 **PLAIN,
             )
             if gate_loss is not None and newly_chosen:
@@ -141,8 +153,45 @@ class Evaluation(pl.Callback):
         return {**state, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state from a checkpoint, which may be older than some of its keys."""
+        """Restore the state from a checkpoint."""
         self.history, self.best = state_dict["history"], state_dict["best"]
         self.waited = state_dict["waited"]
-        self.ended, self._seconds = state_dict.get("ended", False), state_dict["seconds"]
-        self.chosen = state_dict.get("chosen", False)
+        self.ended, self._seconds = state_dict["ended"], state_dict["seconds"]
+        self.chosen = state_dict["chosen"]
+
+
+class Observer(pl.Callback):
+    """A Lightning callback with four more hooks; only the process that writes the run's files has observers.
+
+    An observer must not change what the run computes; it may end the run after an evaluation.
+    """
+
+    def on_run_start(self, config: TrainConfig, run: Run) -> None:
+        """Called when the run's folder is ready, before training or scoring starts or resumes."""
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """Called when an evaluation has been written to the run's folder; returning true ends the run.
+
+        `row` is the evaluation's row in the history.
+        """
+        return False
+
+    def on_final_scores(self, scores: Mapping[str, Scores]) -> None:
+        """Called with the scores of the kept model, before the run is finished.
+
+        Called again if the run is killed before it is finished; the second call must complete the first.
+        """
+
+    def on_run_failure(self) -> None:
+        """Called when the run has failed or was interrupted."""
+
+
+class AfterEvaluation(Observer):
+    """Passes each row of the history to a function, which can end the run by returning true."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], bool]) -> None:
+        self.function = function
+
+    def on_evaluation(self, row: Mapping[str, Any]) -> bool:
+        """Ask the function."""
+        return self.function(row)

@@ -9,18 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mtl.config.schema import ByKind, GatesConfig, PruningRegime
+from mtl.config.schema import COMPARING, KIND_NAMES, ByPart, Freeze, GatesConfig, PruningRegime
 from mtl.errors import InputError, as_input_error
-from mtl.heads.budgets import Budget, Penalty, membership, sum_within
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, FixedGates, HeadGates
-from mtl.heads.target import Choice, HeadTarget
-from mtl.models.apply_masks import fixed_gates
+from mtl.heads.target import Budget, HeadTarget, MaskChoice, Penalty, membership, sum_within
+from mtl.models.derived import fixed_gates
 from mtl.models.joint import JointModel
 from mtl.models.tapped import TappedModel
 from mtl.probes.sites import Site
 from mtl.tasks.in_words import counted
-from mtl.training.check_gates import check_kinds
+from mtl.training.check import check_kinds
 
 RATE_TIMES_UPDATES = 10.0
 """Default of the rate times the planned updates. Adam moves a log alpha by about its rate per update, so this
@@ -32,7 +31,7 @@ FORCED_WARNING = 0.1
 
 
 class GateLoss(nn.Module):
-    """L0 penalties with their warm-up, the price of a target, and the overlap penalty.
+    """L0 penalties with their warm-up, and the price of a target.
 
     It is added to the balanced losses, so that the balancer does not scale it.
 
@@ -40,14 +39,13 @@ class GateLoss(nn.Module):
         gates: The masks.
         updates: Number of updates planned for the run.
         penalties: Weights of the expected number of open heads per layer, each with its sites (L0 of Louizos
-            et al. 2018).
-        overlap_penalty: Weight of the sum over heads and pairs of masks t, u of the gates' product z_t z_u;
-            a negative weight rewards sharing.
+            et al. 2018); a weight for all masks, or one for each.
         warmup: Share of the updates in which the penalties rise linearly from zero.
         target: Brings the masks to a number of open heads.
     """
 
     member: Tensor
+    weights: Tensor
 
     def __init__(
         self,
@@ -55,17 +53,18 @@ class GateLoss(nn.Module):
         updates: int,
         *,
         penalties: Sequence[Penalty] = (),
-        overlap_penalty: float = 0.0,
         warmup: float = 0.0,
         target: HeadTarget | None = None,
     ) -> None:
         super().__init__()
         self.gates, self.target, self.updates = gates, target, updates
-        self.penalties, self.overlap_penalty, self.warmup = tuple(penalties), overlap_penalty, warmup
+        self.penalties, self.warmup = tuple(penalties), warmup
         member = membership(self.penalties, gates.log_alpha.shape[1])
         self.layers: list[int] = (member & gates.learned.any(1).cpu()).sum(1).tolist()
         """Per penalty, the number of its layers that have heads with gates."""
         self.register_buffer("member", member, persistent=False)
+        weights = [torch.tensor(penalty.weight).expand(len(gates.masks)) for penalty in self.penalties]
+        self.register_buffer("weights", torch.stack(weights) if weights else member, persistent=False)
 
     def forward(self, update: int, losses: Float[Tensor, " task"]) -> Float[Tensor, ""]:
         """The cost of this update, in the unit of `losses`, which are the tasks' losses as balanced."""
@@ -77,10 +76,8 @@ class GateLoss(nn.Module):
         if self.penalties:
             share = min(1.0, (update + 1) / (self.warmup * self.updates)) if self.warmup else 1.0
             expected = sum_within(self.gates.probability_open(), self.member)
-            for number, penalty in enumerate(self.penalties):
-                cost = cost + share * penalty.weight * (expected[:, number] / self.layers[number]).sum()
-        if self.overlap_penalty:
-            cost = cost + self.overlap_penalty * self.gates.overlap()
+            for number, weights in enumerate(self.weights):
+                cost = cost + share * (weights * (expected[:, number] / self.layers[number])).sum()
         return cost
 
     @property
@@ -89,7 +86,7 @@ class GateLoss(nn.Module):
         return self.target is None or bool(self.target.chosen)
 
     @property
-    def choices(self) -> dict[str, Choice]:
+    def choices(self) -> dict[str, MaskChoice]:
         """The record of a target's choice of heads (`HeadTarget.choices`); empty before it or without one."""
         return {} if self.target is None else self.target.choices(self.gates)
 
@@ -127,16 +124,14 @@ def new_gates_of(config: GatesConfig, encoder: TappedModel, tasks: Sequence[str]
         )
     if config.unit == "group" and absent:
         raise InputError(
-            "gates.unit=group: heads of the encoder were cut out or copied, so that its groups differ in "
+            "gates.unit=group: heads of the encoder were cut out, so that its groups differ in "
             "size; use gates.unit=head"
         )
-    if config.overlap_penalty and not (config.scope == "per_task" and len(tasks) > 1):
-        raise InputError("gates.overlap_penalty needs gates.scope=per_task and at least two tasks")
     with as_input_error("gates"):
         return HeadGates(
             encoder.layers, encoder.heads,
             masks=tuple(tasks) if config.scope == "per_task" else ("shared",), temperature=config.temperature,
-            init_mean=config.init_mean, init_std=config.init_std, absent=absent,
+            init=config.init, init_mean=config.init_mean, init_std=config.init_std, absent=absent,
             ungated=ungated_sites(config.kinds, encoder.tap.sites), group=group,
         )  # fmt: skip
 
@@ -161,8 +156,8 @@ def ungated_sites(kinds: Sequence[str] | None, sites: Sequence[Site]) -> tuple[i
 def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequence[Site] = ()) -> GateLoss:
     """The cost of the gates as configured, for a run of `updates` updates; `sites` are the gates' rows.
 
-    With one target and one penalty for all kinds of attention, the penalty is ignored; with neither, the
-    target is `DEFAULT_TARGET`.
+    With one target and one penalty for all heads, the penalty is ignored; with neither, the target is
+    `DEFAULT_TARGET`. Numbers by task are those of the tasks' masks, or of the only task's.
     """
     targets, penalties = config.target_open, config.penalty
     if targets is None and penalties is None:
@@ -173,21 +168,31 @@ def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequen
         kind: tuple(number for number, site in enumerate(sites) if site.attention == kind)
         for kind in {site.attention for site in sites}
     }
-    budgets = [Budget(target, where, kind) for target, where, kind in _by_kind(targets, places)]
+    wanted, weights = (_by_mask(values, gates.masks) for values in (targets, penalties))
+    budgets = [Budget(target, where, kind) for target, where, kind in _by_kind(wanted, places)]
     return GateLoss(
         gates,
         updates,
-        penalties=[Penalty(weight, where) for weight, where, _ in _by_kind(penalties, places)],
-        overlap_penalty=config.overlap_penalty,
+        penalties=[Penalty(weight, where) for weight, where, _ in _by_kind(weights, places)],
         warmup=config.penalty_warmup,
-        target=HeadTarget(gates, budgets, at_most=config.at_most) if budgets else None,
+        target=HeadTarget(gates, budgets) if budgets else None,
     )
 
 
+def _by_mask(values: ByPart | None, masks: Sequence[str]) -> ByPart | tuple[float, ...] | None:
+    """Values by task as one for each mask; others as they are."""
+    if not isinstance(values, Mapping) or not {*values}.difference(KIND_NAMES):
+        return values
+    if len(masks) == 1 and masks[0] not in values:  # the shared mask of a run of one task
+        (value,) = values.values()
+        return value
+    return tuple(values[mask] for mask in masks)
+
+
 def _by_kind(
-    values: ByKind | None, places: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[float, tuple[int, ...] | None, str]]:
-    """Each value with its sites (`None`: all) and their kind (empty: all)."""
+    values: ByPart | tuple[float, ...] | None, places: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[float | tuple[float, ...], tuple[int, ...] | None, str]]:
+    """Each value, or one for each mask, with its sites (`None`: all) and their kind (empty: all)."""
     if isinstance(values, Mapping):
         yield from ((value, places[kind], kind) for kind, value in values.items())
     elif values is not None:
@@ -197,7 +202,7 @@ def _by_kind(
 def freeze_for(regime: PruningRegime, model: JointModel) -> None:
     """Freeze what the pruning regime does not train: decoders (static), encoder and decoders (gates_only).
 
-    In a translation model, the decoder stack and all embeddings count as decoders.
+    In an encoder-decoder model, the decoder stack and all embeddings count as decoders.
     """
     if regime in ("static", "gates_only"):
         model.decoders.requires_grad_(False).eval()
@@ -206,21 +211,75 @@ def freeze_for(regime: PruningRegime, model: JointModel) -> None:
         model.encoder.requires_grad_(False).eval()
 
 
-def gate_rate(config: GatesConfig, updates: int) -> float:
-    """The learning rate of log alpha in a run of `updates` updates."""
-    return RATE_TIMES_UPDATES / updates if config.lr is None else config.lr
+def frozen_parts(freeze: Freeze, encoder: TappedModel) -> list[nn.Module]:
+    """The parts of an encoder that `encoder.freeze` names.
+
+    Raises `InputError` for layers that the encoder does not have, or that share their weights.
+    """
+    if freeze is None:
+        return []
+    if freeze == "all":
+        return [encoder.transformer]
+    layers, wanted = encoder.layer_modules(), [each for each in freeze if isinstance(each, int)]
+    if wanted and len(layers) != encoder.transformer.config.num_hidden_layers:
+        raise InputError("encoder.freeze: the encoder's layers share their weights: use all")
+    for number in wanted:
+        if number >= len(layers):
+            raise InputError(
+                f"encoder.freeze: there is no layer {number}: the encoder has {len(layers)}, from 0"
+            )
+    return [
+        *(layers[number] for number in wanted),
+        *(encoder.before_layers() if "embeddings" in freeze else []),
+    ]
 
 
-def reach_warning(gates: HeadGates, rate: float, updates: int) -> str | None:
-    """A warning if a gate cannot move from the mean start to the closing point in this run, else `None`."""
+def freeze_encoder(freeze: Freeze, encoder: TappedModel) -> None:
+    """Freeze what `encoder.freeze` names: it gets no gradients and has no dropout. Word dropout stays.
+
+    A mix of layers (`encoder.layers=mix`) is trained, too, where the layers are not.
+    """
+    for module in frozen_parts(freeze, encoder):
+        module.requires_grad_(False).eval()
+
+
+def refuse_frozen(balancer: str, freeze: Freeze, encoder: TappedModel) -> None:
+    """Raise `InputError` if all that a balancer compares gradients in is frozen, or cannot be frozen."""
+    frozen = {parameter for part in frozen_parts(freeze, encoder) for parameter in part.parameters()}
+    compared: nn.Module = encoder.last_layer() if balancer == "gradnorm" else encoder.transformer
+    if balancer in COMPARING and frozen.issuperset(compared.parameters()):
+        raise InputError(
+            f"encoder.freeze freezes all in which balancer {balancer} compares the tasks' gradients: use "
+            "uniform, moving_average or uncertainty"
+        )
+
+
+def gate_rate(config: GatesConfig, updates: int, tasks: Sequence[str] = ()) -> float | tuple[float, ...]:
+    """The learning rate of log alpha in a run of `updates` updates, or one for each task's mask."""
+    default = RATE_TIMES_UPDATES / updates
+    if not isinstance(config.lr, Mapping):
+        return default if config.lr is None else config.lr
+    rates = tuple(config.lr.get(task, default) for task in tasks)
+    return rates[0] if len(rates) == 1 else rates
+
+
+def reach_warning(
+    gates: HeadGates, rate: float | Sequence[float], updates: int, warmup: float = 0.0
+) -> str | None:
+    """A warning if a gate cannot move from the mean start to the closing point in this run, else `None`.
+
+    In the first share `warmup` of the updates the rate rises, so that gates move half as far.
+    """
     start = gates.log_alpha[gates.log_alpha > CLOSED].mean().item()
-    needed = (start - gates.closing_point) / rate
+    rate = rate if isinstance(rate, int | float) else min(rate)
+    distance, full = start - gates.closing_point, 1 - warmup / 2
+    needed = distance / (rate * full)
     if needed <= updates:
         return None
+    enough = max(RATE_TIMES_UPDATES, 2 * distance) / (updates * full)
     return (
         f"warning: at gates.lr={rate:g} a gate needs about {counted(round(needed), 'update')} to "
-        f"close, and the run has "
-        f"{updates}: raise gates.lr to {RATE_TIMES_UPDATES / updates:.2g}, or train longer"
+        f"close, and the run has {updates}: raise gates.lr to {enough:.2g}, or train longer"
     )
 
 
@@ -228,9 +287,7 @@ def choice_warnings(loss: GateLoss) -> list[str]:
     """A warning for each mask in which a target's choice forced many heads, so that it was hardly learned."""
     if loss.target is None:
         return []
-    at_most, lines = loss.target.at_most, []
-    limit = f"gates.at_most={at_most} takes heads from masks that want the same ones; or "
-    fix = f"{'' if at_most is None else limit}train longer"
+    lines = []
     for name, choice in loss.choices.items():
         mask, _, kind = name.partition("/")
         wanted = choice.open_at_choice + choice.forced_open - choice.forced_closed
@@ -239,6 +296,6 @@ def choice_warnings(loss: GateLoss) -> list[str]:
             lines.append(
                 f"warning: mask {mask}{of_kind}: training left {counted(choice.open_at_choice, 'head')} "
                 f"open, but gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
-                f"{choice.forced_closed} closed by force; {fix}"
+                f"{choice.forced_closed} closed by force; train longer"
             )
     return lines

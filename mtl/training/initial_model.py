@@ -6,43 +6,40 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from rich.console import Console
 
 from mtl.config.effective import plain
-from mtl.config.presets import tasks_saved
-from mtl.config.schema import PruningRegime, Seq2SeqConfig, TrainConfig
+from mtl.config.instances import own_model_of, tasks_saved
+from mtl.config.schema import PruningRegime, TrainConfig
 from mtl.errors import InputError
-from mtl.models.card import origin_of
-from mtl.models.head_scales import Reassign
+from mtl.features import added
+from mtl.models.encoder import Encoder, layers_read
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
+from mtl.models.model_files import RANDOM, origin_of
 from mtl.models.pretrained import AttentionKind
-from mtl.models.routes import Owners
-from mtl.models.seq2seq import Seq2Seq
 from mtl.models.tapped import SharedEncoder
-from mtl.runs.folder.run import Run
-from mtl.runs.folder.run_files import mapping_of
+from mtl.runs.folder.run import Run, mapping_in_file
+from mtl.tasks.in_words import as_text
 from mtl.tasks.task import Task
-from mtl.tasks.translate import translation_in
-from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of
-from mtl.training.initial_seq2seq import seq2seq_from_scratch
-from mtl.training.parts import Started, used_starts
+from mtl.training.gate_loss import fixed_gates_of, gate_loss, new_gates_of, refuse_frozen
 from mtl.training.run_log import PLAIN
-from mtl.training.train_sentences import TrainSentences
+from mtl.training.store import TrainSentences
 
-_GROUPS = ("encoder", "seq2seq")
+_GROUPS = ("encoder", *added(lambda feature: feature.own_models))
 """Sections of a configuration that come with a run to start from, besides those of its tasks."""
 
 
 def with_settings_of_source(config: TrainConfig) -> TrainConfig:
     """The configuration with the settings that come with the run that training starts from.
 
-    These are the settings of its encoder (except for the attention implementation) or its translation model,
-    and of the tasks that it was trained on. Raises `InputError` for a value that is neither the run's nor the
-    default; whether a default was given is for `refuse_given` to check.
+    These are the settings of its encoder (except for the attention implementation) or of the model in its
+    place, and of the tasks that it was trained on. Raises `InputError` for a value that is neither the run's
+    nor the default; whether a default was given is for `refuse_given` to check.
     """
     if config.init_from is None:
         return config
@@ -55,7 +52,7 @@ def with_settings_of_source(config: TrainConfig) -> TrainConfig:
         else:
             defaults = plain(dataclasses.asdict(type(config.task(name))()))
         changed = [key for key in settings if section[key] != defaults[key]]
-        _refuse_others(config.init_from, name, {key: section[key] for key in changed}, settings)
+        _refuse_others(config, name, {key: section[key] for key in changed}, settings)
         values = dict(settings)
         if name == "encoder" and _same_encoder(config.encoder.name, values.get("name")):
             values["name"] = config.encoder.name
@@ -79,7 +76,7 @@ def refuse_given(config: TrainConfig, given: Mapping[str, Any]) -> None:
         keys = (given.get("instances") or {}).get(name) if name in config.instances else given.get(name)
         section = _section(config, name)
         wanted = {key: section[key] for key in settings if key in (keys or {})}
-        _refuse_others(config.init_from, name, wanted, settings)
+        _refuse_others(config, name, wanted, settings)
 
 
 def _section(config: TrainConfig, name: str) -> dict[str, Any]:
@@ -95,13 +92,13 @@ def _settings_of(source: Path, tasks: Collection[str]) -> dict[str, dict[str, An
     Raises `InputError` if there is no model, and for files that are damaged or lack settings.
     """
     model = source / "model" if (source / "model" / "model.json").exists() else source
-    translates = Seq2Seq.is_in(model)
-    if not (model / "model.json").exists() or not (translates or (model / "encoder.json").exists()):
+    own = _own_model_in(model)
+    if not (model / "model.json").exists() or not (own or (model / Encoder.settings_file).exists()):
         why = "no model.json" if source.exists() else "there is no such folder"
         raise InputError(f"{source} holds no trained model ({why}): use a run's folder")
     try:
-        found = _encoder_settings(model, translates)
-        saved = tasks_saved(mapping_of(model / "model.json"))
+        found = _encoder_settings(model, own)
+        saved = tasks_saved(mapping_in_file(model / "model.json"))
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -111,35 +108,46 @@ def _settings_of(source: Path, tasks: Collection[str]) -> dict[str, dict[str, An
     return found | {name: plain(dataclasses.asdict(saved[name])) for name in saved if name in tasks}
 
 
-def _encoder_settings(model: Path, translates: bool) -> dict[str, dict[str, Any]]:
-    """The settings of a saved encoder or translation model, under the name of their section."""
+def _own_model_in(folder: Path) -> str | None:
+    """The kind of model that a folder holds in place of an encoder, if any."""
+    kinds = {name: _class_of(name) for name in added(lambda feature: feature.own_models)}
+    return next((name for name, kind in kinds.items() if (folder / kind.settings_file).is_file()), None)
+
+
+def _encoder_settings(model: Path, own: str | None) -> dict[str, dict[str, Any]]:
+    """The settings of a saved encoder, or of the model in its place, under the name of their section."""
     run = Run.of_model(model)
     config = None if run is None else Run.open(run.folder).config()
-    if translates:
-        # A run that is older than a key has the key's default.
-        defaults = plain(dataclasses.asdict(Seq2SeqConfig()))
-        return {} if config is None else {"seq2seq": {**defaults, **config["seq2seq"]}}
-    saved = mapping_of(model / "encoder.json")
+    if own is not None:
+        return {} if config is None else {own: config[own]}
+    saved = mapping_in_file(model / "encoder.json")
     encoder = {
         "pooling": saved["pooling"],
-        "layers": "last" if saved["mix"] is None else "mix",
+        "layers": layers_read(saved["mix"]),
         "word_dropout": saved["word_dropout"],
     }
     name = origin_of(model).encoder if config is None else config["encoder"]["name"]
-    return {"encoder": encoder | ({"name": name} if name else {})}
+    weights = "random" if name.endswith(RANDOM) else "pretrained"
+    if config is not None:
+        weights = config["encoder"].get("weights", "pretrained")
+    name = name.removesuffix(RANDOM)
+    return {"encoder": encoder | {"weights": weights} | ({"name": name} if name else {})}
 
 
-def _refuse_others(run: str, section: str, wanted: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `InputError` if a value in `wanted` differs from the run's `settings`."""
+def _refuse_others(
+    config: TrainConfig, section: str, wanted: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Raise `InputError` if a value in `wanted` differs from the `settings` of the run to start from."""
     for key, value in wanted.items():
         if value == settings[key]:
             continue
         if section == "encoder" and key == "name" and _same_encoder(value, settings[key]):
             continue
+        dotted = f"tasks.{section}.{key}" if section in config.instances else f"{section}.{key}"
+        trained = as_text(settings[key], most=10_000)
         raise InputError(
-            f"{section}.{key}={value}, but {run} was trained with {settings[key]}, and its encoder and "
-            f"decoders are taken over: leave {section}.{key} out (of files, too), or use "
-            f"--{section}.{key}={settings[key]}"
+            f"{dotted}={as_text(value)}, but {config.init_from} was trained with {trained}, and its encoder "
+            f"and decoders are taken over: leave {dotted} out (of files, too), or use --{dotted}={trained}"
         )
 
 
@@ -149,70 +157,71 @@ def _same_encoder(given: str, recorded: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Start:
+class RunStart:
     """The part of what a run starts from that needs no sentences."""
 
     encoder: SharedEncoder | None
-    """`None`: a translation model from scratch, whose vocabulary is learned from the training sentences."""
-    owners: Owners | None = None
-    """Per head that not all tasks have, the tasks that have it."""
-    reassign: Reassign | None = None
-    """What each pass of the training does to `JointModel.routes`."""
+    """`None`: a model from scratch, whose vocabulary is learned from the training sentences."""
     source: JointModel | None = None
     """The model of the run to start from, with the same encoder."""
 
 
-def load_start(config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console) -> Start:
+def load_start(
+    config: TrainConfig, tasks: Mapping[str, Task], inputs: InputCache, console: Console
+) -> RunStart:
     """Load the encoder or the run to start from, changed as configured.
 
     This is done before any corpus is read. Raises `InputError` for a model that does not fit the tasks or the
-    settings of starts and gates.
+    settings of gates.
     """
     source: JointModel | None = None
     encoder: SharedEncoder
     if config.init_from is not None:
         source = _source(config.init_from, config.encoder.attention, config.pruning, tasks)
         encoder = source.encoder
-    elif (translation := translation_in(tasks)) is None:
-        encoder = inputs.encoder(config.encoder)
-    elif config.seq2seq.architecture is None:
-        languages = translation.source, translation.target
-        encoder = Seq2Seq.from_pretrained(config.encoder.name, *languages, attention=config.encoder.attention)
+    elif (own := own_model_of(tasks)) is None:
+        encoder = inputs.encoder(config.encoder, config.seed)
+        if config.encoder.weights == "random":
+            drawn = f"{config.encoder.name}: random weights, drawn with seed {config.seed}"
+            console.print(drawn, **PLAIN)
+    elif config.architecture() is None:
+        encoder = _class_of(own).from_checkpoint(config, tasks)
     else:
-        return Start(None)
-    started, names = Started(), tuple(tasks)
-    if encoder.translator is None:  # a translation is trained alone, and starts are for several tasks
-        for start in used_starts(config):  # at most one (`check_settings`)
-            started = start.apply(config, encoder, names, source)
-    if started.said:
-        console.print(started.said, **PLAIN)
+        return RunStart(None)
+    for keys in added(lambda feature: feature.keys).values():
+        if keys.start is not None:
+            resolve_name(keys.start)(config, encoder, console)
+    if config.own_model() is None and config.pruning != "gates_only":
+        refuse_frozen(config.balancer.name, config.encoder.freeze, encoder)
+    names = tuple(tasks)
     with torch.random.fork_rng([]):  # gates are made for their errors; the run's own are drawn later
         if config.pruning == "fixed":
             fixed_gates_of(config.gates, encoder, names)
         elif config.pruning != "none":
             gate_loss(new_gates_of(config.gates, encoder, names), config.gates, 1, encoder.tap.sites)
-    owners = source.owners if started.owners is None and source is not None else started.owners
-    return Start(encoder, owners, started.reassign, source)
+    return RunStart(encoder, source)
+
+
+def _class_of(own: str | None) -> Any:
+    """The class of a kind of model that takes the place of an encoder (`ModelKind`)."""
+    assert own is not None
+    return resolve_name(added(lambda feature: feature.own_models)[own].encoder)
 
 
 def build_model(
-    start: Start,
+    start: RunStart,
     tasks: Mapping[str, Task],
     sentences: TrainSentences,
-    size: Seq2SeqConfig,
-    attention: AttentionKind,
+    config: TrainConfig,
 ) -> JointModel:
     """The model to train, with labels from the training sentences.
 
     From another run come the encoder, its gates (held as they are, unless new ones are trained) and the
-    labels and decoders of the tasks that it was trained on; other tasks get fresh ones. `size` and
-    `attention` are those of a translation model from scratch.
+    labels and decoders of the tasks that it was trained on; other tasks get fresh ones.
     """
     source, encoder = start.source, start.encoder
     if encoder is None:
-        translation = translation_in(tasks)
-        assert translation is not None
-        encoder = seq2seq_from_scratch(size, attention, translation, sentences)
+        encoder = _class_of(own_model_of(tasks)).from_scratch(config, tasks, sentences)
     known = {} if source is None else source.tasks
     labels = {
         name: source.labels[name] if source is not None and name in known else sentences.labels(name, task)
@@ -223,12 +232,10 @@ def build_model(
         {name: known.get(name, task) for name, task in tasks.items()},
         labels,
         None if source is None else source.gates,
-        start.owners,
     )
     for name in tasks:
         if source is not None and name in known:
             model.decoders[name] = source.decoders[name]
-    model.reassign = start.reassign
     model.train()
     if model.gates is not None:
         model.gates.requires_grad_(False).eval()
@@ -241,20 +248,16 @@ def _source(
     """The model of the run to start from; raises `InputError` for a run that does not fit."""
     source = JointModel.from_pretrained(run, attention=attention)
     trained = ", ".join(source.tasks)
-    if (source.encoder.translator is None) != (translation_in(tasks) is None):
+    if source.encoder.kind != (own_model_of(tasks) or ""):
+        [kind, *_] = [task.kind for task in (*source.tasks.values(), *tasks.values()) if task.own_model]
         raise InputError(
             f"{run} was trained for {trained}, and its model cannot be trained for {', '.join(tasks)}: a "
-            "translation model cannot become a labelling model, nor the reverse"
+            f"{kind} model cannot become a labelling model, nor the reverse"
         )
     new = [name for name in tasks if name not in source.tasks]
     if new and regime in ("static", "gates_only"):
         raise InputError(
             f"pruning={regime} freezes the decoders, but {run} was not trained on {new[0]}: its tasks are "
             f"{trained}"
-        )
-    if source.owners is not None and new:
-        raise InputError(
-            f"{run} has heads for its own tasks only ({trained}), and {new[0]} is none of them: start from "
-            "another run"
         )
     return source

@@ -1,12 +1,17 @@
-"""A training step: losses, balancer, gates, and the optimizer with its rates."""
+"""A training step: the weighted sum of the tasks' losses, the gates, the optimizer, and what watches it.
+
+The loss of each task comes from `JointModel.losses`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
@@ -17,16 +22,14 @@ from torch import Tensor, nn
 from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.dropout import draw_by_counter
-from mtl.models.finite import not_finite
 from mtl.models.joint import JointModel
+from mtl.models.passes import not_finite
+from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
-from mtl.training.balancers import Balancer
-from mtl.training.balancing import KeptGradients, as_in_backward, gram_matrix, shared_parameters
+from mtl.training.balancers import Balancer, KeptGradients, as_in_backward, gram_matrix, shared_parameters
 from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
 from mtl.training.gate_loss import GateLoss
 from mtl.training.ranks import alike_on_all_ranks
-from mtl.training.step_meter import StepMeter
-from mtl.training.watch import Watch
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
 
@@ -47,14 +50,15 @@ class JointTraining(pl.LightningModule):
         balancer: Weighs the tasks' losses.
         updates: Updates that the run will make; rates and gates follow a schedule over them.
         encoder_lr: Peak learning rate of the encoder.
-        decoder_lr: Peak learning rate of the decoders.
+        decoder_lr: Peak learning rate of the decoders, or one for each task.
         weight_decay: AdamW's decay, on matrices only.
         warmup: Share of the updates in which the rates rise linearly.
         schedule: How the rates change after the warm-up (`rate_factor`).
         beta2: Adam's decay of squared gradients.
         clip: Largest norm of the gradient of encoder and decoders; 0: no clipping.
         gate_loss: What the gates cost; its gates are trained. `None`: no gates are trained.
-        gate_lr: Learning rate of log alpha.
+        gate_lr: Learning rate of log alpha, or one for each mask.
+        gate_warmup: Share of the updates in which that rate rises linearly.
         balancer_lr: Learning rate of the balancer's own weights.
         meters: Watch the forward passes and losses.
         seed: Seed of what all ranks draw alike.
@@ -70,14 +74,15 @@ class JointTraining(pl.LightningModule):
         *,
         updates: int,
         encoder_lr: float = 5e-5,
-        decoder_lr: float = 1e-3,
+        decoder_lr: float | Mapping[str, float] = 1e-3,
         weight_decay: float = 0.01,
         warmup: float = 0.1,
         schedule: Schedule = "linear",
         beta2: float = 0.999,
         clip: float = 1.0,
         gate_loss: GateLoss | None = None,
-        gate_lr: float = 0.0,
+        gate_lr: float | Sequence[float] = 0.0,
+        gate_warmup: float = 0.0,
         balancer_lr: float = 0.0,
         meters: Sequence[StepMeter] = (),
         seed: int = 0,
@@ -87,7 +92,7 @@ class JointTraining(pl.LightningModule):
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
         self.beta2, self.seed = beta2, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
-        self.gate_lr, self.balancer_lr = gate_lr, balancer_lr
+        self.gate_lr, self.gate_warmup, self.balancer_lr = gate_lr, gate_warmup, balancer_lr
         draw_by_counter(model)
         self.names = tuple(model.tasks)
         self.shared = shared_parameters(model.encoder, balancer)
@@ -97,9 +102,16 @@ class JointTraining(pl.LightningModule):
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
         for meter in self.meters:
             self.add_module(meter.name, meter)
+        self.task_weights = torch.full((len(self.names),), math.nan)
+        """The balancer's weight of each task in the last update that had the task."""
+        self.gradient_norm = torch.zeros(())
+        """The norm of the last update's gradient of encoder and decoders, before clipping."""
+        self.learning_rates: dict[str, float] = {}
+        """The rates of the last update, by part of the model."""
         self._losses = torch.zeros(len(self.names))
         self._kept: KeptGradients | None = None
         self._rows: EmbeddingRows | None = None
+        self._log_alpha_before: Tensor | None = None
         self._watch = Watch()
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
@@ -137,6 +149,7 @@ class JointTraining(pl.LightningModule):
             dist.all_reduce(self._losses)
         update_losses = self._losses
         weights = self._weights(update_losses, self._gram(losses), present)
+        self.task_weights = torch.where(present, weights.detach(), self.task_weights.to(weights.device))
         self.loss_sum += update_losses
         self.loss_count += present
         if self._kept is None:
@@ -153,9 +166,9 @@ class JointTraining(pl.LightningModule):
     def _batch_losses(self, batch: Batch, update: int, last: bool) -> dict[str, Tensor]:
         """The losses of this rank's batch; `update` counts within the epoch, `last`: its last batch."""
         scale = None
-        if (scales := self.model.scales).any:
+        if self.model.gates is not None:
             with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
-                scale = scales.in_pass(self.model.training)
+                scale = self.model.scales.in_pass()
         with ExitStack() as watching:
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
             losses = self.model.losses(batch, self.model(batch, scale))
@@ -216,6 +229,8 @@ class JointTraining(pl.LightningModule):
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
         clipped = sum(clip for _, _, clip in graded)  # they come first (`_groups`)
         norm = torch.linalg.vector_norm(norms[:clipped])
+        self.gradient_norm = norm
+        self.learning_rates = {group["name_of_rate"]: group["lr"] for group in optimizer.param_groups}
         scale = ((norm + 1e-6) / self.clip).clamp(min=1.0) if self.clip else torch.ones_like(norm)
         if self.clip:
             for _, gradient, clip in graded:
@@ -259,20 +274,26 @@ class JointTraining(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """One AdamW with groups by learning rate and weight decay, and the schedule of the rates.
 
-        The rates of encoder and decoders follow the schedule; those of gates and balancer are constant.
+        The rates of encoder and decoders follow the schedule. That of the gates is constant after its
+        warm-up, and that of the balancer is constant.
         """
         groups = list(self._groups())
         optimizer = torch.optim.AdamW(groups, betas=(0.9, self.beta2), fused=True)
         # The gates are held to their target as a part of the update: at the end of a batch, Lightning calls
         # the callbacks, one of which writes checkpoints, before the module's own hook.
+        if self.gate_loss is not None and not isinstance(self.gate_lr, int | float):
+            optimizer.register_step_pre_hook(self._keep_log_alpha)
         optimizer.register_step_post_hook(self._hold_gates)
 
-        def factor(update: int) -> float:
-            return rate_factor(update, self.updates, self.warmup, self.schedule)
+        def factor_of(warmup: float, schedule: Schedule) -> Callable[[int], float]:
+            return lambda update: rate_factor(update, self.updates, warmup, schedule)
 
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, [factor if group["clip"] else lambda update: 1.0 for group in groups]
-        )
+        rates = {
+            "model": factor_of(self.warmup, self.schedule),
+            "gates": factor_of(self.gate_warmup, "constant"),
+            "balancer": lambda update: 1.0,
+        }
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, [rates[group["part"]] for group in groups])
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _sparse_embedding(self) -> nn.Embedding | None:
@@ -299,8 +320,18 @@ class JointTraining(pl.LightningModule):
             self._rows.close()
             self._rows = None
 
+    def _keep_log_alpha(self, *_: Any) -> None:
+        assert self.gate_loss is not None
+        self._log_alpha_before = self.gate_loss.gates.log_alpha.detach().clone()
+
     def _hold_gates(self, *_: Any) -> None:
         if self.gate_loss is not None:
+            if self._log_alpha_before is not None:
+                # Adam's steps are proportional to the rate, which a group has one of: here the largest.
+                log_alpha, before = self.gate_loss.gates.log_alpha.detach(), self._log_alpha_before
+                rates = torch.tensor(self.gate_lr, device=log_alpha.device)
+                log_alpha.copy_(before + (log_alpha - before) * (rates / rates.max())[:, None, None])
+                self._log_alpha_before = None
             self.gate_loss.after_update(self.global_step + 1)  # Lightning counts the update later
 
     def _groups(self) -> Iterator[dict[str, Any]]:
@@ -308,21 +339,39 @@ class JointTraining(pl.LightningModule):
 
         They come first.
         """
-        for module, rate in ((self.model.encoder, self.encoder_lr), (self.model.decoders, self.decoder_lr)):
-            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        for name, modules, rate in self._trained_at():
+            parameters = (parameter for module in modules for parameter in module.parameters())
+            trained = [parameter for parameter in parameters if parameter.requires_grad]
             for matrices in (True, False):
                 chosen = [parameter for parameter in trained if (parameter.ndim > 1) == matrices]
                 if chosen:
                     decay = self.weight_decay if matrices else 0.0
-                    yield {"params": chosen, "lr": rate, "weight_decay": decay, "clip": True}
+                    yield {
+                        "params": chosen, "lr": rate, "weight_decay": decay, "clip": True, "part": "model",
+                        "name_of_rate": name,
+                    }  # fmt: skip
         if self.gate_loss is not None:
             yield {
                 "params": list(self.gate_loss.gates.parameters()),
-                "lr": self.gate_lr, "weight_decay": 0.0, "clip": False,
+                "lr": self.gate_lr if isinstance(self.gate_lr, int | float) else max(self.gate_lr),
+                "weight_decay": 0.0, "clip": False, "part": "gates", "name_of_rate": "gates",
             }  # fmt: skip
         learned = list(self.balancer.parameters())
         if learned:
-            yield {"params": learned, "lr": self.balancer_lr, "weight_decay": 0.0, "clip": False}
+            yield {
+                "params": learned, "lr": self.balancer_lr,
+                "weight_decay": 0.0, "clip": False, "part": "balancer", "name_of_rate": "balancer",
+            }  # fmt: skip
+
+    def _trained_at(self) -> Iterator[tuple[str, Sequence[nn.Module], float]]:
+        """The encoder and the decoders by name with their learning rates, one after another."""
+        yield "encoder", [self.model.encoder], self.encoder_lr
+        if not isinstance(self.decoder_lr, Mapping):
+            yield "decoders", [self.model.decoders], self.decoder_lr
+            return
+        for rate in dict.fromkeys(self.decoder_lr.values()):
+            tasks = [name for name in self.names if self.decoder_lr[name] == rate]
+            yield "+".join(tasks), [self.model.decoder(name) for name in tasks], rate
 
 
 def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) -> float:
@@ -342,3 +391,90 @@ def rate_factor(update: int, updates: int, warmup: float, schedule: Schedule) ->
         "constant": lambda x: 1.0,
     }
     return curves[schedule](progress)
+
+
+class StepMeter(nn.Module, ABC):
+    """Watches the forward passes and losses of a training step; its buffers are part of a checkpoint.
+
+    Ranks do not exchange buffers, so a meter must keep its buffers equal on all of them.
+    """
+
+    name: ClassVar[str]
+    """The first part of its buffers' names in a checkpoint."""
+
+    @abstractmethod
+    def watching(self, update: int) -> AbstractContextManager[Any]:
+        """Watch a forward pass in the block, and yield what is seen; `update` counts within the epoch."""
+
+    @abstractmethod
+    def add(self, seen: Any, losses: Mapping[str, Tensor], ends: bool = True) -> None:
+        """Take the losses of a pass that was watched, before its backward pass.
+
+        `losses` are this rank's, by task. `ends` says that the pass is the last one of its update.
+        """
+
+    @abstractmethod
+    def record(self, run: Run) -> pl.Callback:
+        """The callback that writes the rows to the run's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """Values that are being copied to the CPU; `arrived` waits for them."""
+
+    where: str
+    names: Sequence[str]
+    values: Float[Tensor, " name"]
+    arrived: Callable[[], object]
+
+
+def on_its_way(values: Tensor) -> tuple[Tensor, Callable[[], object]]:
+    """A copy on the CPU, which has its values once the function has returned; on a CPU the values themselves.
+
+    Until then the program need not wait for the device.
+    """
+    if values.device.type == "cpu":
+        return values, bool
+    event = torch.get_device_module(values.device).Event()
+    copy = values.detach().to("cpu", non_blocking=True)
+    event.record()
+    return copy, event.synchronize
+
+
+class Watch:
+    """Ends a run at the first value that is not finite.
+
+    That holds in bfloat16, too, whose range is that of float32. On a CPU, values are checked when they are
+    noted. On a GPU, they are checked one update later, so that the program does not wait for the device; the
+    device itself skips an update whose values are not finite.
+    """
+
+    def __init__(self) -> None:
+        self._noted: _Noted | None = None
+
+    def note(self, where: str, names: Sequence[str], values: Float[Tensor, " name"]) -> None:
+        """Look at the values noted before, and keep these to look at next; on a CPU look at once.
+
+        Raises `RunError` as `look` does.
+        """
+        self.look()
+        values, arrived = on_its_way(values)
+        self._noted = _Noted(where, names, values, arrived)
+        if arrived is bool:
+            self.look()
+
+    def look(self) -> None:
+        """Raise `RunError` if any of the noted values is not finite; the message names the first one."""
+        noted, self._noted = self._noted, None
+        if noted is None:
+            return
+        noted.arrived()
+        require_finite_values(noted.where, dict(zip(noted.names, noted.values.tolist(), strict=True)))
+
+
+def require_finite_values(where: str, values: Mapping[str, float]) -> None:
+    """Raise `RunError` if any of the values is not finite; the keys name them in the message."""
+    wrong = [name for name, value in values.items() if not math.isfinite(value)]
+    if wrong:
+        more = "" if len(wrong) == 1 else f" (and {len(wrong) - 1} more)"
+        raise RunError(f"{where}: {wrong[0]} is {values[wrong[0]]}{more}")

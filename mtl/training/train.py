@@ -1,4 +1,4 @@
-"""One training run, from its configuration to its folder."""
+"""One training run, from its configuration to its folder; what its result depends on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,36 +18,36 @@ import torch
 from rich.console import Console
 
 from mtl.config.effective import plain
-from mtl.config.schema import TrainConfig
-from mtl.config.typed import configuration_from
-from mtl.corpora.sources import corpus_fingerprint
-from mtl.corpora.splits import SPLITS
+from mtl.config.parse import configuration_from
+from mtl.config.schema import SPLITS, GatesConfig, TrainConfig
+from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints
 from mtl.errors import InputError, RunError
-from mtl.files import check_folder_place
-from mtl.models.allocator import keep_large_blocks, release_free_blocks
-from mtl.models.batches import annotated, examples
-from mtl.models.device import device_of
+from mtl.files import check_folder_place, fingerprint
+from mtl.heads.gate_file import masks_fingerprint
+from mtl.models.batches import annotated_tasks, examples
 from mtl.models.evaluate import Scores, evaluate_sentences, signatures_of
+from mtl.models.found import encoder_files
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.runs.folder import sentence_counts
-from mtl.runs.folder.run import Run
-from mtl.runs.folder.same_run import holds
+from mtl.models.mask_file import check_masks
+from mtl.models.opened import device_name, device_of
+from mtl.models.passes import keep_large_blocks, release_free_blocks
+from mtl.runs.compare.settings import recorded_origins
+from mtl.runs.folder import run_tables
+from mtl.runs.folder.content import git_revision, versions
+from mtl.runs.folder.run import Run, holds
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
-from mtl.training.assembly import TrainingParts, assemble
-from mtl.training.check import check_settings
-from mtl.training.check_gates import check_target, unused_gates
+from mtl.training.assembly import TrainingParts, assemble, quiet_lightning
+from mtl.training.average import keep_average
+from mtl.training.check import check_settings, check_target, said_of_unused
 from mtl.training.checkpoint import check_checkpoint
+from mtl.training.data import Splits, read_splits
+from mtl.training.evaluation import Observer
 from mtl.training.initial_model import load_start, with_settings_of_source
-from mtl.training.launch import failures, note_failure
-from mtl.training.made_of import encoder_of, first_recorded, made_of, masks_of, now
-from mtl.training.observer import Observer
-from mtl.training.ranks import is_first_process, own_rank
+from mtl.training.ranks import failures, is_first_process, note_failure, own_rank
 from mtl.training.run_log import PLAIN, RunLog, run_log
-from mtl.training.splits import Splits, read_splits
-from mtl.training.trainer import device_name, quiet_lightning
-from mtl.workers.launch import PARENT, Place, placed
+from mtl.workers.launch import PARENT, ProcessPlace, clean_environment
 from mtl.workers.lease import holder_of, lease
 
 
@@ -71,11 +72,10 @@ def train(
     if not isinstance(config, TrainConfig):
         raise InputError(f"config is a {type(config).__name__}: use mtl.TrainConfig(...)")
     config = configuration_from(TrainConfig, plain(dataclasses.asdict(config)))  # which checks every value
-    with placed(config.trainer.devices, config.trainer.num_nodes) as place:
+    with clean_environment(config.trainer.devices, config.trainer.num_nodes) as place:
         console = console or Console(quiet=not place.is_first)
         with run_log(console) as log:
-            rates: dict[str, Any] = config.rates()
-            config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, **rates))
+            config = config.with_rates()
             run = Run(Path(config.runs) / config.run_name())
             check_settings(config)
             device_of(config.trainer.accelerator, "trainer.accelerator")
@@ -83,8 +83,9 @@ def train(
             source = None if config.init_from is None else Path(config.init_from).resolve()
             if source in (run.folder.resolve(), run.model.resolve()):
                 raise InputError(f"{run.folder} cannot start from itself (--from): use another --name")
-            if message := unused_gates(config):
-                console.print(message, **PLAIN)
+            for line in said_of_unused(config):
+                console.print(line, **PLAIN)
+            config = config.without_other_tasks()
             check_folder_place(run.folder)
             _require_parent(place, run)
             keep_large_blocks()
@@ -121,7 +122,7 @@ def _lease(run: Run) -> Iterator[None]:
         yield
 
 
-def _require_parent(place: Place, run: Run) -> None:
+def _require_parent(place: ProcessPlace, run: Run) -> None:
     """Raise `InputError` if the environment names a process that started this one but does not train the run.
 
     This is checked on the first machine only: the first process of another one holds no lease.
@@ -147,8 +148,8 @@ def _train(
     tasks = config.chosen()
     settings = plain(dataclasses.asdict(config))
     corpus = corpus_fingerprint(config.corpus, tasks)
-    masks = masks_of(config.gates, tuple(tasks)) if config.pruning == "fixed" else None
-    encoder = encoder_of(config.encoder.name)
+    masks = _masks_fingerprint(config.gates, tuple(tasks)) if config.pruning == "fixed" else None
+    encoder = _encoder_fingerprint(config.encoder.name)
     # All processes of a run must decide alike. The first one may already have replaced the folder: the new
     # folder has no checkpoint to resume from.
     resumes = holds(run, settings, corpus, config.overwrite, masks, encoder)
@@ -182,18 +183,18 @@ def _train(
         log.keep_in(run.folder)
     with _outcome_noted(run, observers):
         if is_first_process():
-            depends_on = made_of(config, corpus, masks, encoder) | first_recorded(run)
+            depends_on = run_dependencies(config, corpus, masks, encoder) | first_recorded(run)
             run.add_start({"device": device_name(device), **depends_on})
         for observer in observers:
             observer.on_run_start(config, run)
         if training is not None:
-            _fit(training, run, console, checkpoint)
+            _fit(training, run, console, checkpoint, config.keep == "average")
         if is_first_process():
             _score(run, tasks, splits, device, observers)
 
 
-def _fit(training: TrainingParts, run: Run, console: Console, checkpoint: Path | None) -> None:
-    """Train to the end, from the run's checkpoint if there is one."""
+def _fit(training: TrainingParts, run: Run, console: Console, checkpoint: Path | None, average: bool) -> None:
+    """Train to the end, from the run's checkpoint if there is one; with `average`, average models."""
     trainer, module = training.trainer, training.module
     console.print(
         f"{run.folder}: {'training' if checkpoint is None else 'resuming'} {', '.join(module.names)} on "
@@ -217,6 +218,8 @@ def _fit(training: TrainingParts, run: Run, console: Console, checkpoint: Path |
         raise RunError(f"{run.folder}: {error}; {_kept(run)}") from error
     _leave_group()  # one process does the rest
     if is_first_process():
+        if average:
+            keep_average(run)
         run.update_status({"trained": True, "training_seconds": round(training.evaluation.seconds, 1)})
 
 
@@ -246,16 +249,16 @@ def _score(
         model = JointModel.from_pretrained(run.model).to(device)
         metrics: dict[str, Scores] = {}
         for split, sentences in {"dev": splits.dev, "test": splits.test}.items():
-            if any(annotated(sentence, tasks) for sentence in sentences):
+            if any(annotated_tasks(sentence, tasks) for sentence in sentences):
                 corpus = examples(sentences, model.encoder.tokenizer, model.tasks, model.labels)
                 metrics[split], counts = evaluate_sentences(model, corpus)
-                sentence_counts.write(run, split, counts)
+                run_tables.write_counts(run, split, counts)
         run.write_metrics(metrics | signatures_of(model.tasks))
+    for observer in observers:  # before the run is finished: a finished run is not taken up again
+        observer.on_final_scores(run.metrics())
     sizes = {split: len(getattr(splits, split)) for split in SPLITS}
     run.finish({"state": "finished", "finished": now(), "sentences": sizes})
     _remove_leftovers(run)
-    for observer in observers:
-        observer.on_final_scores(run.metrics())
 
 
 def _remove_leftovers(run: Run) -> None:
@@ -287,3 +290,55 @@ def _outcome_noted(run: Run, observers: Sequence[Observer]) -> Iterator[None]:
         for observer in observers:
             observer.on_run_failure()
         raise
+
+
+def run_dependencies(
+    config: TrainConfig, corpus: str, masks: str | None, encoder: str | None
+) -> dict[str, Any]:
+    """What a result depends on besides the configuration, and the process that made it.
+
+    `corpus`, `masks` and `encoder` are fingerprints; the last two are `None` where the run has no such files.
+    """
+    where_known = {
+        "heads_kept": None if config.init_from is None else _heads_kept(Path(config.init_from)),
+        "masks_fingerprint": masks,
+        "encoder_fingerprint": encoder,
+    }
+    return {
+        "seed": config.seed,
+        "started": now(),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "versions": versions(),
+        "git": git_revision(),
+        "corpus_fingerprint": corpus,
+        "corpus_fingerprints": corpus_fingerprints(config.corpus, config.chosen()),
+        "origins": recorded_origins(plain(dataclasses.asdict(config))),
+    } | {key: value for key, value in where_known.items() if value is not None}
+
+
+def first_recorded(run: Run) -> dict[str, Any]:
+    """What the run recorded of other runs when it first started; they may be gone when it is resumed."""
+    return {key: value for key, value in run.status().items() if key in ("origins", "heads_kept")}
+
+
+def _masks_fingerprint(gates: GatesConfig, tasks: Sequence[str]) -> str:
+    """The fingerprint of the masks that a run with fixed masks is given."""
+    return masks_fingerprint(check_masks(Path(str(gates.masks)), gates.scope, tasks))
+
+
+def _encoder_fingerprint(name: str) -> str | None:
+    """The fingerprint of a local encoder's files; `None` for others, whose name says what they are."""
+    paths = encoder_files(name)
+    return fingerprint(paths) if paths else None
+
+
+def now() -> str:
+    """The time in UTC, as records have it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _heads_kept(source: Path) -> int | None:
+    """How many heads the run to start from has, if it was cut."""
+    run = Run.of_model(source) or Run(source)
+    return run.status().get("heads_kept") if (run.folder / "status.json").is_file() else None

@@ -49,7 +49,7 @@ def cache_folder() -> Path:
     return caches.absolute() / "mtl"
 
 
-def made_once(
+def kept_once(
     name: str,
     read: Callable[[Path], T],
     make: Callable[[Path], None],

@@ -51,7 +51,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """A process among those that train one run."""
 
     started_by: str = ""
@@ -76,7 +76,7 @@ def is_launcher_variable(name: str) -> bool:
     return name in _NAMES or name == PARENT or name.startswith(_PREFIXES)
 
 
-def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Place:
+def process_place(devices: int, machines: int, environment: Mapping[str, str]) -> ProcessPlace:
     """This process's place in a run of `devices` processes on each of `machines` machines.
 
     Raises `InputError` if a launcher started another number of processes than the run has.
@@ -91,7 +91,7 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
         and environment.get(PARENT) == str(os.getppid())
         and environment.get("LOCAL_RANK") != "0"  # started processes count from 1
     ):
-        return Place("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
+        return ProcessPlace("mtl", *_numbers(environment, "mtl", LOCAL_RANK=devices, NODE_RANK=machines))
     if "TORCHELASTIC_RUN_ID" in environment:
         (started,) = _numbers(environment, "torchrun", WORLD_SIZE=None)
         _require(started, "torchrun", devices, machines)
@@ -103,15 +103,15 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
                     "MASTER_ADDR is missing, which torchrun sets to the address where the processes meet: "
                     "start the run with torchrun or srun, or remove the variables that another launcher left"
                 )
-        return Place("torchrun", *_numbers(environment, "torchrun", **limits)[:2])
+        return ProcessPlace("torchrun", *_numbers(environment, "torchrun", **limits)[:2])
     if wanted == 1:
-        return Place()
+        return ProcessPlace()
     # Not SLURM_NTASKS: a batch script has it, too, and each command in it is one process.
     if environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
         (started,) = _numbers(environment, "srun", SLURM_STEP_NUM_TASKS=None)
         _require(started, "srun", devices, machines)
         limits = {"SLURM_LOCALID": devices, "SLURM_NODEID": machines, "SLURM_PROCID": wanted}
-        return Place("srun", *_numbers(environment, "srun", **limits)[:2])
+        return ProcessPlace("srun", *_numbers(environment, "srun", **limits)[:2])
     for program, names in _OTHERS.items():
         many = next((environment[name] for name in names if environment.get(name, "1") != "1"), None)
         if many is not None:
@@ -120,22 +120,22 @@ def place_of(devices: int, machines: int, environment: Mapping[str, str]) -> Pla
                 f"srun; with trainer.num_nodes=1, it needs no launcher"
             )
     if machines == 1:
-        return Place()
+        return ProcessPlace()
     if not all(environment.get(name) for name in _KEPT["hand"]):
         raise InputError(
             f"trainer.num_nodes={machines}: no launcher started this run on {machines} machines; start it "
             f"with torchrun or srun, or set {', '.join(_KEPT['hand'])} on each machine"
         )
-    return Place("hand", 0, *_numbers(environment, "the environment", NODE_RANK=machines))
+    return ProcessPlace("hand", 0, *_numbers(environment, "the environment", NODE_RANK=machines))
 
 
 @contextmanager
-def placed(devices: int, machines: int) -> Iterator[Place]:
+def clean_environment(devices: int, machines: int) -> Iterator[ProcessPlace]:
     """Remove launchers' variables that do not apply from the environment during the block.
 
-    Yields this process's place; raises `InputError` as `place_of` does.
+    Yields this process's place; raises `InputError` as `process_place` does.
     """
-    place = place_of(devices, machines, os.environ)
+    place = process_place(devices, machines, os.environ)
     with _only(_KEPT[place.started_by]):
         if place.starts_others and devices > 1:
             os.environ[PARENT] = str(os.getpid())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from mtl.files import naming_full_disk, short_name, temporary_file
+from mtl.files import naming_full_disk, remove_unused, short_name, temporary_file
 
 BEAT = 10.0
 """Seconds between two signs of life."""
@@ -36,9 +36,9 @@ class Holder:
     pid: int
     started: str
     """When it started; distinguishes it from a later process with the same number."""
-    namespace: str = ""
+    namespace: str
     """The process namespace in which `pid` is valid: containers may share the machine's host name, but not
-    its process numbers. Empty in leases of older versions."""
+    its process numbers."""
 
     @classmethod
     def me(cls) -> Holder:
@@ -61,7 +61,8 @@ def lease(path: Path) -> Iterator[bool]:
 
     The holder gives a sign of life every `BEAT` seconds. A holder that was stopped for longer than `SILENCE`
     and finds its lease taken over ends at once with exit code `LOST`, since another process writes there now.
-    Folders that were made only for the lease are removed with it.
+    Folders that this process made for the lease are removed with it; those of a process that made them and
+    did not get the lease stay, empty.
     """
     me = Holder.me()
     made = [folder for folder in path.absolute().parents if not folder.exists()]
@@ -83,6 +84,19 @@ def lease(path: Path) -> Iterator[bool]:
         with suppress(OSError):  # a folder that is not empty
             for folder in made:
                 folder.rmdir()
+
+
+def remove_dead(folder: Path) -> None:
+    """Remove what killed processes of this machine left of their leases in a folder.
+
+    No process may be taking a lease there meanwhile.
+    """
+    for path in folder.glob("[!.]*.lease"):
+        holder = _parsed(_content(path))
+        if holder is not None and holder.namespace == _namespace() and not _lives(holder, path):
+            path.unlink(missing_ok=True)
+    for left in folder.glob(".*.lease.new.*"):
+        remove_unused(left)
 
 
 @contextmanager

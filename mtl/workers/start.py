@@ -7,10 +7,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from mtl.workers.collector import importing
-from mtl.workers.worker import run_worker
+from mtl.workers.queue import run_worker
 
 
-def main(function: str, folder: str, parent: str, threads: str, *arguments: str) -> int:
+def _main(function: str, folder: str, parent: str, threads: str, *arguments: str) -> int:
     """Call the function, which works until nothing is left to do; returns the exit code (`run_worker`)."""
 
     def work() -> None:
@@ -22,4 +22,4 @@ def main(function: str, folder: str, parent: str, threads: str, *arguments: str)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(_main(*sys.argv[1:]))

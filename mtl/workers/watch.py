@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,8 +17,7 @@ from rich.text import Text
 
 from mtl.tasks.in_words import counted
 from mtl.workers.pool import STARTER, WorkerPool, devices, threads_for
-from mtl.workers.queue import JobFolder, Snapshot, State
-from mtl.workers.worker import interruptible
+from mtl.workers.queue import JobFolder, Snapshot, State, interruptible
 
 S = TypeVar("S", bound=Snapshot[Any, Any])
 STYLES: dict[State, str] = {
@@ -30,7 +29,7 @@ _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "fin
 """The order of states in which jobs are chosen if there is no room for all."""
 
 
-class View(ABC, Generic[S]):
+class QueueView(ABC, Generic[S]):
     """What is shown of a queue."""
 
     folder: JobFolder
@@ -81,7 +80,7 @@ class View(ABC, Generic[S]):
     def show(self, snapshot: S, console: Console) -> None:
         """Print a row per job and the totals; without a terminal, a row is one line, however long."""
         if console.is_terminal:
-            console.print(self.overview(snapshot))
+            console.print(self.overview(snapshot), crop=False)
             return
         cells = self._cells(snapshot, _shown(snapshot, None))
         widths = {column: max(map(len, (column, *texts))) for column, texts in cells.items()}
@@ -97,7 +96,9 @@ class View(ABC, Generic[S]):
         table = Table(title=str(self.folder.path), title_justify="left")
         for column, texts in cells.items():
             right = column in list(cells)[2:-1] and all(map(_is_number, texts))
-            table.add_column(column, overflow="fold", justify="right" if right else "left")
+            longest = max(map(len, texts), default=0) if right else None
+            justify: Literal["left", "right"] = "right" if right else "left"
+            table.add_column(column, overflow="fold", justify=justify, min_width=longest)
         for row in zip(*cells.values(), strict=True):
             table.add_row(row[0], Text(row[1], style=STYLES[row[1]]), *row[2:])
         return Group(table, Text(self.totals(snapshot)))
@@ -154,7 +155,7 @@ def _shown(snapshot: Snapshot[Any, Any], rows: int | None) -> list[str]:
 
 
 @contextmanager
-def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
+def watching(view: QueueView[S], console: Console) -> Iterator[Callable[[], int]]:
     """Show a live table and a line when a job ends; without a terminal, a line when a job starts or ends.
 
     Yields a function that looks at the folder again and returns how many jobs have ended.
@@ -178,7 +179,7 @@ def watching(view: View[S], console: Console) -> Iterator[Callable[[], int]]:
 
 
 def run_locally(
-    view: View[S], function: str, count: int, console: Console, arguments: Sequence[str] = ()
+    view: QueueView[S], function: str, count: int, console: Console, arguments: Sequence[str] = ()
 ) -> None:
     """Do the jobs with at most `count` processes of this machine (0: as many as are useful).
 

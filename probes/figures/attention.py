@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,9 +16,10 @@ from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
+from mtl.probes.attention_matrix import AttentionMatrix
 from mtl.probes.figures.style import COLUMN, FAINT, FONT, INK, colour_bar, figure_of, new_figure, styled
-from mtl.probes.shown_attention import ShownAttention
 from mtl.tasks.in_words import counted
+from mtl.tasks.sentence import Sentence
 
 View = Literal["arcs", "matrix"]
 LEAST = 0.1
@@ -32,7 +34,9 @@ _LEVEL = 0.2
 
 
 @styled
-def attention_figure(shown: Sequence[ShownAttention], view: View = "arcs", least: float = LEAST) -> Figure:
+def attention_figure(
+    shown: Sequence[ShownAttention | AttentionMatrix], view: View = "arcs", least: float = LEAST
+) -> Figure:
     """A figure with a panel per sentence; raises `ValueError` for a sentence that is too long."""
     sizes = [panel_size(each, view) for each in shown]
     figure = new_figure(sum(height for _, height in sizes), max(width for width, _ in sizes))
@@ -42,16 +46,19 @@ def attention_figure(shown: Sequence[ShownAttention], view: View = "arcs", least
     return figure
 
 
-def panel_size(shown: ShownAttention, view: View) -> tuple[float, float]:
+def panel_size(shown: ShownAttention | AttentionMatrix, view: View) -> tuple[float, float]:
     """Width and height in inches of a sentence's panel; raises `ValueError` if the sentence is too long."""
-    words = len(shown.sentence)
+    if isinstance(shown, AttentionMatrix):
+        view, words, unit = "matrix", max(shown.weights.shape), "subword"
+    else:
+        words, unit = len(shown.sentence), "word"
     if words > MOST_WORDS[view]:
         raise ValueError(
-            f"a sentence of {counted(words, 'word')} does not fit into a picture of {view}, which holds at "
+            f"a sentence of {counted(words, unit)} does not fit into a picture of {view}, which holds at "
             f"most {MOST_WORDS[view]}: choose a shorter one"
         )
-    if view == "matrix":
-        side = max(COLUMN, 0.13 * words + _LETTER * _longest(shown) + 0.6)
+    if isinstance(shown, AttentionMatrix) or view == "matrix":
+        side = max(COLUMN, 0.13 * words + _LETTER * max(map(len, shown.columns)) + 0.6)
         return side, side
     _, width = _places(shown)
     above = _rise(words + 2) + 0.35
@@ -60,25 +67,28 @@ def panel_size(shown: ShownAttention, view: View) -> tuple[float, float]:
 
 
 @styled
-def draw_attention(shown: ShownAttention, axes: Axes, view: View = "arcs", least: float = LEAST) -> None:
-    """Draw a sentence on given axes."""
-    if view == "matrix":
+def draw_attention(
+    shown: ShownAttention | AttentionMatrix, axes: Axes, view: View = "arcs", least: float = LEAST
+) -> None:
+    """Draw a sentence on given axes; an `AttentionMatrix` is always drawn as a matrix."""
+    if isinstance(shown, AttentionMatrix):
         _draw_matrix(shown, axes)
+        axes.set_title(as_drawn(shown.title), loc="left")
+        return
+    if view == "matrix":
+        _draw_matrix(shown.matrix(), axes)
+        _frame_gold(shown, axes)
     else:
         _draw_arcs(shown, axes, least)
     hits = sum(arc.hit for arc in shown.gold)
     arcs = f", {shown.gold[0].label}: {hits} of {len(shown.gold)} hit" if shown.gold else ""
     name = f", {shown.sentence.id}" if shown.sentence.id else ""
-    axes.set_title(_plain(f"{shown.head}{name}{arcs}"), loc="left")
-
-
-def _longest(shown: ShownAttention) -> int:
-    return max(map(len, shown.columns))
+    axes.set_title(as_drawn(f"{shown.head}{name}{arcs}"), loc="left")
 
 
 def _places(shown: ShownAttention) -> tuple[Float[np.ndarray, " column"], float]:
     """The middle of each column's text, and the width of all columns, in inches."""
-    widths = [max(len(_plain(text)), 1) * _LETTER + _BETWEEN if text else 0.0 for text in shown.columns]
+    widths = [max(len(as_drawn(text)), 1) * _LETTER + _BETWEEN if text else 0.0 for text in shown.columns]
     ends = np.cumsum(widths)
     return ends - np.array(widths) / 2, float(ends[-1])
 
@@ -93,7 +103,9 @@ def _draw_arcs(shown: ShownAttention, axes: Axes, least: float) -> None:
     words, top = len(shown.sentence), 0.1
     for column, text in enumerate(shown.columns):
         special = column in (0, words + 1)
-        axes.text(places[column], 0, _plain(text), ha="center", va="center", color=FAINT if special else INK)
+        axes.text(
+            places[column], 0, as_drawn(text), ha="center", va="center", color=FAINT if special else INK
+        )
     for query in range(0 if shown.special[0] else 1, words + 1):
         most = shown.most(query)
         for column in np.flatnonzero(shown.weights[query] >= least).tolist():
@@ -114,7 +126,7 @@ def _draw_arcs(shown: ShownAttention, axes: Axes, least: float) -> None:
         ends = places[arc.anchor + 1], places[arc.start + 1]
         _arc(axes, *ends, -0.09, -rise, colour, 1.1, 1.0, line)
         axes.text(
-            sum(ends) / 2, -rise - 0.02, _plain(arc.label), ha="center", va="top", color=colour, fontsize=6
+            sum(ends) / 2, -rise - 0.02, as_drawn(arc.label), ha="center", va="top", color=colour, fontsize=6
         )
     axes.set_xlim(-0.02, max(width, COLUMN - 0.1))
     axes.set_ylim(bottom - 0.1, top + 0.08)
@@ -141,19 +153,21 @@ def _arc(
     axes.plot(end, base, marker, color=colour, markersize=1.2 + line, alpha=alpha, markeredgewidth=0)
 
 
-def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
-    """Rows attend to columns. Frames mark both directions of a gold arc, solid for a hit."""
-    there = [number for number, text in enumerate(shown.columns) if text]
-    rows = [number for number in there if number <= len(shown.sentence)]
-    weights = shown.weights[np.ix_(rows, there)]
-    image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    texts = [_plain(text) for text in shown.columns]
-    axes.set_xticks(range(len(there)), [texts[number] for number in there], rotation=90)
-    axes.set_yticks(range(len(rows)), [texts[number] for number in rows])
+def _draw_matrix(shown: AttentionMatrix, axes: Axes) -> None:
+    """Rows attend to columns."""
+    image = axes.imshow(shown.weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+    axes.set_xticks(range(len(shown.columns)), [as_drawn(text) for text in shown.columns], rotation=90)
+    axes.set_yticks(range(len(shown.rows)), [as_drawn(text) for text in shown.rows])
     axes.tick_params(length=0)
     axes.spines[:].set(color=FAINT, linewidth=0.4)
     axes.set_ylabel("attends")
     axes.set_xlabel("to")
+    colour_bar(figure_of(axes), image, "attention", ax=axes, fraction=0.04, pad=0.02)
+
+
+def _frame_gold(shown: ShownAttention, axes: Axes) -> None:
+    """Mark both directions of each gold arc in a matrix, by a solid frame for a hit."""
+    rows, there = shown.there
     for arc in shown.gold:
         for word in range(arc.start, arc.end):
             for row, column in ((arc.anchor + 1, word + 1), (word + 1, arc.anchor + 1)):
@@ -165,10 +179,9 @@ def _draw_matrix(shown: ShownAttention, axes: Axes) -> None:
                             linestyle="solid" if arc.hit else "dotted",
                         )
                     )  # fmt: skip
-    colour_bar(figure_of(axes), image, "attention", ax=axes, fraction=0.04, pad=0.02)
 
 
-def _plain(text: str) -> str:
+def as_drawn(text: str) -> str:
     """A text as it can be drawn, with a box for each character that the font lacks."""
     glyphs = _glyphs()
     return "".join(letter if ord(letter) in glyphs else "□" for letter in text)
@@ -178,3 +191,68 @@ def _plain(text: str) -> str:
 def _glyphs() -> frozenset[int]:
     """The characters of the figures' font."""
     return frozenset(get_font(findfont(FONT)).get_charmap())
+
+
+class GoldArc(NamedTuple):
+    """Words `start` to `end` (from 0, without `end`) and the word that they depend on; -1 is the root."""
+
+    start: int
+    end: int
+    anchor: int
+    label: str
+    hit: bool
+    """Whether the head connects the two, in either direction."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShownAttention:
+    """The attention of a head on a sentence, at word level."""
+
+    sentence: Sentence
+    head: str
+    """The name of the head."""
+    special: tuple[str | None, str | None]
+    """The first and the final special token; `None` where the model has none."""
+    weights: Float[np.ndarray, "query column"]
+    """From the first special token and each word (queries) to the first special token, each word and the
+    final special token (columns), from 0 to 1. It is 0 for special tokens that do not exist, and for words
+    in other windows of a long sentence."""
+    gold: tuple[GoldArc, ...] = ()
+    root: bool = False
+    """Whether the first special token, as the root, competes with the words for the most attended one."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The texts of the columns of `weights`; empty for a special token that does not exist."""
+        return self.special[0] or "", *self.sentence.words, self.special[1] or ""
+
+    @property
+    def there(self) -> tuple[list[int], list[int]]:
+        """The queries and the columns that exist."""
+        columns = [number for number, text in enumerate(self.columns) if text]
+        return [number for number in columns if number <= len(self.sentence)], columns
+
+    def matrix(self) -> AttentionMatrix:
+        """What is there of `weights`."""
+        rows, columns = self.there
+        return AttentionMatrix(
+            ", ".join(filter(None, (self.head, self.sentence.id))),
+            tuple(self.columns[number] for number in rows),
+            tuple(self.columns[number] for number in columns),
+            self.weights[np.ix_(rows, columns)],
+        )
+
+    def most(self, query: int) -> int:
+        """The column that a query attends to most, of those that compete; ties go to the first."""
+        first = 0 if self.root and self.special[0] else 1
+        return first + int(self.weights[query, first:-1].argmax())
+
+    def said_of_gold(self, word: int) -> str:
+        """The arcs of the relation that end at a word (from 0), and whether they are hit; empty for none."""
+        words = self.sentence.words
+        return ", ".join(
+            f"{arc.label} of {words[arc.anchor] if arc.anchor >= 0 else 'the root'}: "
+            f"{'hit' if arc.hit else 'missed'}"
+            for arc in self.gold
+            if arc.start == word
+        )

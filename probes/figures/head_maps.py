@@ -1,4 +1,4 @@
-"""What every head is worth, as a map for each task and setup."""
+"""Values of heads as maps and matrices: worth by task and setup, labels, correlations of masks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import itertools
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.probes.appearance import ordered
-from mtl.probes.figures.correlation import MAP
 from mtl.probes.figures.style import (
     COLUMN,
+    INK,
     cell_inches,
     colour_bar,
+    figure_of,
     grid_size,
     head_axes,
+    is_dark,
     new_figure,
+    site_ticks,
     styled,
     wrapped,
 )
-from mtl.probes.sites import grid
+from mtl.probes.sites import grid, kind_starts
 from mtl.probes.statistics.head_values import SIGNED
-from mtl.probes.task_order import tasks_in
+from mtl.probes.tables.label_scores import FEWEST_ITEMS, label_name
+from mtl.probes.tables.table_files import tasks_in
+from mtl.tasks.in_words import counted
 
 WIDEST = 2
 """The most columns of a paper that a figure with several kinds of attention takes."""
@@ -89,4 +95,134 @@ def head_maps(means: pl.DataFrame, measure: str, key: str) -> Figure:
             axes.set_title(titles[task, setup, kind])
         if image is not None:
             colour_bar(figure, image, key, ax=list(row), fraction=0.05, pad=0.02)
+    return figure
+
+
+@styled
+def values_of_heads(values: pl.DataFrame, title: str) -> Figure:
+    """A figure with a map of `values` (attention, layer, head, value)."""
+    sites, heads = grid_size(values)
+    figure = new_figure(cell_inches(len(sites), heads, COLUMN - 0.7) + 0.5)
+    draw_values(values, title, figure.subplots())
+    return figure
+
+
+@styled
+def draw_values(values: pl.DataFrame, title: str, axes: Axes) -> None:
+    """Draw the map on given axes; white is zero, and blue is below zero if there are negative values."""
+    sites, heads = grid_size(values)
+    cells = grid(values, "value", sites, heads)
+    most = float(np.nanmax(np.abs(cells), initial=0)) or 1.0
+    signed = bool(np.nanmin(cells, initial=0) < 0)
+    image = axes.imshow(
+        np.ma.masked_invalid(cells), cmap=MAP if signed else "Reds", vmin=-most if signed else 0, vmax=most,
+        aspect="auto", interpolation="nearest",
+    )  # fmt: skip
+    head_axes(axes, sites, heads, COLUMN - 0.7)
+    colour_bar(figure_of(axes), image, title, ax=axes, fraction=0.05, pad=0.02)
+
+
+@styled
+def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
+    """A column for each head, a row for each of the `top` most frequent labels, the best head of each marked.
+
+    `values`: label, attention, layer, head, value (0 to 1), count, counted, with a row for each label and
+    head of one task. Labels that do not count have a star. The axis gives the number of labels that are left
+    out.
+    """
+    counts = (
+        values.group_by("label")
+        .agg(pl.col("count", "counted").max())
+        .sort("count", "label", descending=[True, False])
+    )
+    shown = list(counts["label"][:top])
+    starred = [label_name(row) for row in counts[:top].iter_rows(named=True)]
+    sites, heads = grid_size(values)
+    by_label = dict(values.group_by("label"))
+    matrix = np.stack([100 * grid(by_label[label,], "value", sites, heads).ravel() for label in shown])
+    below_count = "" if counts[:top]["counted"].all() else f"\n* root, or fewer than {FEWEST_ITEMS} items"
+    height = 0.11 * len(shown)
+    figure = new_figure(height + (0.97 if below_count else 0.85), COLUMN)
+    axes, below = figure.subplots(2, 1, height_ratios=[height, 0.06])
+    image = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+    for row, cells in enumerate(matrix):
+        if not np.isnan(cells).all():
+            axes.plot(
+                np.nanargmax(cells), row, marker="o", markersize=3, markerfacecolor="none",
+                markeredgecolor="#D55E00", markeredgewidth=0.8,
+            )  # fmt: skip
+    starts = kind_starts(sites)
+    for layer in range(1, len(sites)):
+        axes.axvline(layer * heads - 0.5, color="white", linewidth=2 if layer in starts else 0.6)
+    places, texts = site_ticks(sites, between="\n")
+    axes.set_xticks((np.array(places) + 0.5) * heads - 0.5, texts)
+    axes.set_yticks(range(len(shown)), starred)
+    axes.tick_params(
+        top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1.5, labelcolor=INK
+    )
+    axes.xaxis.set_label_position("top")
+    axes.set_xlabel(f"layer ({counted(heads, 'head')} in each)")
+    if counts.height > len(shown):
+        axes.set_ylabel(f"label ({counts.height - len(shown)} rarer ones left out)")
+    axes.spines[:].set_visible(False)
+    key = f"accuracy, % (circle: best head){below_count}"
+    colour_bar(figure, image, key, cax=below, orientation="horizontal")
+    return figure
+
+
+MAP = "RdBu_r"
+"""Diverging: white is a correlation of zero, blue below, red above."""
+KEY = 1.7
+"""Width in inches that the text of the key needs."""
+CELL = 0.2
+"""Least width in inches of a cell, into which its number has to fit; with more names, the figure is wider."""
+SLANTED = 1.2
+"""Length in inches up to which names are also written below the columns; longer names have numbers there."""
+NAMES = {
+    "paper": "Pearson, %\n(diagonal: √ adjusted R²)",
+    "pairwise": "Pearson, %",
+    "spearman": "Spearman, %\n(diagonal: seeds)",
+    "pearson": "Pearson, %\n(diagonal: seeds)",
+}
+"""The columns with correlations, and how the key of the figure prints them."""
+
+
+@styled
+def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
+    """Correlations in per cent, each pair once; a dash if one is not defined.
+
+    Long names have numbers, which stand for them below the columns. `table` has the columns `first`, `second`
+    and `value`, a key of `NAMES`: it is a `correlation_table`, or an `agreement` of one measure.
+    """
+    names = ordered(pl.concat([table["first"], table["second"]]).unique(maintain_order=True))
+    place = {name: index for index, name in enumerate(names)}
+    matrix = np.full((len(names), len(names)), np.nan)
+    for first, second, number in table.select("first", "second", value).iter_rows():
+        earlier, later = sorted((place[first], place[second]))
+        matrix[later, earlier] = np.nan if number is None else 100 * number
+    longest = 0.055 * max(map(len, names))
+    numbered = longest > SLANTED
+    cell = max(CELL, min(0.42, (COLUMN - longest - 0.2) / len(names)))
+    # The key below is as wide as its text, however few names there are.
+    width = max(cell * len(names) + longest + 0.2, KEY)
+    figure = new_figure(cell * len(names) + (0.15 if numbered else longest) + 0.7, width)
+    axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])
+    image = axes.imshow(np.ma.masked_invalid(matrix), cmap=MAP, vmin=-100, vmax=100, aspect="auto")
+    dark = is_dark(image.cmap(image.norm(matrix))[..., :3])
+    for row, column in zip(*np.tril_indices(len(names)), strict=True):
+        number = matrix[row, column]
+        missing = np.isnan(number)
+        axes.text(
+            column, row, "–" if missing else f"{number:z.0f}", ha="center", va="center",
+            color=INK if missing else "white" if dark[row, column] else "black",
+            fontweight="bold" if row == column else "normal",
+        )  # fmt: skip
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    below_columns = numbers if numbered else names
+    axes.set_xticks(range(len(names)), below_columns, rotation=45 if max(map(len, below_columns)) > 4 else 0)
+    beside_rows = [f"{name}  {number}" for name, number in zip(names, numbers, strict=True)]
+    axes.set_yticks(range(len(names)), beside_rows if numbered else names)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    colour_bar(figure, image, NAMES[value], cax=below, orientation="horizontal", ticks=[-100, 0, 100])
     return figure

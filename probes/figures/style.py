@@ -1,14 +1,16 @@
-"""How figures look and how they are written: one column wide, with embedded fonts, always the same bytes."""
+"""How figures look and are written: one column wide, with embedded fonts, always the same bytes; colours."""
 
 from __future__ import annotations
 
 import io
 import itertools
 import math
+import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -20,11 +22,13 @@ from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
+from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
+from mtl.probes.appearance import Appearance, chosen_colour, chosen_palette, ordered
 from mtl.probes.sites import Site, kind_starts, sites_of
 
 COLUMN = 3.3
@@ -70,7 +74,7 @@ STYLE = {
 
 
 @dataclass(frozen=True)
-class Look:
+class SeriesStyle:
     """A colour and a marker that go together."""
 
     colour: str
@@ -91,7 +95,7 @@ class Look:
 
 
 LOOKS = tuple(
-    Look(colour, MARKERS[(place + step) % len(MARKERS)])
+    SeriesStyle(colour, MARKERS[(place + step) % len(MARKERS)])
     for step in range(len(MARKERS))
     for place, colour in enumerate(COLOURS)
 )
@@ -170,7 +174,7 @@ class TaskPanels:
 
     figure: Figure
     by_task: Mapping[str, Axes]
-    looks: Mapping[str, Look]
+    looks: Mapping[str, SeriesStyle]
     in_legend: int
     """The number of columns of the legend."""
 
@@ -181,7 +185,9 @@ class TaskPanels:
         return self.figure
 
 
-def task_panels(tasks: Sequence[str], looks: Mapping[str, Look], metrics: Mapping[str, str]) -> TaskPanels:
+def task_panels(
+    tasks: Sequence[str], looks: Mapping[str, SeriesStyle], metrics: Mapping[str, str]
+) -> TaskPanels:
     """Empty panels with titles and names of scores (`metrics` has each task's), and room for a legend."""
     in_legend = 1 if len(looks) < 7 or len(tasks) == 1 else 2
     figure, panels = panel_figure(len(tasks), PANEL, 0.4 + 0.13 * -(-len(looks) // in_legend))
@@ -347,3 +353,101 @@ def _numbers(count: int, inches: float) -> tuple[list[int], list[str]]:
 def cell_inches(layers: int, heads: int, width: float) -> float:
     """The height of a picture of masks with square cells, or flatter cells if there are very many layers."""
     return min(layers * width / heads, 1.6 * width)
+
+
+MASKS = ("#00FFFF", "#FF00FF", "#FFFF00")
+"""The usual colours of three masks in one picture; together they are black."""
+
+
+def colour_of(name: str, usual: str) -> str:
+    """The colour of a name; `usual` is its colour if nothing is chosen."""
+    chosen = chosen_colour(name)
+    if chosen is not None:
+        return to_hex(chosen)
+    palette = chosen_palette()
+    return _colours(palette)[COLOURS.index(usual)] if palette and usual in COLOURS else usual
+
+
+def mask_colours(names: Sequence[str]) -> Float[np.ndarray, "3 3"]:
+    """Red, green and blue from 0 to 1 of each of three masks in one picture."""
+    palette = chosen_palette()
+    usual = _colours(palette)[: len(MASKS)] if palette else MASKS
+    chosen = zip(map(chosen_colour, names), usual, strict=True)
+    return np.array([to_rgb(other if own is None else own) for own, other in chosen])
+
+
+def check_appearance(chosen: Appearance) -> None:
+    """Raise `ValueError` for colours and palettes that do not exist, and for names that are listed twice."""
+    if chosen.palette:
+        _colours(chosen.palette)
+    for name, colour in chosen.colours.items():
+        if not is_color_like(colour):
+            raise ValueError(f"colours: {name}: no colour {colour!r}; write a name or '#0072B2'")
+    for name in chosen.order:
+        if list(chosen.order).count(name) > 1:
+            raise ValueError(f"order: '{name}' is listed twice")
+
+
+def _colours(palette: str) -> list[str]:
+    """The first colours of a palette, as many as the usual one has."""
+    known = {name: colours for name, colours in mpl.color_sequences.items() if len(colours) >= len(COLOURS)}
+    if palette not in known:
+        raise ValueError(f"palette: no '{palette}' with {len(COLOURS)} colours; there are {', '.join(known)}")
+    return [to_hex(colour) for colour in known[palette]][: len(COLOURS)]
+
+
+_SETUP = re.compile(r"(STL|MTL(?:-\d+)?)(?:, (.*))?")
+_OF_SETUPS = (
+    *(("STL", variant) for variant in ("", "dynamic", "static")),
+    *(("MTL", variant) for variant in ("", "dynamic", "static", "dynamic, a mask per task")),
+    *(("MTL-2", variant) for variant in ("", "dynamic", "static")),
+)
+"""The plain setups (`MTL` has more than two tasks), which all look different."""
+
+
+def looks_of(
+    names: Iterable[str], among: Iterable[str] = (), known: Sequence[str] = ()
+) -> dict[str, SeriesStyle]:
+    """A look for each name, in the chosen order; different names look different, as long as there are looks.
+
+    `known` names have the looks in their order, plain setups have looks of their own, and any other name has
+    the look that a checksum of the name gives. So a name looks the same whatever stands beside it. If names
+    have the same look, all but the first in the alphabet take the next look that no other name has, and
+    legends number them (`SeriesStyle.named`). Figures of one page give all names of the page as `among`, so
+    that these agree, too. Chosen colours and order (`mtl.probes.appearance`) take precedence.
+    """
+    names = list(dict.fromkeys(names))
+    alike: dict[int, list[str]] = {}
+    for name in sorted({*names, *among}, key=lambda name: (name not in known, _plain(name) is None, name)):
+        alike.setdefault(_place(name, known), []).append(name)
+    free = [place for place in range(len(LOOKS)) if place not in alike]
+    looks: dict[str, SeriesStyle] = {}
+    for own, (first, *others) in alike.items():
+        looks[first] = replace(LOOKS[own], number=int(bool(others)))
+        for number, name in enumerate(others, 2):
+            place = min(free, key=lambda place: (place - own) % len(LOOKS), default=own)
+            if place in free:
+                free.remove(place)
+            looks[name] = replace(LOOKS[place], number=number)
+    return {name: replace(looks[name], colour=colour_of(name, looks[name].colour)) for name in ordered(names)}
+
+
+def _plain(name: str) -> tuple[str, str] | None:
+    """The plain setup of this name; `None` for any other name."""
+    found = _SETUP.fullmatch(name)
+    if found is None:
+        return None
+    base, variant = found[1], found[2] or ""
+    setup = (base if base in ("STL", "MTL-2") else "MTL", variant)
+    return setup if setup in _OF_SETUPS else None
+
+
+def _place(name: str, known: Sequence[str] = ()) -> int:
+    """The place of a name's own look, on which other names have no influence."""
+    if name in known:
+        return known.index(name) % len(LOOKS)
+    plain = _plain(name)
+    if plain is not None and not known:
+        return _OF_SETUPS.index(plain)
+    reserved = min(len(known) or len(_OF_SETUPS), len(LOOKS) - 1)
+    return reserved + zlib.crc32(name.encode()) % (len(LOOKS) - reserved)

@@ -1,4 +1,10 @@
-"""Arcs and arguments by attention: is the word at one end a head's most attended word from the other?"""
+"""Measures of attention at word level: arcs, arguments and roles of heads, and their chance levels.
+
+Roles are measured at word level, and attention to special tokens is not distributed over the words. For
+confident, positional and rare-word heads, only words are queries and keys. For syntactic heads, the first
+special token stands for the root: it competes as a key, and is the anchor of the root's arc. With `final`,
+the final special token competes, too.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mtl.probes.measures import chance
-from mtl.probes.measures.corpus import ProbeSettings
-from mtl.probes.measures.items import Items, Placed
-from mtl.probes.measures.probe import Probe
-from mtl.probes.measures.record import HeadRecords, ragged
+from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
+from mtl.probes.measures.probe import HeadRecords, Probe, ragged
 from mtl.probes.tables import heads_table as table
 
 
@@ -72,23 +75,26 @@ class AttentionProbe(Probe):
         """Add a batch to the counts."""
         items = self.items.within(records)
         hit = hits(records.attended(root=self.root, final=self.final), items)
-        self._hit += summed(hit.from_anchor | hit.from_item, items.label, len(self.items.names))
+        self._hit += hits_by_label(hit.from_anchor | hit.from_item, items.label, len(self.items.names))
         self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
 
     def compute(self) -> pl.DataFrame:
-        """The measure `attention` and its chance level `attention_offset`."""
+        """The measure `attention`, its chance level `attention_offset`, and the mean length of arcs."""
         count = self._count.numpy()
         choice = columns(self.root, self.final, self.causal)
-        offsets, _ = chance.best_offset(self.items, self.causal)
+        offsets, _ = best_offset(self.items, self.causal)
         return pl.concat(
             [
-                table.rows("attention", self.task, self.items.names, shares(self._hit, count), count, choice),
+                table.rows(
+                    "attention", self.task, self.items.names, hit_shares(self._hit, count), count, choice
+                ),
                 table.rows("attention_offset", self.task, self.items.names, offsets, count, choice),
+                table.rows("attention_length", self.task, self.items.names, *mean_lengths(self.items)),
             ]
         )
 
 
-def probes(settings: ProbeSettings) -> Iterator[Probe]:
+def attention_probes(settings: ProbeSettings) -> Iterator[Probe]:
     """A probe for each task that is probed by attention."""
     for task in settings.corpus.probed_by("attention", settings.tasks):
         yield AttentionProbe(
@@ -102,7 +108,7 @@ def probes(settings: ProbeSettings) -> Iterator[Probe]:
         )
 
 
-def summed(
+def hits_by_label(
     hit: Bool[Tensor, "item layer head"], label: Int[Tensor, " item"], labels: int
 ) -> Int[Tensor, "label layer head"]:
     """Hits per label, on the CPU."""
@@ -111,6 +117,231 @@ def summed(
     return zeros.index_add(0, label, hit.float()).long().cpu()
 
 
-def shares(hit: Int[Tensor, "label layer head"], count: Int[np.ndarray, " label"]) -> np.ndarray:
+def hit_shares(hit: Int[Tensor, "label layer head"], count: Int[np.ndarray, " label"]) -> np.ndarray:
     """Hits over counts, 0 where nothing was counted."""
     return hit.double().numpy() / np.maximum(count, 1)[:, None, None]
+
+
+class ConfidenceProbe(Probe):
+    """The mean over words of the attention to the most attended word, from 0 to 1."""
+
+    def __init__(self, task: str, layers: int, heads: int) -> None:
+        self.task = task
+        self._sum = torch.zeros(layers, heads, dtype=torch.float64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Add a batch to the counts."""
+        self._sum += records.peak[: len(records.row)].double().sum(0).cpu()
+        self._count += len(records.row)
+
+    def compute(self) -> pl.DataFrame:
+        """The measure `confidence`."""
+        value = (self._sum / max(self._count, 1))[None].numpy()
+        return table.rows("confidence", self.task, [""], value, np.array([self._count]), "words")
+
+
+class PositionalProbe(Probe):
+    """Per relative position (-5 to 5) the share of words that attend most to the word at it."""
+
+    def __init__(self, task: str, layers: int, heads: int) -> None:
+        self.task = task
+        self._hit = torch.zeros(len(OFFSETS), layers, heads, dtype=torch.int64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Add a batch to the counts."""
+        words = records.attended(root=False, final=False)[: len(records.row)]
+        offset = words - records.positions[:, None, None]
+        offset = offset.masked_fill(words < 0, OFFSETS[-1] + 1)
+        places = torch.tensor(OFFSETS, device=offset.device)[:, None, None, None]
+        self._hit += (offset == places).sum(1).cpu()
+        self._count += len(records.row)
+
+    def compute(self) -> pl.DataFrame:
+        """The measure `positional`; its labels are offsets with their signs."""
+        count = np.full(len(OFFSETS), self._count)
+        labels = [f"{offset:+d}" if offset else "0" for offset in OFFSETS]
+        return table.rows("positional", self.task, labels, hit_shares(self._hit, count), count, "words")
+
+
+class SyntacticProbe(Probe):
+    """Per relation and direction the share of arcs whose one end attends most to the other."""
+
+    def __init__(
+        self, task: str, items: Items, layers: int, heads: int, *, final: bool, causal: bool = False
+    ) -> None:
+        self.task, self.items, self.final, self.causal = task, items, final, causal
+        self._hit = torch.zeros(2, len(items.names), layers, heads, dtype=torch.int64)
+        self._count = torch.zeros(len(items.names), dtype=torch.int64)
+
+    def update(self, records: HeadRecords) -> None:
+        """Add a batch to the counts."""
+        items = self.items.within(records)
+        labels = len(self.items.names)
+        for turn, hit in enumerate(hits(records.attended(root=True, final=self.final), items)):
+            self._hit[turn] += hits_by_label(hit, items.label, labels)
+        self._count += torch.bincount(items.label, minlength=labels).cpu()
+
+    def compute(self) -> pl.DataFrame:
+        """The measure `syntactic` and its chance level `syntactic_offset`, per relation and direction.
+
+        With `causal`, also `syntactic_possible`: the share of arcs that lead back, the only ones that such
+        heads can meet.
+        """
+        count, choice = self._count.numpy(), columns(True, self.final, self.causal)
+        frames = []
+        by_offsets = offset_hits(self.items, self.causal)
+        directions = zip(
+            ("to dependent", "to head"), self._hit, by_offsets, possible(self.items), strict=True
+        )
+        for direction, hit, by_offset, reachable in directions:
+            labels = [f"{name} {direction}" for name in self.items.names]
+            share, _ = best_share(by_offset, self.items)
+            frames += [
+                table.rows("syntactic", self.task, labels, hit_shares(hit, count), count, choice),
+                table.rows("syntactic_offset", self.task, labels, share, count, choice),
+            ]
+            if self.causal:
+                frames.append(table.rows("syntactic_possible", self.task, labels, reachable, count, choice))
+        return pl.concat(frames)
+
+
+class RareWordProbe(Probe):
+    """The share of words that attend most to their sentence's rarest word, unless that word is frequent.
+
+    `rarest`: per sentence of the corpus the place of that word, -1 if all words are frequent. `choice` names
+    the source of the frequencies. `causal`: heads see no later words, so words before the rarest one do not
+    count.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        rarest: Int[Tensor, " sentence"],
+        layers: int,
+        heads: int,
+        *,
+        choice: str = "self",
+        causal: bool = False,
+    ) -> None:
+        self.task, self.rarest, self.causal = task, rarest, causal
+        self.choice = choice + causal * ", none ahead"
+        self._hit = torch.zeros(layers, heads, dtype=torch.int64)
+        self._count = 0
+
+    def update(self, records: HeadRecords) -> None:
+        """Add a batch to the counts."""
+        rarest = self.rarest[records.sentences.cpu()].to(records.row.device)
+        rarest = rarest.repeat_interleave(records.lengths)
+        words = records.attended(root=False, final=False)[: len(records.row)]
+        counts = rarest >= 0
+        if self.causal:
+            counts &= records.positions >= rarest
+        self._hit += ((words == rarest[:, None, None]) & counts[:, None, None]).sum(0).cpu()
+        self._count += int(counts.sum())
+
+    def compute(self) -> pl.DataFrame:
+        """The measure `rare_words`."""
+        count = np.array([self._count])
+        return table.rows(
+            "rare_words", self.task, [""], hit_shares(self._hit[None], count), count, self.choice
+        )
+
+
+def role_probes(settings: ProbeSettings) -> Iterator[Probe]:
+    """The probes of roles that need no annotation, and the syntactic probe of tasks with arcs."""
+    mask, layers, heads, corpus = settings.mask, settings.layers, settings.heads, settings.corpus
+    causal = settings.causal
+    yield ConfidenceProbe(mask, layers, heads)
+    yield PositionalProbe(mask, layers, heads)
+    yield RareWordProbe(mask, corpus.rarest(), layers, heads, choice=corpus.choice, causal=causal)
+    for task in (task for task in settings.tasks if corpus.targets[task].root):
+        items = corpus.items[task]
+        yield SyntacticProbe(task, items, layers, heads, final=settings.final_special, causal=causal)
+
+
+OFFSETS = tuple(range(-5, 6))
+"""The relative positions of baseline heads, each of which always looks at the same one."""
+
+
+def offset_hits(
+    items: Items, causal: bool = False
+) -> tuple[Bool[np.ndarray, "item offset"], Bool[np.ndarray, "item offset"]]:
+    """The items that a head with each fixed offset hits from the anchor, and from a word of the item.
+
+    The root is the word before the first. No item lies outside its sentence, so an offset that leads there
+    hits nothing. `causal`: heads see no later words, so offsets ahead hit nothing either.
+    """
+    offset = torch.tensor(OFFSETS)
+    start, end, anchor = (places[:, None] for places in (items.start, items.end, items.anchor))
+    ahead, back = anchor + offset, anchor - offset
+    seen = (offset <= 0) if causal else torch.ones(len(OFFSETS), dtype=torch.bool)
+    return (
+        ((ahead >= start) & (ahead < end) & seen).numpy(),
+        ((back >= start) & (back < end) & seen).numpy(),
+    )
+
+
+def possible(
+    items: Items,
+) -> tuple[Float[np.ndarray, " label"], Float[np.ndarray, " label"]]:
+    """Per label the share of items that a head which sees no later words can hit, in each direction.
+
+    It can hit from the anchor if a word of the item is before or at the anchor, and from a word of the item
+    if the anchor is before or at that word.
+    """
+    count = np.maximum(items.per_label(), 1)
+    from_anchor, from_item = (
+        np.bincount(items.label.numpy(), hit.numpy(), len(items.names)) / count
+        for hit in (items.start <= items.anchor, items.anchor < items.end)
+    )
+    return from_anchor, from_item
+
+
+def mean_lengths(
+    items: Items,
+) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
+    """Per label the mean number of words from an item to its anchor, and the number of these items.
+
+    It is counted from the item's nearest word, and is 0 for an anchor within the item. Arcs from the root
+    have no length.
+    """
+    within = (items.anchor >= 0).numpy()
+    before, behind = items.start - items.anchor, items.anchor - (items.end - 1)
+    length = torch.maximum(before, behind).clamp(min=0).numpy()[within]
+    label = items.label.numpy()[within]
+    count = np.bincount(label, minlength=len(items.names))
+    total = np.bincount(label, length, minlength=len(items.names))
+    return total / np.maximum(count, 1), count
+
+
+def best_share(
+    hit: Bool[np.ndarray, "item offset"], items: Items
+) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
+    """Per label the share of items that its best offset hits, and that offset (the first on ties)."""
+    per_label = np.zeros((len(items.names), len(OFFSETS)))
+    np.add.at(per_label, items.label.numpy(), hit)
+    share = per_label / np.maximum(items.per_label(), 1)[:, None]
+    return share.max(1), np.array(OFFSETS)[share.argmax(1)]
+
+
+def best_offset(
+    items: Items, causal: bool = False
+) -> tuple[Float[np.ndarray, " label"], Int[np.ndarray, " label"]]:
+    """Per label the share that the best fixed offset hits in either direction, and that offset."""
+    from_anchor, from_item = offset_hits(items, causal)
+    return best_share(from_anchor | from_item, items)
+
+
+def majority(items: Items, fitted: Items) -> Float[np.ndarray, " label"]:
+    """Per label the score of always giving the most frequent label of `fitted`: 1 for that label, else 0."""
+    scores = np.zeros(len(items.names))
+    if len(fitted):
+        scores[fitted.per_label().argmax()] = 1
+    return scores
+
+
+def shuffled(labels: Int[Tensor, " item"], seed: int) -> Int[Tensor, " item"]:
+    """The labels in random order."""
+    return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]

@@ -9,17 +9,15 @@ import numpy as np
 import polars as pl
 import torch
 from jaxtyping import Bool, Float, Int
-from numba import njit
 from torch import Tensor
 from torch.nn import functional
 
-from mtl.probes.measures import chance
-from mtl.probes.measures.attention import shares, summed
-from mtl.probes.measures.corpus import ProbeSettings
-from mtl.probes.measures.items import Items, Placed
-from mtl.probes.measures.probe import FittedProbe, Probe
-from mtl.probes.measures.record import HeadRecords, ragged
+from mtl.probes.measures import attention
+from mtl.probes.measures.attention import hit_shares, hits_by_label
+from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
+from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, ragged
 from mtl.probes.tables import heads_table as table
+from mtl.tasks.compiled import compiled
 from mtl.tasks.in_words import counted
 
 
@@ -59,8 +57,8 @@ class ClusteringProbe(FittedProbe):
         self.heads, self.draws, self.seed = heads, draws, seed
         labels = len(items.names)
         self._absent = torch.from_numpy(fitted.per_label() == 0)
-        self._labels = [items.label, chance.shuffled(items.label, seed)]
-        self._fitted = [fitted.label, chance.shuffled(fitted.label, seed)]
+        self._labels = [items.label, attention.shuffled(items.label, seed)]
+        self._fitted = [fitted.label, attention.shuffled(fitted.label, seed)]
         # Projections are scored as heads after the layer's own, with the true labels alone.
         columns = (heads + draws, heads)
         self._sums = [torch.zeros(labels, layers, count, head_dim, dtype=torch.float64) for count in columns]
@@ -95,7 +93,7 @@ class ClusteringProbe(FittedProbe):
                 nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
             label = _of(labelling, items)
             hit = _nearest(nearness, label).T.unflatten(1, (layers, columns))
-            self._hit[turn] += summed(hit, label, labels)
+            self._hit[turn] += hits_by_label(hit, label, labels)
             self._count[turn] += torch.bincount(label, minlength=labels).cpu()
 
     def compute(self) -> pl.DataFrame:
@@ -105,9 +103,9 @@ class ClusteringProbe(FittedProbe):
         """
         task, names, choice, count = self.task, self.items.names, self.choice, self._count.numpy()
         true, shuffled = (
-            shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)
+            hit_shares(hit, items_of_label) for hit, items_of_label in zip(self._hit, count, strict=True)
         )
-        most = chance.majority(self.items, self.fitted)
+        most = attention.majority(self.items, self.fitted)
         real = slice(self.heads)
         parts = [
             table.rows("clustering", task, names, true[..., real], count[0], choice),
@@ -138,7 +136,7 @@ class ClusteringProbe(FittedProbe):
         return self._directions
 
 
-def probes(settings: ProbeSettings) -> Iterator[Probe]:
+def clustering_probes(settings: ProbeSettings) -> Iterator[Probe]:
     """A probe for each task that is probed by clustering."""
     corpus = settings.corpus
     for task in corpus.probed_by("clustering", settings.tasks):
@@ -178,7 +176,7 @@ def _nearest(
     return (nearest.indices == label) & (nearest.values != 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 @no_type_check
 def _is_first_greatest(nearness, label):
     """As `_nearest`; torch's search for the place of a maximum takes several times as long."""

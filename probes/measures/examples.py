@@ -10,10 +10,10 @@ from torch import Tensor
 
 from mtl.probes.measures.attention import hits
 from mtl.probes.measures.corpus import ProbeCorpus
-from mtl.probes.measures.record import HeadRecords
+from mtl.probes.measures.probe import HeadRecords
 from mtl.probes.sites import Site
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.examples_file import SCHEMA, SENTENCES, ExampleArc, ExampleSentence
+from mtl.probes.tables.heads_table import EXAMPLES_SCHEMA, SENTENCES, ExampleArc, ExampleSentence
 from mtl.tasks.sentence import Sentence
 
 LENGTHS = range(4, 17)
@@ -34,7 +34,7 @@ class ExampleProbe:
         self._items = {task: corpus.items[task] for task in tasks}
         self._roots = {task: corpus.targets[task].root for task in tasks}
         self._mask, self._final = mask, final
-        self._numbers = chosen(corpus.sentences)
+        self._numbers = kept_sentence_numbers(corpus.sentences)
         self.sentences = tuple(
             ExampleSentence(corpus.sentences[number].words, self._arcs(number)) for number in self._numbers
         )
@@ -89,7 +89,7 @@ class ExampleProbe:
             for place, number in enumerate(self._numbers)
             for row in self._rows.get(number, ())
         ]
-        return heads_table.at_sites(pl.DataFrame(rows, SCHEMA, orient="row"), sites)
+        return heads_table.at_sites(pl.DataFrame(rows, EXAMPLES_SCHEMA, orient="row"), sites)
 
 
 def _rows(
@@ -107,7 +107,7 @@ def _rows(
     ]  # fmt: skip
 
 
-def chosen(sentences: Sequence[Sentence]) -> tuple[int, ...]:
+def kept_sentence_numbers(sentences: Sequence[Sentence]) -> tuple[int, ...]:
     """The numbers of the sentences that are kept."""
     fitting = [number for number, sentence in enumerate(sentences) if len(sentence) in LENGTHS]
     count = min(SENTENCES, len(fitting))

@@ -1,91 +1,19 @@
 """The table of measures: a new one is its own file and a row here. Imports nothing heavy.
 
 A row is a group of measures that are made together. From it follow its command, its name in `probes.measures`
-of a study, what is written into heads.parquet, the code on which its results depend, and its place in figures
-and in the report.
+of a study, what is written into heads.parquet, and its place in figures and in the report.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-Unit = Literal["share", "points", "number"]
-"""What values are: a share of 1 (printed in per cent), points of a score in per cent, or a plain number."""
+from mtl.features import Measure, MeasureGroup, added, in_order
 
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One measure on heads, as rows of heads.parquet."""
-
-    name: str
-    """The value of the column `measure`."""
-    title: str
-    """What the measure is, as reports print it."""
-    skill: bool = False
-    """Whether it measures how good a head is at labels of a task; best heads and losses are about these."""
-    chance: str | None = None
-    """The measure that holds its chance level."""
-    chance_title: str = ""
-    """What the chance level is, as reports print it."""
-    majority: str | None = None
-    """The measure that holds what the most frequent label alone would give."""
-    projection: str | None = None
-    """The measure that holds, per layer, what random projections of the layer's input would give."""
-    unit: Unit = "share"
-    companions: tuple[str, ...] = ()
-    """Further values of the column `measure`, with a row for each row of this measure: `NAME_low` and
-    `NAME_high` (the ends of an interval) and others in the same unit, `NAME_p` and `NAME_q`
-    (probabilities)."""
-    probes: str | None = None
-    """`MODULE:FUNCTION` that returns its probes, which measures may share; `None`: not made from records."""
-    predictor: str = ""
-    """The name of the measure in figures as a predictor of ablation; empty: it is not used as one."""
-    signed: bool = False
-    """Whether maps draw it in two colours, above and below zero."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All values of the column `measure` that belong to it: itself, its baselines, its companions."""
-        names = (self.name, self.chance, self.majority, self.projection, *self.companions)
-        return tuple(name for name in names if name is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One row: measures that are made together, and replaced together when they are made again."""
-
-    code: str
-    """`MODULE:FUNCTION` that makes them (`mtl.analysis.measuring`). Results depend on the module and all that
-    it imports. Empty: training makes them."""
-    measures: tuple[Measure, ...] = ()
-    """The measures that heads.parquet gets, the main one first."""
-    summary: str = ""
-    """The text in the overview of commands."""
-    made_by: str = ""
-    """The command that makes them, in messages; empty: `mtl NAME RUN`, which follows from this row."""
-    settings: tuple[str, ...] = ("sentences",)
-    """The keys of a study's `probes` that change the result. With `split`, the group judges what others
-    chose, and is measured on the test split unless another one is given; without it, on the dev split."""
-    corpus: str = ""
-    """The key of a study's `probes` that names a corpus for this group; empty: it reads the run's corpus."""
-    file: str = "heads.parquet"
-    """The file in the run's folder that is there once the group is measured."""
-    study: str = ""
-    """`MODULE:FUNCTION` that measures it in a study; empty: `code`, with the settings that it takes."""
-    shown: str = ""
-    """`MODULE:FUNCTION` that prints its rows; empty: the heads with the highest values are printed."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All values of the column `measure` that belong to the group."""
-        return tuple(name for measure in self.measures for name in measure.names)
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The modules on which its results depend, with all that these import."""
-        functions = [self.code, *(measure.probes for measure in self.measures if measure.probes)]
-        return tuple(dict.fromkeys(function.partition(":")[0] for function in functions))
+if TYPE_CHECKING:
+    from mtl.probes.measures.corpus import ProbeSettings
+    from mtl.probes.measures.probe import Probe
 
 
 def _tested(name: str) -> tuple[str, ...]:
@@ -93,17 +21,18 @@ def _tested(name: str) -> tuple[str, ...]:
     return tuple(f"{name}_{end}" for end in ("low", "high", "p", "q"))
 
 
-_ATTENTION = "mtl.probes.measures.attention:probes"
-_CLUSTERING = "mtl.probes.measures.clustering:probes"
-_ROLES = "mtl.probes.measures.roles:probes"
+_ATTENTION = "mtl.probes.measures.attention:attention_probes"
+_CLUSTERING = "mtl.probes.measures.clustering:clustering_probes"
+_ROLES = "mtl.probes.measures.attention:role_probes"
 
-GROUPS: dict[str, Group] = {
-    "probes": Group(
+_OWN = {
+    "probes": MeasureGroup(
         "mtl.analysis.probing.run:probe_run",
         (
             Measure(
                 "attention", "arcs and arguments met by the most attended word", skill=True,
-                chance="attention_offset", chance_title="best fixed offset", probes=_ATTENTION,
+                chance="attention_offset", chance_title="best fixed offset", length="attention_length",
+                probes=_ATTENTION,
             ),
             Measure(
                 "clustering", "words and spans nearest to the centroid of their own label", skill=True,
@@ -133,25 +62,20 @@ GROUPS: dict[str, Group] = {
             ),
         ),
         made_by="mtl probe RUN",
-        settings=("corpus", "split", "centroids", "final_special"),
+        settings=("corpus", "split", "centroids", "constituents", "final_special"),
         corpus="corpus",
-        study="mtl.study.measures.measure:probed",
+        by_settings="mtl.analysis.probing.run:probed",
     ),
-    "training": Group(
-        "",
-        (Measure("gradient_conflict", "cosine between the gradients of two tasks", unit="number"),),
-        made_by="mtl train --gradient_conflict_every=N",
-    ),
-    "importance": Group(
-        "mtl.analysis.importance.run:measure_importance",
+    "importance": MeasureGroup(
+        "mtl.analysis.measuring:measure_importance",
         (
             Measure(
                 "importance",
                 "mean size of the loss's derivative with respect to the head's gate, nats per sentence",
-                unit="number", predictor="importance",
+                unit="nats", predictor="importance",
             ),
             Measure(
-                "taylor", "first-order rise of the loss without the head, nats per sentence", unit="number",
+                "taylor", "first-order rise of the loss without the head, nats per sentence", unit="nats",
                 predictor="Taylor", signed=True,
             ),
             Measure(
@@ -159,14 +83,14 @@ GROUPS: dict[str, Group] = {
                 unit="number", predictor="Fisher",
             ),
             Measure(
-                "integrated", "rise of the loss by integrated gradients, nats per sentence", unit="number",
+                "integrated", "rise of the loss by integrated gradients, nats per sentence", unit="nats",
                 predictor="integrated gradients", signed=True,
             ),
         ),
         "measure heads by gradients of the loss",
     ),
-    "ablation": Group(
-        "mtl.analysis.ablation.run:measure_ablation",
+    "ablation": MeasureGroup(
+        "mtl.analysis.ablation:measure_ablation",
         (
             Measure(
                 "ablation", "points of the score lost without the head", unit="points",
@@ -183,35 +107,10 @@ GROUPS: dict[str, Group] = {
         ),
         made_by="mtl ablate RUN",
         settings=("split", "sentences", "close"),
-        study="mtl.study.measures.measure:ablated",
-    ),
-    "relevance": Group(
-        "mtl.analysis.relevance.run:measure_relevance",
-        (
-            Measure(
-                "relevance", "share of its layer's relevance for the score of a task", predictor="relevance"
-            ),
-            Measure("relevance_signed", "relevance for the score of a task", unit="number"),
-        ),
-        "measure how much of a task's score passes through each attention head",
-        shown="mtl.commands.show_relevance:show",
-    ),
-    "curve": Group(
-        "mtl.analysis.curves.methods:methods_of",
-        made_by="mtl curve RUN",
-        settings=("split", "sentences", "orders", "draws"),
-        file="curve.parquet",
-        study="mtl.study.measures.measure:curve",
-    ),
-    "carry_over": Group(
-        "mtl.analysis.importance.run:measure_importance",
-        made_by="mtl study FILE",
-        settings=("split", "sentences", "other"),
-        corpus="other",
-        file="importance-other.parquet",
-        study="mtl.study.measures.measure:carried_over",
+        by_settings="mtl.analysis.ablation:ablated",
     ),
 }  # fmt: skip
+GROUPS = in_order(_OWN, added(lambda feature: feature.measures))
 """Every group by its name in a study's `probes.measures`, in the order in which reports list them."""
 
 
@@ -219,12 +118,54 @@ def measured_groups() -> tuple[str, ...]:
     """The groups that can be measured on a finished run; those that may read heads.parquet come last."""
     names = [name for name, group in GROUPS.items() if group.code]
     return tuple(
-        sorted(names, key=lambda name: GROUPS[name].file != Group.__dataclass_fields__["file"].default)
+        sorted(names, key=lambda name: GROUPS[name].file != MeasureGroup.__dataclass_fields__["file"].default)
     )
+
+
+_OPTIONS = {
+    "integrated": " --steps=N",
+    "ablation_all_but_one": " --close=all_but_one",
+    "ablation_layer": " --close=layer",
+}
+"""What a measure's command needs besides the run to make it."""
 
 
 def made_with(measure: str) -> str:
     """The command that makes a measure, for messages."""
     name = next(name for name, group in GROUPS.items() if measure in group.names)
     command = GROUPS[name].made_by or f"mtl {name} RUN"
-    return command + (" --steps=N" if measure == "integrated" else "")
+    return command + _OPTIONS.get(measure, "")
+
+
+BY_NAME: dict[str, Measure] = {}
+"""Every measure by its name, in the order in which reports list them."""
+MEASURES = BY_NAME.values()
+SKILLS: dict[str, str] = {}
+"""The measures of skill, each with its chance level."""
+MADE_BY: dict[str, tuple[str, ...]] = {}
+"""For each group, all values of the column `measure` that it makes, and replaces when it is made again."""
+
+
+def add_group(name: str, group: MeasureGroup) -> None:
+    """Add a group to the tables; a program does it before it imports anything else of `mtl` that measures."""
+    GROUPS[name] = group
+    MADE_BY[name] = group.names
+    for measure in group.measures:
+        BY_NAME[measure.name] = measure
+        if measure.skill and measure.chance is not None:
+            SKILLS[measure.name] = measure.chance
+
+
+for _name, _group in GROUPS.items():
+    add_group(_name, _group)
+MADE_BY_PROBING = MADE_BY["probes"]
+
+
+def probes_for(settings: ProbeSettings) -> list[Probe]:
+    """New probes for everything that is measured from records; each function of the table is called once."""
+    functions = dict.fromkeys(measure.probes for measure in MEASURES if measure.probes is not None)
+    return [probe for function in functions for probe in resolve_name(function)(settings)]
+
+
+PROBED_KINDS = ("tags", "lemmas", "spans", "tree", "graph", "constituents", "frames", "class")
+"""The same as the keys of `items.BY_KIND`."""

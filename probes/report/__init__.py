@@ -1,1 +1,1 @@
-"""The report: one self-contained page on a study."""
+"""The report: one self-contained page on the runs of a folder."""

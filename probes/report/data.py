@@ -1,24 +1,88 @@
-"""The contents of a report: tables over all runs of a study."""
+"""What a report is made of: its tables, and the masks that are claims."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import polars as pl
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from mtl.probes.report.sweep import SweepEvidence
-from mtl.probes.tables.examples_file import Examples
+from mtl.probes.figures.style import render
+from mtl.probes.statistics.masks import Masks
+from mtl.probes.tables.heads_table import ExampleTables
+from mtl.probes.tables.table_files import ColumnUnit, types_of
 
-SCORES = pl.Schema(
-    {"setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "score": pl.Float64}
+DEFAULT = (
+    "by default, of the setups of single-task runs, the one with masks of most tasks, then of most seeds, "
+    "then the first; --claims=SETUP chooses another"
 )
-HISTORY = pl.Schema(
-    {
-        "setup": pl.String, "task": pl.String, "seed": pl.Int64, "run": pl.String, "update": pl.Int64,
-        "score": pl.Float64,
-    }
-)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClaimingSetup:
+    """The setup whose masks are the claims."""
+
+    setup: str
+    """The name of the setup in the report."""
+    why: str
+    """How the setup was chosen, as the page prints it."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The masks by which tasks claim heads."""
+
+    by: ClaimingSetup | None
+    """The setup that gives the claims; `None` if there are no masks."""
+    masks: Masks | None
+    """The masks of all tasks of the setup; `None` if it has none."""
+
+
+def claim_sets(by_setup: Mapping[str, Masks], setups: Sequence[Setup]) -> dict[str, Masks]:
+    """The masks of setups that may give claims: those with learned masks of several tasks."""
+    given = {setup.name for setup in setups if setup.given}
+    return {name: masks for name, masks in by_setup.items() if len(masks.tasks) > 1 and name not in given}
+
+
+def claims_of(
+    setups: Sequence[Setup], by_setup: Mapping[str, Masks], chosen: ClaimingSetup | None = None
+) -> Claims:
+    """The claims by the chosen setup, which may have no masks yet, or by the default setup."""
+    by = chosen or _default(setups, by_setup)
+    return Claims(by, None if by is None else by_setup.get(by.setup))
+
+
+def notes_on_claims(claims: Claims, setups: Sequence[Setup], by_setup: Mapping[str, Masks]) -> list[str]:
+    """A note if the claims are by the masks of joint runs."""
+    if claims.by is None or claims.masks is None:
+        return []
+    if any(setup.single for setup in setups if setup.name == claims.by.setup):
+        return []
+    sets = claim_sets(by_setup, setups)
+    if any(setup.single and setup.name in sets for setup in setups):
+        return [f"claims are those of {claims.by.setup}, whose runs are joint runs"]
+    return [f"no single-task run has masks: claims are those of {claims.by.setup}"]
+
+
+def _default(setups: Sequence[Setup], by_setup: Mapping[str, Masks]) -> ClaimingSetup | None:
+    """The setup of single-task runs with masks of most tasks and seeds; else any setup with several masks."""
+    alone = [setup.name for setup in setups if setup.single and not setup.given and setup.name in by_setup]
+    several = claim_sets(by_setup, setups)
+    pool = [name for name in alone if name in several] or list(several) or alone
+    if not pool:
+        return None
+    best = max(pool, key=lambda name: (len(by_setup[name].tasks), len(by_setup[name].seeds)))
+    return ClaimingSetup(best, DEFAULT)
+
+
+_OF_RUN = ColumnUnit.TEXT.of("setup", "task") | ColumnUnit.COUNT.of("seed") | ColumnUnit.TEXT.of("run")
+SCORE_UNITS = _OF_RUN | ColumnUnit.PERCENT.of("score")
+SCORES = pl.Schema(types_of(SCORE_UNITS))
+HISTORY = pl.Schema(types_of(_OF_RUN | ColumnUnit.COUNT.of("update") | ColumnUnit.PERCENT.of("score")))
 CHOICES = pl.Schema(
     {
         "setup": pl.String, "run": pl.String, "seed": pl.Int64, "mask": pl.String, "open_at_choice": pl.Int64,
@@ -38,16 +102,6 @@ class HeadsKept:
 
 
 @dataclass(frozen=True)
-class PruningCurves:
-    """The pruning curves of all runs that have any."""
-
-    points: pl.DataFrame
-    """The columns of curve.parquet, and run, setup."""
-    kinds: pl.DataFrame | None
-    """The shares kept of kinds of attention (`surviving_kinds`), and run, setup; `None` for one kind."""
-
-
-@dataclass(frozen=True)
 class RunExamples:
     """What the heads of a probed run, or of the encoder before training, attend to in a few sentences."""
 
@@ -57,7 +111,7 @@ class RunExamples:
     """The folder of the run."""
     tasks: tuple[str, ...]
     """The tasks that the run was trained on."""
-    examples: Examples
+    examples: ExampleTables
 
 
 @dataclass(frozen=True)
@@ -121,13 +175,9 @@ class ReportData:
     worth: pl.DataFrame | None = None
     """What heads are worth: the table of `mtl.probes.statistics.head_values`, with the report's setups."""
     evidence: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """Tables of the pieces of evidence that these runs give, by name (`mtl.runs.evidence`)."""
-    pruning: PruningCurves | None = None
-    """Pruning curves; `None` if no run has any."""
+    """Tables of the pieces of evidence that these runs give, by name (`mtl.runs.figures.table`)."""
     choices: pl.DataFrame | None = None
     """What the final choice of heads for a target changed in each mask: `CHOICES`."""
-    sweep: SweepEvidence | None = None
-    """The sweep of which the runs are trials."""
     examples: tuple[RunExamples, ...] = ()
     """The first run of each regime and task that has examples."""
     only_compared: frozenset[str] = frozenset()
@@ -140,3 +190,28 @@ class ReportData:
         kept = () if self.kept is None else self.kept.table["setup"]
         of_setups = (name for setup in self.setups for name in (setup.name, setup.family))
         return sorted({*of_setups, *kept})
+
+
+NOTHING_DRAWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
+AS_THEY_ARE = " <>/:;=,'()"
+"""What a quoted attribute and a data address may both contain; `#`, `%`, `&` and `"` end one of them."""
+
+
+def embedded(figure: Figure, description: str) -> Markup:
+    """The figure as an image of its own, so that its ids and styles do not clash with those of the page."""
+    packed = quote(compact(render(figure, "svg").decode()), safe=AS_THEY_ARE)
+    return Markup('<img class="figure" alt="{}" src="data:image/svg+xml,{}">').format(
+        description, Markup(packed)
+    )
+
+
+def compact(svg: str) -> str:
+    """The same drawing in two thirds of the characters: places to 0.01 points, no comments, no line breaks.
+
+    Numbers below 1 are scales of letters or opacities, and do not change.
+    """
+    drawn = re.sub(r"\s*\n\s*", " ", NOTHING_DRAWN.sub("", svg)).replace("> <", "><").strip()
+    rounded = re.sub(
+        r"\b[1-9]\d*\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), drawn
+    )
+    return rounded if "'" in rounded else rounded.replace('"', "'")

@@ -234,11 +234,11 @@
   };
   const wordsOf = ({ unit, beside }, numbers) => {
     if (numbers === null) return "";
-    const written = (value) => (value === null ? "–" : unit === "number" ? threeDigits(value) : oneDecimal(value));
+    const written = (value) => (value === null ? "–" : unit === "number" || unit === "nats" ? threeDigits(value) : oneDecimal(value));
     const [value, ...others] = [].concat(numbers);
     const { chance, low, high, ...further } = Object.fromEntries(others.flatMap((other, place) => (other === null ? [] : [[beside[place], other]])));
     let text = written(value);
-    if (value !== null) text += { share: " %", points: " points", number: "" }[unit];
+    if (value !== null) text += { share: " %", points: " points", nats: " nats", number: "" }[unit];
     if (low !== undefined && high !== undefined) text += ` [${written(low)}, ${written(high)}]`;
     for (const [name, other] of Object.entries(further)) text += `, ${name} ${["p", "q"].includes(name) ? probability(other) : written(other)}`;
     return chance === undefined ? text : `${text} (${written(chance)})`;

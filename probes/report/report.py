@@ -1,4 +1,4 @@
-"""The page: the contents of its sections, put into the template with everything else that the page needs."""
+"""The report page, with its curves, labels and overlaps."""
 
 from __future__ import annotations
 
@@ -8,31 +8,59 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.head_names import cell_names
-from mtl.probes.report.answer import Answer
-from mtl.probes.report.claims import ClaimingSetup, claims_of, notes_on_claims
-from mtl.probes.report.curves import heads_kept_figure, learning_figure, pruning_figures
-from mtl.probes.report.data import ReportData
-from mtl.probes.report.head_data import heads_data
-from mtl.probes.report.head_examples import head_examples
-from mtl.probes.report.head_maps import claims_map, mask_maps, overlays
-from mtl.probes.report.kept_heads import SHOWN, kept_heads
-from mtl.probes.report.labels import label_rows, label_skills
-from mtl.probes.report.overlaps import Compared, across, claim_counts, compare, masks_by_setup
-from mtl.probes.report.page_part import PageData, PagePart, Shown, answers
-from mtl.probes.report.scores import joint_costs, printed_scores, score_rows, score_table
-from mtl.probes.report.sweep import sweep_section
-from mtl.probes.report.templates import environment, text_of
-from mtl.probes.report.training import told_columns, trained_in_words, undertrained, undertrained_in_words
+from mtl.probes.figures.scores import heads_kept, learning_curves
+from mtl.probes.measures.groups import SKILLS
+from mtl.probes.report.data import (
+    SCORE_UNITS,
+    ClaimingSetup,
+    ReportData,
+    claims_of,
+    embedded,
+    notes_on_claims,
+)
+from mtl.probes.report.head_maps import claims_map, heads_data, mask_maps, overlays
+from mtl.probes.report.kept_heads import SHOWN, head_examples, kept_heads
+from mtl.probes.report.page_part import (
+    Answer,
+    PageData,
+    PagePart,
+    ShownEvidence,
+    answers,
+    environment,
+    package_text,
+)
+from mtl.probes.report.scores import (
+    joint_costs,
+    notes_on_scores,
+    printed_scores,
+    score_rows,
+    score_table,
+    told_columns,
+    trained_in_words,
+    undertrained,
+    undertrained_in_words,
+)
 from mtl.probes.report.worth import Worth, worth_section
-from mtl.probes.sites import Site, shape_text, sites_of
+from mtl.probes.sites import Site, attention_order, cell_names, shape_text, sites_of
 from mtl.probes.statistics.head_values import PREDICTORS
-from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels
-from mtl.probes.tables.examples_file import SENTENCES
-from mtl.probes.tables.label_scores import FEWEST_ITEMS
+from mtl.probes.statistics.masks import (
+    CORRELATION_UNITS,
+    OVERLAP_UNITS,
+    Masks,
+    claim_overlaps,
+    correlation_table,
+    final_masks,
+    task_overlaps,
+)
+from mtl.probes.statistics.skill import REGIME_NAMES, REGIMES, absent_labels, label_values, skills
+from mtl.probes.tables.heads_table import SENTENCES
+from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels
+from mtl.probes.tables.table_files import About, ColumnUnit
+from mtl.tasks.in_words import counted
 
 BY_SETUP = "scores-by-setup"
 """The table of scores that papers print."""
@@ -48,7 +76,13 @@ class Page:
     answers: tuple[Answer, ...] = ()
     """The answers to the page's questions."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What LaTeX gets instead of some tables: other units."""
+    """What LaTeX gets instead of some tables: fewer or other columns."""
+    about: Mapping[str, About] = field(default_factory=dict)
+    """What the files of the tables say of their numbers."""
+    split: str = ""
+    """The split of the scores."""
+    claims: str | None = None
+    """The setup whose masks are the claims."""
     lines_of_parts: tuple[str, ...] = ()
     """Lines that pieces of evidence add to those that `mtl report` prints."""
     undertrained: str = ""
@@ -68,15 +102,21 @@ class Page:
 
     def record(self) -> dict[str, Any]:
         """The answers with their estimates, for a JSON file."""
-        return {"answers": [answer.record() for answer in self.answers]}
+        return {
+            "split": self.split,
+            "claims": self.claims,
+            "answers": [answer.record() for answer in self.answers],
+        }
 
 
-def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()) -> Page:
+def report_page(
+    evidence: ReportData, claims: ClaimingSetup | None = None, parts: Sequence[PagePart] = ()
+) -> Page:
     """One HTML page that loads nothing from elsewhere.
 
     Tasks claim heads by the masks of the setup `claims`, by default by those of the setup that
-    `mtl.probes.report.claims.DEFAULT` describes. `parts` add pieces of evidence
-    (`mtl.runs.evidence.page_parts`).
+    `mtl.probes.report.data.DEFAULT` describes. `parts` add pieces of evidence
+    (`mtl.runs.figures.table.page_parts`).
     """
     notes = list(evidence.notes)
     by_setup, left_out = masks_by_setup(evidence)
@@ -95,7 +135,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     joint_setup, costs = joint_costs(tasks, rows)
     rising = undertrained(evidence.history)
     rising_words = undertrained_in_words(rising)
-    compared = compare(by_setup)
+    compared = compare_masks(by_setup)
     per_head = next((piece.head_skills for piece in shown if piece.head_skills is not None), None)
     data = heads_data(sites, heads, by_setup, claimed, skill, per_head, evidence.heads) if sites else None
     worth = worth_section(evidence, sites, heads) if sites else None
@@ -112,6 +152,7 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         claim_words="" if claimed is None else claimed.claims_in_words(),
         answers=screen,
         joint_setup=joint_setup,
+        joint_baseline=next((one.baseline for one in evidence.setups if one.name == joint_setup), None),
         trained=trained_in_words(evidence.runs),
         rising=rising,
         run_columns=told_columns(evidence.runs),
@@ -126,7 +167,6 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         overlays=overlays(by_setup, claimed, page.claims.by),
         curves=learning_figure(evidence),
         kept=heads_kept_figure(evidence),
-        pruned=pruning_figures(evidence),
         mask_maps=mask_maps(evidence, sites, heads),
         claims=claims_map(claimed),
         claims_by=page.claims.by,
@@ -143,9 +183,8 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
         head_names=cell_names(sites, heads),
         seeds=sorted(set(evidence.runs["seed"].cast(pl.Int64))),
         corpora=sorted(set(evidence.runs["corpus"]) - {""}),
-        sweep=None if evidence.sweep is None else sweep_section(evidence.sweep),
-        style=Markup(text_of("report.css") + "".join(piece.style for piece in shown)),
-        script=Markup(text_of("report.js")),
+        style=Markup(package_text("report.css") + "".join(piece.style for piece in shown)),
+        script=Markup(package_text("report.js")),
     )  # fmt: skip
 
     def tables() -> dict[str, pl.DataFrame]:
@@ -156,11 +195,18 @@ def report(evidence: ReportData, claims: ClaimingSetup | None = None, parts: Seq
     printed = {name: table for piece in shown for name, table in piece.printed.items()}
     printed |= {"scores": evidence.scores.drop("run")}
     printed |= {BY_SETUP: printed_scores(tasks, rows)} if rows else {}
+    about = _about(evidence, tasks, compared, worth)
+    for described in (*(answer.about for answer in screen), *(piece.about for piece in shown)):
+        about |= described
+    by = page.claims.by
     lines = tuple(line for piece in shown for line in piece.lines)
-    return Page(html, final, tables, screen, printed, lines, rising_words)
+    return Page(
+        html, final, tables, screen, lines_of_parts=lines, undertrained=rising_words, printed=printed,
+        about=about, split=evidence.split, claims=None if by is None else by.setup,
+    )  # fmt: skip
 
 
-def _terms(shown: Sequence[Shown]) -> dict[str, list[tuple[str, Markup]]]:
+def _terms(shown: Sequence[ShownEvidence]) -> dict[str, list[tuple[str, Markup]]]:
     """All further words of the glossary, by the word that they follow."""
     terms: dict[str, list[tuple[str, Markup]]] = {}
     for piece in shown:
@@ -178,12 +224,36 @@ def _shape(evidence: ReportData) -> tuple[tuple[Site, ...], int]:
     return (), 0
 
 
+def _about(
+    evidence: ReportData, tasks: Sequence[str], compared: Sequence[Compared], worth: Worth | None
+) -> dict[str, About]:
+    """What the files of the core's tables say of their numbers."""
+    on = f"score: on {evidence.split}"
+    about = {
+        BY_SETUP: About(
+            ColumnUnit.PERCENT.of("mean") | ColumnUnit.NAMED.of(*tasks), notes_on_scores(evidence.split)
+        ),
+        "scores": About(SCORE_UNITS, (on,)),
+        "learning-curves": About(SCORE_UNITS, ("score: on dev",)),
+        "heads-kept": About(ColumnUnit.PERCENT.of("score"), (on,)),
+    }
+    for setup in compared:
+        name = _file_name(setup.name)
+        about[f"correlation-{name}"] = About(CORRELATION_UNITS)
+        about[f"overlap-{name}"] = About(OVERLAP_UNITS)
+    return about if worth is None else about | worth.about()
+
+
+def _file_name(setup: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", setup)
+
+
 def _tables(
     evidence: ReportData,
     compared: Sequence[Compared],
     worth: Worth | None,
     screen: Sequence[Answer],
-    shown: Sequence[Shown],
+    shown: Sequence[ShownEvidence],
 ) -> dict[str, pl.DataFrame]:
     """Every table of the page that a paper may need."""
     tables = {"runs": evidence.runs, "scores": evidence.scores, "probes": evidence.probes}
@@ -192,19 +262,147 @@ def _tables(
         tables["heads-kept"] = evidence.kept.table
     if evidence.choices is not None:
         tables["choices"] = evidence.choices
-    if evidence.pruning is not None:
-        tables["pruning-curves"] = evidence.pruning.points
-        if evidence.pruning.kinds is not None:
-            tables["pruning-kinds"] = evidence.pruning.kinds
-    if evidence.sweep is not None:
-        tables["trials"] = evidence.sweep.table()
     if worth is not None:
         tables |= worth.tables()
     for answer in screen:
         tables |= answer.tables
     for setup in compared:
-        name = re.sub(r"[^\w.+-]+", "-", setup.name)
+        name = _file_name(setup.name)
         tables |= {f"correlation-{name}": setup.correlations, f"overlap-{name}": setup.overlaps}
     for piece in shown:
         tables |= piece.tables
     return tables
+
+
+def learning_figure(evidence: ReportData) -> Markup | None:
+    """Learning curves; `None` if no run has two evaluations."""
+    history = evidence.history
+    if history.is_empty() or history.group_by("setup", "task", "run").len()["len"].max() == 1:
+        return None
+    figure = learning_curves(history, evidence.metrics, evidence.names())
+    return embedded(figure, "scores on dev while training, a panel for each task")
+
+
+def heads_kept_figure(evidence: ReportData) -> Markup | None:
+    """Scores against open heads; `None` without masks or scores."""
+    if evidence.kept is None:
+        return None
+    kept = evidence.kept.table
+    setups = [setup.name for setup in evidence.setups]
+    # In the order of the table of scores; here, the names of setups do not contain penalties.
+    place = {name: place for place, name in enumerate(dict.fromkeys([*setups, *kept["setup"]]))}
+    kept = kept.sort(pl.col("setup").replace_strict(place), "kept", "run")
+    figure = heads_kept(kept, evidence.kept.heads, evidence.metrics, evidence.names())
+    return embedded(figure, "score against open heads, a panel for each task")
+
+
+def label_skills(evidence: ReportData, notes: list[str]) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+    """The tables `skills` and `label_values`, or two `None`; a note says why, unless there are no probes."""
+    if evidence.heads is None or not evidence.on_words:
+        return None, None
+    if not evidence.heads["measure"].is_in(list(SKILLS)).any():
+        notes.append("the tables of probes have no accuracies per label")
+        return None, None
+    try:
+        return skills(evidence.heads), label_values(evidence.heads)
+    except ValueError as error:
+        notes.append(str(error))
+        return None, None
+
+
+def label_rows(
+    labels: pl.DataFrame | None, skill: pl.DataFrame | None, sites: Sequence[Site], heads: int
+) -> list[dict[str, Any]]:
+    """Per label the best heads' values in each regime, chance, and the head that is best on average."""
+    if labels is None or skill is None:
+        return []
+    best = best_of_labels(skill, ("regime",))
+    place = {site: number for number, site in enumerate(sites)}
+    best_cell = {
+        (row["regime"], row["task"], row["label"]): place[Site(row["attention"], row["layer"])] * heads
+        + row["head"]
+        for row in best.iter_rows(named=True)
+    }
+    rows = []
+    for number, row in enumerate(labels.iter_rows(named=True)):
+        values = {regime: row[regime] for regime in REGIMES if regime in row}
+        keys = {regime: (regime, row["task"], row["label"]) for regime in values}
+        joint, alone = values.get("joint"), values.get("stl")
+        rows.append(
+            {
+                "place": number, "task": row["task"], "label": row["label"], "count": row["count"],
+                "values": values, "chance": row["chance"], "counted": row["counted"],
+                "heads": {regime: best_cell[key] for regime, key in keys.items() if key in best_cell},
+                "change": None if joint is None or alone is None else joint - alone,
+            }
+        )  # fmt: skip
+    return rows
+
+
+MOST_MASKS = 40
+"""The most masks that are all compared with each other, since the number of pairs grows with its square."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparisons between the masks of a setup."""
+
+    name: str
+    masks: Masks
+    correlations: pl.DataFrame
+    overlaps: pl.DataFrame
+
+
+def masks_by_setup(evidence: ReportData) -> tuple[dict[str, Masks], tuple[str, ...]]:
+    """The masks of every setup with the seeds that all of its tasks have, and notes."""
+    by_setup: dict[str, Masks] = {}
+    notes: list[str] = []
+    if evidence.gates is None:
+        return by_setup, ()
+    # The kinds of attention are in the same order in all masks.
+    all_gates = evidence.gates.sort(attention_order(sites_of(evidence.gates)), maintain_order=True)
+    for setup in evidence.setups:
+        gates = all_gates.filter(pl.col("setup") == setup.name)
+        if gates.is_empty():
+            continue
+        try:
+            by_setup[setup.name], left_out = final_masks(gates)
+        except ValueError as error:
+            notes.append(f"masks of {setup.name} are not compared: {error}")
+            continue
+        notes += [f"{setup.name}: {note.replace('left out', 'left out of comparisons')}" for note in left_out]
+    return by_setup, tuple(notes)
+
+
+def compare_masks(by_setup: dict[str, Masks]) -> tuple[Compared, ...]:
+    """Correlations and overlaps within every setup that has masks of several tasks or of several seeds."""
+    return tuple(
+        Compared(name, masks, correlation_table(masks), task_overlaps(masks))
+        for name, masks in by_setup.items()
+        if len(masks.tasks) > 1 or len(masks.seeds) > 1
+    )
+
+
+def claim_counts(by_setup: dict[str, Masks]) -> pl.DataFrame:
+    """setup, task, seeds, claimed, learned: the numbers of heads that are claimed, and of learned claims."""
+    rows = [
+        (setup, task, len(masks.seeds), int(claimed.sum()), int(learned.sum()))
+        for setup, masks in by_setup.items()
+        for task, claimed, learned in zip(masks.tasks, masks.claimed(), masks.learned_claims(), strict=True)
+    ]
+    return pl.DataFrame(rows, ("setup", "task", "seeds", "claimed", "learned"), orient="row")
+
+
+def across(by_setup: dict[str, Masks]) -> tuple[pl.DataFrame | None, str]:
+    """Overlaps of the claimed heads of all masks of all setups, and a note if there are too many masks."""
+    if len(by_setup) < 2:
+        return None, ""
+    names = [f"{setup}: {task}" for setup, masks in by_setup.items() for task in masks.tasks]
+    if len(names) > MOST_MASKS:
+        many = counted(len(names), "mask is", "masks are")
+        return None, f"{many} too many to compare all with all: only within setups"
+    claimed, learned = (
+        np.concatenate([claims(masks) for masks in by_setup.values()])
+        for claims in (Masks.claimed, Masks.learned_claims)
+    )
+    return claim_overlaps(names, claimed, learned), ""

@@ -1,7 +1,8 @@
-"""Scores per setup: mean and spread over seeds, and the difference from training alone."""
+"""Scores and facts of training on the page, and how numbers are written there."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,12 +10,11 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup
-from mtl.probes.report.number_format import signed
-from mtl.probes.task_order import tasks_in
+from mtl.probes.tables.table_files import by_catalogue, tasks_in
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoreCell:
     """The scores of a task in a setup, in per cent."""
 
     values: tuple[tuple[int, float], ...]
@@ -27,16 +27,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """A setup and its cells in the order of tasks."""
 
     setup: Setup
-    cells: tuple[Cell | None, ...]
+    cells: tuple[ScoreCell | None, ...]
     mean: float | None
     """The mean over all tasks but those that others are only compared with; `None` if one is missing."""
 
 
-def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[ScoreRow, ...]]:
     """The tasks, and a row for every setup that has a score."""
     tasks = tuple(tasks_in(evidence.scores))
     by_seed: dict[tuple[str, str], dict[int, float]] = {}
@@ -58,7 +58,7 @@ def score_rows(evidence: ReportData) -> tuple[tuple[str, ...], tuple[Row, ...]]:
                 for task, cell in averaged
                 if task not in evidence.only_compared
             ]
-            rows.append(Row(setup, cells, _mean(means)))
+            rows.append(ScoreRow(setup, cells, _mean(means)))
     return tasks, tuple(rows)
 
 
@@ -68,7 +68,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Cost:
+class JointCost:
     """What joint training costs a task."""
 
     task: str
@@ -79,7 +79,7 @@ class Cost:
     seeds: int
 
 
-def joint_costs(tasks: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Cost]]:
+def joint_costs(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> tuple[str, list[JointCost]]:
     """The joint setup of most tasks without masks, and what it costs each of them; empty without one.
 
     A setup that was trained otherwise than its single tasks does not count.
@@ -100,7 +100,7 @@ def joint_costs(tasks: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Co
             continue
         common = dict(cell.values).keys() & dict(alone.values).keys()
         costs.append(
-            Cost(
+            JointCost(
                 task,
                 float(np.mean([value for seed, value in alone.values if seed in common])),
                 float(np.mean([value for seed, value in cell.values if seed in common])),
@@ -111,10 +111,10 @@ def joint_costs(tasks: Sequence[str], rows: Sequence[Row]) -> tuple[str, list[Co
     return row.setup.name, costs
 
 
-def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
+def _cell(scores: dict[int, float], baseline: dict[int, float]) -> ScoreCell:
     values = list(scores.values())
     common = sorted(set(scores) & set(baseline))
-    return Cell(
+    return ScoreCell(
         tuple(sorted(scores.items())),
         float(np.mean(values)),
         float(np.std(values, ddof=1)) if len(values) > 1 else None,
@@ -122,8 +122,8 @@ def _cell(scores: dict[int, float], baseline: dict[int, float]) -> Cell:
     )
 
 
-def score_table(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
-    """A row per setup as papers print it: `94.37 ± 0.37` per task (`94.37` for one seed), and their mean."""
+def score_table(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> pl.DataFrame:
+    """A row per setup as papers print it: `94.37 ± 0.37` per task (`94.37` for one seed), mean, seeds."""
     table = [
         {
             "setup": row.setup.name,
@@ -133,16 +133,30 @@ def score_table(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
         for row in rows
     ]
     schema = {"setup": pl.String} | dict.fromkeys(tasks, pl.String) | {"mean": pl.Float64}
-    return pl.DataFrame(table, schema)
+    return pl.DataFrame(table, schema).with_columns(seeds=pl.Series(map(_seeds, rows), dtype=pl.String))
 
 
-def _with_spread(cell: Cell | None) -> str | None:
+def notes_on_scores(split: str) -> tuple[str, ...]:
+    """What the numbers of `score_table` and `printed_scores` are."""
+    return (
+        f"scores on {split} in %: the mean over seeds ± the standard deviation (n - 1); without ±, one seed",
+        "seeds: how many there are of each task",
+        "in brackets: the difference in points from the setup in the column against, over the seeds of both",
+    )
+
+
+def _seeds(row: ScoreRow) -> str:
+    counts = sorted({len(cell.values) for cell in row.cells if cell is not None})
+    return " to ".join(map(str, (counts[0], counts[-1]) if len(counts) > 1 else counts))
+
+
+def _with_spread(cell: ScoreCell | None) -> str | None:
     if cell is None:
         return None
     return f"{cell.mean:.2f}" + ("" if cell.spread is None else f" ± {cell.spread:.2f}")
 
 
-def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
+def printed_scores(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> pl.DataFrame:
     """`score_table` for papers, with differences from the baseline, and the best of each column in `**`.
 
     Scores that are equal in two decimals are equally good. A single setup is not the best. A setup that was
@@ -158,11 +172,17 @@ def printed_scores(tasks: Sequence[str], rows: Sequence[Row]) -> pl.DataFrame:
     }
     columns["mean"] = [(row.mean, None if row.mean is None else f"{row.mean:.2f}") for row in rows]
     marked = {name: _best_in_bold(values) for name, values in columns.items()}
-    schema = dict.fromkeys(("setup", *columns), pl.String)
+    marked["seeds"] = list(map(_seeds, rows))
+    differ = [
+        any(cell is not None and cell.difference is not None for cell in row.cells) and not row.setup.unlike
+        for row in rows
+    ]
+    marked["against"] = [row.setup.baseline if told else None for row, told in zip(rows, differ, strict=True)]
+    schema = dict.fromkeys(("setup", *marked), pl.String)
     return pl.DataFrame({"setup": [row.setup.name for row in rows], **marked}, schema)
 
 
-def _in_print(cell: Cell | None, setup: Setup) -> str | None:
+def _in_print(cell: ScoreCell | None, setup: Setup) -> str | None:
     if cell is None or cell.difference is None or setup.unlike:
         return _with_spread(cell)
     return f"{_with_spread(cell)} ({signed(cell.difference, 2)})"
@@ -174,3 +194,110 @@ def _best_in_bold(values: Sequence[tuple[float | None, str | None]]) -> list[str
     return [
         f"**{text}**" if value is not None and round(value, 2) == best else text for value, text in values
     ]
+
+
+RISING = 1.0
+"""Runs that gain more points on dev than this between their last two evaluations are undertrained."""
+FACTS = ("data", "sentences", "epochs", "batch", "rates")
+"""The columns of `ReportData.runs` that say on what and how runs were trained."""
+_NAMED = 3
+"""The most different values that a sentence names."""
+
+
+def trained_in_words(runs: pl.DataFrame) -> str:
+    """Corpora, sizes, epochs, batches and learning rates of all runs (`ReportData.runs`), if known."""
+    words = {
+        "data": ("trained on {}", "trained on {} corpora"),
+        "sentences": ("{} sentences (train + dev + test)", "{} sizes of corpora"),
+        "epochs": ("{} epochs", "{} numbers of epochs"),
+        "batch": ("batches of {}", "{} sizes of batches"),
+        "rates": ("learning rates {} (encoder, decoders)", "{} pairs of learning rates"),
+    }
+    return ", ".join(
+        (few if named else many).format(text)
+        for name, (few, many) in words.items()
+        for text, named in [_values(runs, name)]
+        if text
+    )
+
+
+def told_columns(runs: pl.DataFrame) -> list[str]:
+    """The columns of the table of runs that the page shows: facts of training only if runs differ in them."""
+    left_out = {"versions", *(name for name in FACTS if name in runs.columns and runs[name].n_unique() == 1)}
+    return [name for name in runs.columns if name not in left_out]
+
+
+def _values(runs: pl.DataFrame, column: str) -> tuple[str, bool]:
+    """The values of a column in words, or their number if there are too many; and whether it names them."""
+    if column not in runs.columns:
+        return "", False
+    values = [value for value in runs[column].unique(maintain_order=True).drop_nulls().to_list() if value]
+    if len(values) <= _NAMED:
+        return " or ".join(values), True
+    if all(value.isdigit() for value in values):
+        return f"{min(map(int, values))} to {max(map(int, values))}", True
+    return str(len(values)), False
+
+
+def undertrained(history: pl.DataFrame) -> pl.DataFrame:
+    """The setups and tasks whose scores on dev still rise by more than `RISING`: setup, task, rise.
+
+    `history` is `ReportData.history`. The rise is that between the last two evaluations, in points, as a mean
+    over seeds; runs with one evaluation do not count.
+    """
+    run = ["setup", "task", "run"]
+    last = (
+        history.sort("update", maintain_order=True)
+        .group_by(run, maintain_order=True)
+        .agg(rise=pl.col("score").diff().last())
+    )
+    means = last.drop_nulls("rise").group_by("setup", "task", maintain_order=True).agg(pl.col("rise").mean())
+    setups = means["setup"].unique(maintain_order=True)
+    place = pl.col("setup").replace_strict({name: number for number, name in enumerate(setups)})
+    return by_catalogue(means.filter(pl.col("rise") > RISING)).sort(place, maintain_order=True)
+
+
+def undertrained_in_words(rising: pl.DataFrame) -> str:
+    """The table in words: `STL (ner +8.2, dep +5.1); MTL-3 (dep +4.0)`."""
+    by_setup: dict[str, list[str]] = {}
+    for setup, task, rise in rising.iter_rows():
+        by_setup.setdefault(setup, []).append(f"{task} {signed(rise)}")
+    return "; ".join(f"{setup} ({', '.join(tasks)})" for setup, tasks in by_setup.items())
+
+
+NONE = "–"
+
+
+def number(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
+    """A number with these decimals and a true minus sign; a dash if it is not defined."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    text = f"{scale * value:,.{decimals}f}"
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "\N{MINUS SIGN}")
+
+
+def signed(value: float | int | None, decimals: int = 1, scale: float | int = 1) -> str:
+    """As `number`, also with a plus sign; a number that rounds to zero has no sign."""
+    text = number(value, decimals, scale)
+    return text if text == NONE or text[0] == "\N{MINUS SIGN}" or not text.strip("0.") else f"+{text}"
+
+
+def sort_key(value: float | int | str | None) -> str:
+    """What a table is sorted by: a number with six digits, a text unchanged, nothing if not known."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def number_or_text(value: float | str | None) -> str:
+    """A number with four significant digits, a text unchanged, a dash if not known."""
+    if value is None:
+        return NONE
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}") if isinstance(value, float) else str(value)
+
+
+def chance(value: float | None) -> str:
+    """A probability with three decimals, or its order of magnitude."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value >= 0.001:
+        return f"{value:.3f}"
+    return "<1e-12" if value < 1e-12 else f"{value:.0e}".replace("e-0", "e-")

@@ -9,13 +9,21 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.measures.table import BY_NAME
+from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.report.data import ReportData
-from mtl.probes.report.head_svg import head_map
+from mtl.probes.report.head_maps import head_map
 from mtl.probes.sites import Site, grid
-from mtl.probes.statistics.agreement import agreement
-from mtl.probes.statistics.head_values import ABLATION, OF_WORTH, SIGNIFICANT, head_means
-from mtl.probes.statistics.prediction import prediction
+from mtl.probes.statistics.head_values import (
+    ABLATION,
+    OF_WORTH,
+    SIGNIFICANT,
+    agreement,
+    head_means,
+    prediction,
+)
+from mtl.probes.statistics.head_values import AGREEMENT_UNITS as AGREEMENT_UNITS
+from mtl.probes.statistics.head_values import PREDICTION_UNITS as PREDICTION_UNITS
+from mtl.probes.tables.table_files import OF_MEASURES, About
 
 SHOWN = tuple(dict.fromkeys([ABLATION, *(names[0] for names in OF_WORTH.values() if names)]))
 """The measures that maps may show; the first one that was measured is drawn."""
@@ -47,6 +55,15 @@ class Worth:
     """The means of the measure per head (`head_means`)."""
     values: pl.DataFrame
     """The values that everything is computed from: `ReportData.worth`."""
+
+    def about(self) -> dict[str, About]:
+        """What their files say of their numbers."""
+        of_measure = OF_MEASURES[BY_NAME[self.measure].unit].of("value")
+        return {
+            "head-worth": About(of_measure, (f"value: {self.title}, the mean over runs",)),
+            "prediction": About(PREDICTION_UNITS),
+            "agreement": About(AGREEMENT_UNITS),
+        }
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """The tables for files, with the agreement of tables of heads, which the page does not show."""
@@ -83,7 +100,7 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
                     int(marked.sum()) if tested else None,
                 )
             )
-        unit = " points" if BY_NAME[measure].unit == "points" else ""
+        unit = {"points": " points", "nats": " nats"}.get(BY_NAME[measure].unit, "")
         maps.append((str(task), f"{most:.3g}{unit}", drawn))
     title, level = BY_NAME[measure].title, f"{SIGNIFICANT:g}"
     return Worth(measure, title, level, maps, prediction(values), means, values)

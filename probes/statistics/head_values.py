@@ -1,18 +1,31 @@
-"""All measures of all heads in one table: a value per run, task, measure and head."""
+"""All measures of all heads in one table: how far two tables agree, and how well they predict ablation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from mtl.probes.measures.groups import GROUPS
-from mtl.probes.measures.table import BY_NAME, MEASURES, SKILLS
+from mtl.probes.measures.groups import BY_NAME, GROUPS, MEASURES, SKILLS
 from mtl.probes.sites import KEYS
+from mtl.probes.statistics.significance import (
+    DRAWS,
+    Estimate,
+    Strata,
+    Values,
+    Weights,
+    centred,
+    centred_ranks,
+    correlation,
+    estimate,
+    head_weights,
+)
 from mtl.probes.tables.heads_table import in_texts
 from mtl.probes.tables.label_scores import SKILL, head_scores
+from mtl.probes.tables.table_files import ColumnUnit, types_of
 
 ABLATION = "ablation"
 SIGNIFICANT = 0.05
@@ -120,3 +133,255 @@ def head_means(values: pl.DataFrame, measure: str) -> pl.DataFrame:
             significant=pl.when(tested.any()).then(significant),
         )
     )
+
+
+Pairs = list[tuple[int, int]]
+"""Pairs of tables, by their numbers."""
+Centring = Callable[[Values, Weights, Int[np.ndarray, " known"]], Weights]
+"""From values, weights and the numbers of heads to what is correlated: ranks or values less their mean."""
+CELLS = 4_000_000
+"""The most numbers in an array of correlations (draw, table, table) or vectors (draw, table, head): 32 MB."""
+
+AGREEMENT_UNITS = (
+    ColumnUnit.TEXT.of("measure", "first", "second", "pairing")
+    | ColumnUnit.COUNT.of("pairs", "heads")
+    | ColumnUnit.NUMBER.of("spearman", "low", "high", "within_layers", "within_low", "within_high")
+    | ColumnUnit.NUMBER.of("pearson", "pearson_low", "pearson_high")
+)
+AGREEMENT_SCHEMA = pl.Schema(types_of(AGREEMENT_UNITS))
+
+
+def agreement(values: pl.DataFrame, measure: str, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
+    """Correlations over heads between groups of tables, with the columns of `SCHEMA`.
+
+    `values` are those of `head_values`, with a column `group`: what is compared, such as a task, or a task on
+    a corpus. A group is compared with itself over all pairs of its runs (`pairing` is "other runs"). Two
+    groups are compared within the same run if runs have both ("same run"), else over all pairs of their runs
+    ("all runs"). Each row is a mean over pairs. Intervals are at 95 %, by a bootstrap over heads within
+    layers: they are about these runs. Null: not defined.
+    """
+    chosen = values.filter(pl.col("measure") == measure)
+    groups = list(chosen["group"].unique(maintain_order=True))
+    vectors, strata = tables_of(chosen, ("group", "run"))
+    places: dict[str, dict[str, int]] = {}
+    for place, (group, run) in enumerate(vectors):
+        places.setdefault(group, {})[run] = place
+    compared: list[tuple[str, str, str, Pairs]] = []
+    for first, second in itertools.combinations_with_replacement(groups, 2):
+        pairing, pairs = _pairs(places[first], places[second], same=first == second)
+        if pairs:
+            compared.append((first, second, pairing, pairs))
+    if not compared:
+        return pl.DataFrame(schema=AGREEMENT_SCHEMA)
+    tables = np.array(list(vectors.values()))
+    weights = head_weights(strata, draws, np.random.default_rng(seed))
+    known = ~np.isnan(tables)
+    estimates = zip(
+        *(_estimates(tables, [row[-1] for row in compared], weights, way) for way in _ways(strata)),
+        strict=True,
+    )
+    rows = []
+    for (first, second, pairing, pairs), (over_all, within, linear) in zip(compared, estimates, strict=True):
+        heads = max(int((known[one] & known[other]).sum()) for one, other in pairs)
+        rows.append((measure, first, second, pairing, len(pairs), heads, *over_all, *within, *linear))
+    return pl.DataFrame(rows, schema=AGREEMENT_SCHEMA, orient="row").fill_nan(None)
+
+
+def _pairs(first: Mapping[str, int], second: Mapping[str, int], *, same: bool) -> tuple[str, Pairs]:
+    """How two groups are compared, and the pairs of tables (by their numbers) that are compared."""
+    if same:
+        return "other runs", list(itertools.combinations(first.values(), 2))
+    common = [run for run in first if run in second]
+    if common:
+        return "same run", [(first[run], second[run]) for run in common]
+    return "all runs", list(itertools.product(first.values(), second.values()))
+
+
+def _ways(strata: Strata) -> tuple[Centring, Centring, Centring]:
+    """Ranks over all heads, ranks within layers, and values as they are, less their mean."""
+
+    def ranks(layers: Strata) -> Centring:
+        return lambda values, weights, heads: centred_ranks(values, weights, layers[heads])
+
+    return ranks(np.zeros_like(strata)), ranks(strata), lambda values, weights, _: centred(values, weights)
+
+
+def _estimates(
+    tables: Float[np.ndarray, "table head"], compared: Sequence[Pairs], weights: Weights, way: Centring
+) -> list[Estimate]:
+    """Per row the mean correlation over its pairs of tables, with its interval.
+
+    Tables are standardised once per table and not once per pair, so that pairs cost only a product of
+    matrices.
+    """
+    draws = np.concatenate([np.ones((1, weights.shape[1])), weights])  # the heads as they are come first
+    means = np.empty((len(compared), len(draws)))
+    at_once = max(1, CELLS // (len(tables) * max(tables.shape)))
+    for start in range(0, len(draws), at_once):
+        part = slice(start, start + at_once)
+        correlations = _correlations(tables, draws[part], way)
+        for row, pairs in enumerate(compared):
+            one, other = np.array(pairs).T
+            means[row, part] = correlations[:, one, other].mean(1)
+    return [estimate(float(drawn[0]), drawn[1:]) for drawn in means]
+
+
+def _correlations(
+    tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring
+) -> Float[np.ndarray, "draw table table"]:
+    """The correlations of all tables with each other, over heads that both have; NaN if there are none."""
+    known = ~np.isnan(tables)
+    patterns, of_pattern = np.unique(known, axis=0, return_inverse=True)
+    found = np.full((len(weights), len(tables), len(tables)), np.nan)
+    for one, other in itertools.combinations_with_replacement(range(len(patterns)), 2):
+        heads = np.flatnonzero(patterns[one] & patterns[other])
+        if not len(heads):
+            continue
+        rows, columns = (np.flatnonzero(of_pattern == number) for number in (one, other))
+        left = _standardised(tables[rows], weights, way, heads)
+        right = left if one == other else _standardised(tables[columns], weights, way, heads)
+        block = left @ right.transpose(0, 2, 1)
+        found[:, rows[:, None], columns] = block
+        found[:, columns[:, None], rows] = block.transpose(0, 2, 1)
+    return found
+
+
+def _standardised(
+    tables: Float[np.ndarray, "table head"], weights: Weights, way: Centring, heads: Int[np.ndarray, " known"]
+) -> Float[np.ndarray, "draw table known"]:
+    """Vectors of length 1 in each draw, whose inner products are correlations; NaN if nothing varies."""
+    drawn = weights[:, heads]
+    vectors = np.stack([way(table[heads], drawn, heads) for table in tables], axis=1)
+    vectors *= np.sqrt(drawn)[:, None]
+    length = np.sqrt((vectors**2).sum(-1, keepdims=True))
+    return vectors / np.where(length > 0, length, np.nan)
+
+
+TOP = 0.1
+"""The share of heads, those that are costliest to close, that a measure should find."""
+RankedLosses = dict[tuple[bytes, bytes, bytes], np.ndarray]
+"""Centred ranks of losses, [draw head], by losses, known heads (whose number differs) and strata."""
+PREDICTION_UNITS = (
+    ColumnUnit.TEXT.of("task", "setup", "measure")
+    | ColumnUnit.COUNT.of("runs", "heads")
+    | ColumnUnit.NUMBER.of("spearman", "low", "high", "within_layers", "within_low", "within_high")
+    | ColumnUnit.SHARE.of("overlap", "overlap_chance")
+)
+PREDICTION_SCHEMA = pl.Schema(types_of(PREDICTION_UNITS))
+
+
+def prediction(values: pl.DataFrame, draws: int = DRAWS, seed: int = 0) -> pl.DataFrame:
+    """Spearman's correlation of each measure with the loss by ablation, per task and setup (`SCHEMA`).
+
+    `values` are those of `head_values`. The correlation is taken over the heads of each run, and then
+    averaged over the runs of the setup: once over all heads, and once with ranks within layers, so that
+    differences between layers do not count. A run without variation does not count; null if no run has a
+    correlation. Intervals are by a bootstrap over heads (within layers, the same heads in all runs, which
+    start from one encoder) and over runs at once (Owen 2007). `overlap` is the share of the k most costly
+    heads that are among the measure's k highest, where k is a tenth of the heads, and `overlap_chance` is
+    what chance gives. If heads are tied for the last of the k places, each counts with its share of these.
+    """
+    vectors, strata = tables_of(values, ("measure", "task", "setup", "run"))
+    rng = np.random.default_rng(seed)
+    weights = head_weights(strata, draws, rng)
+    order = {name: place for place, name in enumerate(PREDICTORS)}
+    cells = (
+        values.filter(pl.col("measure").is_in(list(PREDICTORS)))
+        .select("task", "setup", "measure", "run")
+        .unique(maintain_order=True)
+        .group_by("task", "setup", "measure", maintain_order=True)
+        .agg("run")
+        .sort(
+            *(_place(values, name) for name in ("task", "setup")),
+            pl.col("measure").replace_strict(order, return_dtype=pl.Int64),
+        )
+    )
+    rows = []
+    ranked: RankedLosses = {}
+    for task, setup, measure, runs in cells.iter_rows():
+        ablated = [run for run in runs if (ABLATION, task, setup, run) in vectors]
+        measures = [vectors[measure, task, setup, run] for run in ablated]
+        # Scores that are equal in exact arithmetic may differ in the last digits.
+        losses = [vectors[ABLATION, task, setup, run].round(9) for run in ablated]
+        heads = [int(_known(*pair).sum()) for pair in zip(measures, losses, strict=True)]
+        if max(heads, default=0) < 2:
+            continue
+        pooled, within = over_runs(measures, losses, strata, weights, rng, ranked)
+        shares, chances = zip(*map(top_overlap, measures, losses), strict=True)
+        overlap = float(np.mean(shares)), float(np.mean(chances))
+        rows.append((task, setup, measure, len(ablated), max(heads), *pooled, *within, *overlap))
+    return pl.DataFrame(rows, schema=PREDICTION_SCHEMA, orient="row").fill_nan(None)
+
+
+def _place(values: pl.DataFrame, column: str) -> pl.Expr:
+    """The places of a column's values in the order in which they first appear."""
+    names = values[column].unique(maintain_order=True)
+    return pl.col(column).replace_strict(names, list(range(len(names))), return_dtype=pl.Int64)
+
+
+def over_runs(
+    measures: Sequence[Values],
+    losses: Sequence[Values],
+    strata: Strata,
+    weights: Weights,
+    rng: np.random.Generator,
+    ranked: RankedLosses | None = None,
+) -> tuple[Estimate, Estimate]:
+    """The mean over runs of Spearman's correlation over heads: of all heads, and within strata.
+
+    A draw has each head as often as its row of `weights` says, in all runs, and runs drawn with replacement.
+    Heads that are NaN in either vector of a run are left out of that run. `ranked` keeps the ranks of losses
+    for the next call: all measures of a setup are compared with the same losses.
+    """
+    chosen = rng.integers(0, len(measures), size=(len(measures), len(weights)))
+    by_head = np.concatenate([np.ones((len(strata), 1)), weights.T], axis=1)  # first the heads as they are
+    in_half = by_head.astype(np.float32)  # counts are exact in it
+    kept: RankedLosses = {} if ranked is None else ranked
+    used: RankedLosses = {}
+    estimates = []
+    ranks = np.empty_like(by_head)
+    for layers in (np.zeros_like(strata), strata):
+        drawn = []
+        for measure, loss in zip(measures, losses, strict=True):
+            known = _known(measure, loss)
+            counts, halves = ((of if known.all() else of[known]).T for of in (by_head, in_half))
+            key = loss[known].tobytes(), known.tobytes(), layers.tobytes()
+            found = used.get(key, kept.get(key))
+            used[key] = centred_ranks(loss[known], halves, layers[known]) if found is None else found
+            of_measure = centred_ranks(measure[known], halves, layers[known], ranks[: known.sum()])
+            drawn.append(correlation(of_measure, used[key], counts))
+        of_runs = np.array(drawn)
+        resampled = np.take_along_axis(of_runs[:, 1:], chosen, axis=0)
+        estimates.append(estimate(float(_mean(of_runs[:, :1])[0]), _mean(resampled)))
+    if ranked is not None:
+        ranked.clear()
+        ranked |= used
+    return estimates[0], estimates[1]
+
+
+def _known(measure: Values, loss: Values) -> Bool[np.ndarray, " head"]:
+    return ~(np.isnan(measure) | np.isnan(loss))
+
+
+def _mean(values: Float[np.ndarray, "run draw"]) -> Float[np.ndarray, " draw"]:
+    """The mean over runs that have a value."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, values, 0).sum(0) / known.sum(0)
+
+
+def top_overlap(measure: Values, loss: Values) -> tuple[float, float]:
+    """The share of the k most costly heads among the measure's k highest, and this share by chance."""
+    known = _known(measure, loss)
+    measure, loss = measure[known], loss[known]
+    if not len(loss):
+        return float("nan"), float("nan")
+    k = max(1, round(TOP * len(loss)))
+    return float(_top(measure, k) @ _top(loss, k) / k), k / len(loss)
+
+
+def _top(values: Values, k: int) -> Float[np.ndarray, " head"]:
+    """1 for each of the k highest, 0 for the others; heads tied for the last places share them."""
+    last = np.sort(values)[-k]
+    above, tied = values > last, values == last
+    return above + tied * (k - above.sum()) / tied.sum()

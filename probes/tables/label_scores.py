@@ -1,16 +1,18 @@
-"""The scores of heads on labels: the only definition, with chance, the root and the fewest items."""
+"""The scores of heads on labels, with chance, the root and the fewest items; the best head of every label."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
-from mtl.probes.measures.table import BY_NAME, SKILLS
-from mtl.probes.sites import KEYS, in_order, sites_of
-from mtl.probes.tables.heads_table import in_texts
-from mtl.probes.tables.made_once import made_once
+from mtl.probes.measures.groups import BY_NAME, MEASURES, SKILLS
+from mtl.probes.sites import KEYS, Site, attention_order, head_name, sites_of, with_names
+from mtl.probes.tables.heads_table import computed_once, in_texts
+from mtl.probes.tables.table_files import by_catalogue
+from mtl.tasks.in_words import counted
 
 FEWEST_ITEMS = 30
 """The number of items that a label needs to count: with fewer, one of many heads is above chance by luck."""
@@ -60,7 +62,7 @@ def label_scores(heads: pl.DataFrame, measures: Mapping[str, str] = SKILLS) -> p
     return joined.with_columns(above=pl.col("value") - pl.col("chance"), counted=_COUNTS)
 
 
-@made_once
+@computed_once
 def skill_scores(heads: pl.DataFrame) -> pl.DataFrame:
     """The `label_scores` of all tasks' probes."""
     return label_scores(heads)
@@ -100,7 +102,9 @@ def best_of_labels(scores: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame
     highest = scores.with_columns(pl.col("chance").max().over(label)).filter(
         pl.col("value").eq_missing(pl.col("value").max().over(label))
     )
-    first = highest.sort(-pl.col("value"), in_order(sites_of(scores)), "layer", "head", maintain_order=True)
+    first = highest.sort(
+        -pl.col("value"), attention_order(sites_of(scores)), "layer", "head", maintain_order=True
+    )
     return in_texts(first.group_by(label, maintain_order=True).first())
 
 
@@ -135,3 +139,144 @@ def _last(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _run_keys(table: pl.DataFrame) -> list[str]:
     return [name for name in _RUN if name in table.columns]
+
+
+def best_heads(table: pl.DataFrame) -> pl.DataFrame:
+    """Per task and label the best head of the task's probe (the first one on ties) beside its chance level.
+
+    For attention, `chance` is the best fixed offset; for clustering, it is the best head under shuffled
+    labels, chosen from as many heads as the value beside it. `length` is the mean length of arcs. `counted`
+    says whether the label counts in the means.
+    """
+    label = ["task", "label"]
+    best = best_of_labels(label_scores(table))
+    majorities = [measure.majority for measure in MEASURES if measure.majority is not None]
+    majority = table.filter(pl.col("measure").is_in(majorities)).select(*label, majority="value")
+    lengths = [measure.length for measure in MEASURES if measure.length is not None]
+    length = table.filter(pl.col("measure").is_in(lengths)).select(*label, length="value")
+    numbers = ("count", "value", *KEYS, "chance", "majority", "length")
+    columns = ("measure", *label, *numbers, "choice", "counted")
+    rows = best.join(majority, on=label, how="left").join(length, on=label, how="left").select(columns)
+    return by_catalogue(rows.sort("count", "label", descending=[True, False]))
+
+
+def weighted_means(best: pl.DataFrame) -> pl.DataFrame:
+    """Per task the means of the best heads' values and of chance over labels that count, weighted by items.
+
+    Null for a task without such a label.
+    """
+    counted = pl.col("counted")
+
+    def mean(column: str) -> pl.Expr:
+        of = pl.when(counted).then(pl.col(column))
+        return pl.when((counted & pl.col(column).is_not_null()).any()).then(weighted_mean(of)).alias(column)
+
+    means = (
+        best.group_by("measure", "task", "choice", maintain_order=True)
+        .agg(
+            mean("value"), mean("chance"), mean("majority"), labels=counted.sum(),
+            items=pl.col("count").filter(counted).sum(), left_out=(~counted).sum(),
+        )
+        .select("measure", "task", "choice", "labels", "items", "value", "chance", "majority", "left_out")
+    )  # fmt: skip
+    return by_catalogue(means)
+
+
+def labels_left_out(mean: Mapping[str, Any]) -> str:
+    """How many labels a row of `weighted_means` leaves out, and why; empty if none is left out."""
+    if not mean["left_out"]:
+        return ""
+    number = f"{counted(mean['left_out'], 'label')}"
+    return f"{number} marked * left out of the mean: root, or fewer than {FEWEST_ITEMS} items"
+
+
+def label_name(row: Mapping[str, Any]) -> str:
+    """The label of a row of `best_heads`, with a star if it does not count."""
+    return row["label"] + ("" if row["counted"] else " *")
+
+
+def markdown_summaries(best: pl.DataFrame, means: pl.DataFrame) -> str:
+    """Both summaries as Markdown tables, one per task, with numbers in per cent."""
+    parts, named = [], with_names(best)
+    for mean in means.iter_rows(named=True):
+        measure = BY_NAME[mean["measure"]]
+        with_length = measure.length is not None
+        titles = ["label", "count", "best head", "head", measure.chance_title, *[LENGTH] * with_length]
+        lines = [
+            f"## {mean['task']}: {mean['measure']} ({mean['choice']})",
+            "",
+            f"| {' | '.join(titles)} |",
+            "|---|" + "---:|" * (len(titles) - 1),
+        ]
+        of_task = named.filter((pl.col("task") == mean["task"]) & (pl.col("measure") == mean["measure"]))
+        lines += [
+            f"| {_escaped(label_name(row))} | {row['count']:,} | {per_cent(row['value'])} | "
+            f"{hit_by(row)} | {per_cent(row['chance'])} |" + f" {length_of(row)} |" * with_length
+            for row in of_task.iter_rows(named=True)
+        ]
+        most, rest = "", _escaped(labels_left_out(mean))
+        if measure.majority is not None:
+            most = f"; the most frequent label alone: {per_cent(mean['majority'])}"
+        lines += [
+            f"| *weighted mean* | {mean['items']:,} | {per_cent(mean['value'])} | | "
+            f"{per_cent(mean['chance'])} |" + " |" * with_length,
+            "",
+            f"{counted(mean['labels'], 'label')}{most}." + (f" {rest[0].upper()}{rest[1:]}." if rest else ""),
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text that Markdown prints literally in a cell of a table."""
+    return text.replace("|", r"\|").replace("*", r"\*")
+
+
+def hit_by(row: Mapping[str, Any]) -> str:
+    """The name of the best head of a row of `best_heads` with names; empty for a label that no head hits."""
+    return row["name"] if row["value"] else ""
+
+
+LENGTH = "mean length"
+"""The title of the column with the mean length of a label's arcs, in words."""
+
+
+def length_of(row: Mapping[str, Any]) -> str:
+    """The mean length in a row of `best_heads`, with one decimal; empty for arcs from the root."""
+    return "" if row["length"] is None else f"{row['length']:.1f}"
+
+
+def per_cent(share: float | None) -> str:
+    """A share in per cent, with one decimal."""
+    return "" if share is None else f"{100 * share:.1f}"
+
+
+def printed_best_heads(skill: pl.DataFrame) -> pl.DataFrame:
+    """The best head of each label in a table `skills`, by name."""
+    best = best_of_labels(skill, ("regime",)).sort("count", "label", descending=[True, False])
+    best = by_catalogue(best)
+    sites = sites_of(skill)
+    heads = [
+        head_name(Site(attention, layer), head, sites)
+        for attention, layer, head in best.select(KEYS).iter_rows()
+    ]
+    return best.select(
+        "regime", "task", "label", "count", pl.Series("best head", heads, dtype=pl.String),
+        pl.col("value").alias("accuracy"), "chance", "counted",
+    )  # fmt: skip
+
+
+def open_heads_by_mask(table: pl.DataFrame, by: str, kept: str = "kept") -> pl.DataFrame:
+    """Per mask (`by`), how many heads it keeps, how many of them it learned to keep, and their names."""
+    sites = sites_of(table)
+    rows = []
+    for (mask,), of_mask in table.group_by(by, maintain_order=True):
+        cells = of_mask.filter(kept)
+        names = [
+            head_name(Site(kind, layer), head, sites) for kind, layer, head in cells.select(KEYS).iter_rows()
+        ]
+        learned = int((of_mask[kept] & of_mask["learned"]).sum())
+        rows.append((mask, cells.height, learned, " ".join(names)))
+    return pl.DataFrame(
+        rows, {by: pl.String, "kept": pl.Int64, "learned": pl.Int64, "heads": pl.String}, orient="row"
+    )

@@ -1,4 +1,4 @@
-"""Tidy tables as files: LaTeX for papers, CSV for reading, parquet for computing.
+"""Tidy tables as files, the units of their columns, and the order of tasks: LaTeX, CSV, parquet.
 
 Files are opened here and not by polars, which reads brackets in a path as a pattern and expands `~`.
 """
@@ -9,13 +9,17 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import polars as pl
 
-from mtl.probes.head_names import by_name, with_names
+from mtl.probes.appearance import ordered
+from mtl.probes.sites import by_name, with_names
+from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import first_line
 
 _LATEX = {
@@ -48,40 +52,58 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
-def latex(table: pl.DataFrame, decimals: int = 2) -> str:
+def latex(table: pl.DataFrame, decimals: int = 2, units: Units = MappingProxyType({})) -> str:
     """A booktabs `tabular`: numbers on the right, texts on the left, null as a dash, titles in words."""
     columns = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
-        _line([escape(name.replace("_", " ")) for name in table.columns]),
+        _line([escape(title) for title in _titles(table, units)]),
     ]
     lines.append(r"\midrule")
     lines += [_line([_cell(value, decimals) for value in row]) for row in table.iter_rows()]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def markdown(table: pl.DataFrame) -> str:
-    """A table of texts in Markdown; null as a dash, titles in words."""
-    rows = [[name.replace("_", " ") for name in table.columns], ["---"] * table.width, *table.rows()]
+def _titles(table: pl.DataFrame, units: Units) -> list[str]:
+    """The titles of columns: in words, but the names of a user as they are."""
+    return [name if units.get(name) is ColumnUnit.NAMED else name.replace("_", " ") for name in table.columns]
+
+
+def markdown_table(
+    table: pl.DataFrame, notes: Sequence[str] = (), units: Units = MappingProxyType({})
+) -> str:
+    """A table of texts in Markdown; null as a dash, titles in words. Notes are a list below it."""
+    rows = [_titles(table, units), ["---"] * table.width, *table.rows()]
     cells = [["–" if value is None else str(value).replace("|", r"\|") for value in row] for row in rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    lines = [f"| {' | '.join(row)} |\n" for row in cells]
+    return "".join([*lines, "\n" if notes else "", *(f"- {note}\n" for note in notes)])
 
 
-def write(
-    table: pl.DataFrame, path: Path, kind: Format, decimals: int = 2, notes: Sequence[str] = ()
+def write_table_file(
+    table: pl.DataFrame,
+    path: Path,
+    kind: Format,
+    decimals: int = 2,
+    notes: Sequence[str] = (),
+    units: Units = MappingProxyType({}),
 ) -> None:
     """Write the table as a file of this kind; `decimals` are for LaTeX, since the others keep all decimals.
 
     Heads and layers have their names, in LaTeX instead of their numbers, in CSV in a further column `name`.
     JSON objects, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a last
-    column `notes` in the others.
+    column `notes` in the others. LaTeX has shares in per cent, their differences in points, and units in the
+    titles; the others have the numbers as they are, and a note on their units.
     """
+    if kind == "tex":
+        table = in_print(table, units)
+    elif said := units_in_files(table, units):
+        notes = (f"units: {said}", *notes)
     if notes and kind != "tex":
         table = table.with_columns(notes=pl.lit("; ".join(notes)))
     if kind == "tex":
         comments = "".join(f"% note: {' '.join(note.split())}\n" for note in notes)
-        path.write_text(latex(by_name(_in_words(table)), decimals) + comments, encoding="utf-8")
+        path.write_text(latex(by_name(_in_words(table)), decimals, units) + comments, encoding="utf-8")
     elif kind == "csv":
         with path.open("wb") as file:
             with_names(_in_words(table)).write_csv(file)
@@ -108,21 +130,17 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {key: value for key, value in metadata.items() if key != "ARROW:schema"}
 
 
-def read_complete(
-    path: Path, schema: Mapping[str, Any], command: str, older: Mapping[str, str] = MappingProxyType({})
-) -> tuple[pl.DataFrame, dict[str, str]]:
+def read_complete(path: Path, schema: Mapping[str, Any], command: str) -> tuple[pl.DataFrame, dict[str, str]]:
     """The columns of a schema from a parquet file that a command made, and the texts written with them.
 
-    `older` has the values of columns that files of older versions lack. Raises `ValueError` if the file
-    cannot be read or lacks another column.
+    Raises `ValueError` if the file cannot be read or lacks a column.
     """
     try:
         table, metadata = read_parquet(path), read_metadata(path)
-        absent = {name: pl.lit(value) for name, value in older.items() if name not in table.columns}
-        missing = [name for name in schema if name not in table.columns and name not in absent]
+        missing = [name for name in schema if name not in table.columns]
         if missing:
             raise ValueError(f"{path}: no column {missing[0]!r}; make the table with '{command}'")
-        return table.with_columns(**absent).select(list(schema)).cast(pl.Schema(schema)), metadata
+        return table.select(list(schema)).cast(pl.Schema(schema)), metadata
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ValueError(f"{path}: cannot be read ({first_line(error)}); make it with '{command}'") from error
 
@@ -130,7 +148,7 @@ def read_complete(
 def read_csv(path: Path) -> pl.DataFrame:
     """The table in exactly this file; raises as `read_parquet` does."""
     with path.open("rb") as file:
-        return pl.read_csv(file)
+        return pl.read_csv(file, infer_schema_length=None)  # a column may begin with many empty rows
 
 
 def _in_words(table: pl.DataFrame) -> pl.DataFrame:
@@ -174,3 +192,107 @@ def _cell(value: object, decimals: int) -> str:
         digits, exponent = f"{abs(value):.1e}".split("e")
         return rf"${sign}{digits}\cdot 10^{{{int(exponent)}}}$"
     return f"${sign}${text}" if sign else text
+
+
+class ColumnUnit(Enum):
+    """What the values of a column are, with the unit in files for computing, and the unit in print."""
+
+    TEXT = ("", "")
+    FLAG = ("", "")
+    COUNT = ("", "")
+    P = ("", "")
+    NUMBER = ("", "")
+    """A number without a unit: a correlation, a Jaccard index, a gate, an expected count."""
+    SHARE = ("shares", "%")
+    CHANGE = ("differences of shares", "points")
+    PERCENT = ("%", "%")
+    POINTS = ("points", "points")
+    SECONDS = ("s", "s")
+    NATS = ("nats", "nats")
+    NAMED = ("", "")
+    """A column that has a name of a user, such as a task's: a title never changes it."""
+    OF_ROW = ("the unit of the row", "")
+    """Each row's unit is in the column `unit`."""
+
+    def __init__(self, computed: str, printed: str):
+        self.computed, self.printed = computed, printed
+
+    # Members with equal values would be one member.
+    def __new__(cls, *_: str) -> ColumnUnit:
+        member = object.__new__(cls)
+        member._value_ = len(cls.__members__)
+        return member
+
+    def of(self, *columns: str) -> dict[str, ColumnUnit]:
+        """These columns with this unit."""
+        return dict.fromkeys(columns, self)
+
+
+Units = Mapping[str, ColumnUnit]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a table's files say of its numbers."""
+
+    units: Units = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What differences are taken from, what intervals and p come from, and the split of scores."""
+
+
+OF_MEASURES = {
+    "share": ColumnUnit.SHARE,
+    "points": ColumnUnit.POINTS,
+    "nats": ColumnUnit.NATS,
+    "number": ColumnUnit.NUMBER,
+}
+"""The units of measures on heads (`mtl.probes.measures.groups`)."""
+DTYPES = {ColumnUnit.TEXT: pl.String, ColumnUnit.FLAG: pl.Boolean, ColumnUnit.COUNT: pl.Int64}
+CHANGE_OF_ROW = "difference of shares"
+"""In a column `unit`, a row whose numbers are printed in points."""
+
+
+def types_of(units: Units) -> dict[str, Any]:
+    """The types of a table's columns, for a schema; all but texts, flags and counts are floats."""
+    return {name: DTYPES.get(unit, pl.Float64) for name, unit in units.items()}
+
+
+def in_print(table: pl.DataFrame, units: Units) -> pl.DataFrame:
+    """The table as papers print it: shares in per cent, their differences in points, units in the titles."""
+    columns = []
+    for name in table.columns:
+        unit, column = units.get(name), pl.col(name)
+        if unit in (ColumnUnit.SHARE, ColumnUnit.CHANGE):
+            column = 100 * column
+        elif unit is ColumnUnit.OF_ROW:
+            column = pl.when(pl.col("unit") == CHANGE_OF_ROW).then(100 * column).otherwise(column)
+        elif name == "unit" and ColumnUnit.OF_ROW in units.values():
+            column = column.replace({CHANGE_OF_ROW: ColumnUnit.CHANGE.printed})
+        printed = "" if unit is None else unit.printed
+        columns.append(column.alias(f"{name}, {printed}" if printed else name))
+    return table.select(columns)
+
+
+def units_in_files(table: pl.DataFrame, units: Units) -> str:
+    """The units of the table's columns as files for computing have them; empty if no column has one."""
+    by_unit: dict[str, list[str]] = {}
+    for name in table.columns:
+        if name in units and (unit := units[name].computed):
+            by_unit.setdefault(unit, []).append(name)
+    return "; ".join(f"{', '.join(names)} in {unit}" for unit, names in by_unit.items())
+
+
+def undeclared(table: pl.DataFrame, units: Units) -> list[str]:
+    """The columns of floats whose unit is not declared."""
+    return [name for name, kind in table.schema.items() if kind.is_float() and name not in units]
+
+
+def tasks_in(table: pl.DataFrame, column: str = "task") -> list[str]:
+    """The tasks in a column, in the order of `mtl.probes.appearance`, others in the catalogue's."""
+    return ordered(in_order_of_catalogue(table[column].unique()))
+
+
+def by_catalogue(table: pl.DataFrame, column: str = "task") -> pl.DataFrame:
+    """The rows, sorted by the task in a column in the order of `tasks_in`; a task's rows keep their order."""
+    place = {name: number for number, name in enumerate(tasks_in(table, column))}
+    return table.sort(pl.col(column).replace_strict(place, return_dtype=pl.Int64), maintain_order=True)

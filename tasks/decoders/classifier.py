@@ -1,9 +1,9 @@
-"""Linear classifiers: a label for every word, or one for the sentence."""
+"""Linear decoders: a label for every word, scripts for lemmas, a label or a number for the sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,11 +11,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.collate import padded
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, score_of_labels
-from mtl.tasks.decoders.pooling import Kind, SentencePooling
-from mtl.tasks.precision import at_least_float32
+from mtl.tasks.decoders.decoder import (
+    Decoder,
+    Item,
+    StructureScore,
+    at_least_float32,
+    at_most,
+    count_values,
+    k_best,
+    padded,
+    score_of_labels,
+)
+from mtl.tasks.lemmas import RANKED, RankedScripts, shortest_form, split_lemma_labels
+from mtl.tasks.rules import Match, RuleKind
 from mtl.tasks.task import UNKNOWN, Labels
 
 
@@ -70,6 +78,8 @@ class LinearDecoder(Decoder):
 class WordClassifier(LinearDecoder):
     """A label for every word."""
 
+    ruled: RuleKind | None = "tags"
+
     def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
         super().__init__(hidden, len(labels), dropout)
         self.labels = labels
@@ -110,6 +120,14 @@ class WordClassifier(LinearDecoder):
             for indices, length in zip(scores.argmax(2).tolist(), lengths, strict=True)
         ]
 
+    def constrained(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        mask: Bool[Tensor, "batch word"],
+        matches: Sequence[Sequence[Match]],
+    ) -> Float[Tensor, "batch word label"]:
+        return scores.masked_fill(~allowed_labels(scores, matches, self.labels), -torch.inf)
+
     def alternatives(
         self,
         scores: Float[Tensor, "batch word label"],
@@ -122,6 +140,24 @@ class WordClassifier(LinearDecoder):
             tuple([Item("label", word, word + 1, next(best)) for word in range(length)])
             for length in mask.sum(1).tolist()
         ]
+
+
+def allowed_labels(
+    scores: Float[Tensor, "batch word label"], matches: Sequence[Sequence[Match]], labels: Labels
+) -> Bool[Tensor, "batch word label"]:
+    """The labels that rules leave to each word; all of them where they leave none.
+
+    A rule that forces labels names one for each of its words, or several for its only word.
+    """
+    allowed = np.ones(tuple(scores.shape), dtype=bool)
+    for row, of_sentence in zip(allowed, matches, strict=True):
+        for start, end, rule, _ in of_sentence:
+            each = [[label] for label in rule.labels] if end - start > 1 and rule.force else [rule.labels]
+            for word, named in zip(range(start, end), each * (1 if rule.force else end - start), strict=True):
+                chosen = np.isin(np.arange(len(labels)), [labels.index(label) for label in named])
+                row[word] &= (chosen == rule.force) | (not named)
+    allowed |= ~allowed.any(2, keepdims=True)
+    return torch.from_numpy(allowed).to(scores.device)
 
 
 class SentenceClassifier(LinearDecoder):
@@ -170,3 +206,133 @@ class SentenceClassifier(LinearDecoder):
             words = [number - 1 for number in words]
         best = k_best(scores.softmax(1), self.labels.names, k)
         return [(Item("label", 0, number, values),) for number, values in zip(words, best, strict=True)]
+
+
+class NumberTarget(NamedTuple):
+    """The gold number of one sentence."""
+
+    number: Float[np.ndarray, " 1"]
+
+
+class Numbers(NamedTuple):
+    """The gold numbers of a batch."""
+
+    numbers: Float[Tensor, " batch"]
+
+
+def number_targets(number: float) -> NumberTarget:
+    """The number of one sentence as an array."""
+    return NumberTarget(np.array([number], dtype=np.float32))
+
+
+def collate_numbers(targets: Sequence[NumberTarget]) -> Numbers:
+    """The numbers of a batch."""
+    return Numbers(torch.from_numpy(np.concatenate([target.number for target in targets])))
+
+
+class SentenceRegressor(LinearDecoder):
+    """A number for the sentence, from one vector for all of its words; its loss is the squared error."""
+
+    def __init__(self, hidden: int, dropout: float, pooling: Kind = "mean") -> None:
+        super().__init__(hidden, 1, dropout)
+        self.pooling = SentencePooling(hidden, pooling)
+        self.reads_first = pooling == "first"
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, " batch"]:
+        return self.scores(self.pooling(words, mask)).squeeze(1)
+
+    def loss(
+        self, scores: Float[Tensor, " batch"], targets: Numbers, mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, " batch"]:
+        return functional.mse_loss(scores, targets.numbers.to(scores.dtype), reduction="none")
+
+    def structure_score(
+        self,
+        scores: Float[Tensor, " batch"],
+        targets: Numbers,
+        mask: Bool[Tensor, "batch word"],
+        label: int | None = None,
+    ) -> StructureScore:
+        """The number itself, which has no labels."""
+        return StructureScore(scores, torch.ones_like(scores, dtype=torch.long))
+
+    def decode(self, scores: Float[Tensor, " batch"], mask: Bool[Tensor, "batch word"]) -> list[float]:
+        numbers: list[float] = scores.tolist()
+        return numbers
+
+
+class LemmaDecoder(WordClassifier):
+    """A script for every word.
+
+    The decoder does not know the forms. But a script applies only to forms that are long enough, and a form
+    that occurs in training gets one of its lemmas there. Therefore an annotation has the lexicon and, for
+    each word, several scripts in the order of their scores.
+    """
+
+    fits: Tensor
+    ruled = None
+
+    def __init__(self, hidden: int, labels: Labels, dropout: float) -> None:
+        scripts, self.lexicon = split_lemma_labels(labels)
+        super().__init__(hidden, scripts, dropout)
+        shortest = [shortest_form(name) for name in scripts.names]
+        lengths = torch.tensor(sorted({*shortest}, reverse=True))
+        self.register_buffer("fits", torch.tensor(shortest) <= lengths[:, None], persistent=False)
+        """Which scripts apply to forms of each length that makes a difference, the longest first."""
+
+    def decode(
+        self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
+    ) -> list[RankedScripts]:
+        """Per word the best scripts of all, then the best script for shorter forms, and so on."""
+        best = scores.topk(min(RANKED, len(self.labels)), 2).indices
+        if len(self.fits) > 1:
+            fitting = [scores.masked_fill(~fits, -torch.inf).argmax(2) for fits in self.fits[1:]]
+            best = torch.cat([best, torch.stack(fitting, 2)], 2)
+        lengths, names = mask.sum(1).tolist(), self.labels.names
+        return [
+            RankedScripts(
+                tuple([tuple([names[index] for index in dict.fromkeys(word)]) for word in words[:length]]),
+                self.lexicon,
+            )
+            for words, length in zip(best.tolist(), lengths, strict=True)
+        ]
+
+    def alternatives(
+        self,
+        scores: Float[Tensor, "batch word label"],
+        mask: Bool[Tensor, "batch word"],
+        decoded: Sequence[tuple[Any, ...]],
+        k: int,
+    ) -> list[tuple[Item, ...]]:
+        """All scripts of each word, whatever `k` is: which of them apply depends on its form."""
+        count_values(int(mask.sum()), min(k, len(self.labels)))
+        with at_most(None):  # at most k of them are kept
+            return super().alternatives(scores, mask, decoded, len(self.labels))
+
+
+Kind = Literal["mean", "first", "attention"]
+
+
+class SentencePooling(nn.Module):
+    """The mean of the word vectors, the first vector ([CLS], where it is put first), or attention over words.
+
+    Attention has one learned query, zero at first, so that it starts as the mean.
+    """
+
+    def __init__(self, hidden: int, kind: Kind) -> None:
+        super().__init__()
+        self.kind = kind
+        self.query = nn.Parameter(torch.zeros(hidden)) if kind == "attention" else None
+
+    def forward(
+        self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
+    ) -> Float[Tensor, "batch hidden"]:
+        if self.kind == "first":
+            return words[:, 0]
+        words = words.masked_fill(~mask[:, :, None], 0.0)
+        if self.query is None:
+            return words.sum(1) / mask.sum(1, keepdim=True)
+        weights = (words @ self.query).masked_fill(~mask, -torch.inf).softmax(1)
+        return torch.einsum("bw,bwh->bh", weights, words)

@@ -1,26 +1,37 @@
-"""Constituency parsing: a span CRF over binarised brackets, then labels for the brackets of the best tree."""
+"""Constituency parsing: a span CRF over binarised brackets, then labels for the brackets of the best tree.
+
+Partition function and marginals come from numba on the CPU, and width by width on other devices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, no_type_check
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from mtl.tasks.biaffine import Biaffine, Mlp
-from mtl.tasks.binarise import NULL, binarise, constituents, restore
-from mtl.tasks.cky import best_brackets
-from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.collate import one_after_another
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, scores_at, summed
+from mtl.tasks.compiled import compiled
+from mtl.tasks.decoders.decoder import (
+    Biaffine,
+    Decoder,
+    Item,
+    Mlp,
+    StructureScore,
+    at_least_float32,
+    k_best,
+    one_after_another,
+    scores_at,
+    sums_by_sentence,
+)
 from mtl.tasks.in_words import counted
-from mtl.tasks.precision import at_least_float32
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.span_crf import span_crf_loss, span_marginals
+from mtl.tasks.spans import NULL, binarise, constituents, restore
 from mtl.tasks.task import UNKNOWN, Labels
 
 
@@ -41,7 +52,7 @@ class SpanBatch(NamedTuple):
     labels: Int[Tensor, " span"]
 
 
-class SpanScores(NamedTuple):
+class _SpanScores(NamedTuple):
     """Scores of every span as a bracket, and the vectors of all boundaries that labels are scored from."""
 
     brackets: Float[Tensor, "batch boundary boundary"]
@@ -103,7 +114,7 @@ class ConDecoder(Decoder):
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
-    ) -> SpanScores:
+    ) -> _SpanScores:
         left, right = self.edges.to(words.dtype)
         before = torch.cat([left.expand(words.shape[0], 1, -1), words], 1)
         after = torch.cat(
@@ -113,10 +124,10 @@ class ConDecoder(Decoder):
         starts, ends = self.span(boundaries).split(self.span_dim, 2)
         brackets = at_least_float32(self.bracket(starts, ends).squeeze(3))
         label_starts, label_ends = self.boundary(boundaries).split(self.label_dim, 2)
-        return SpanScores(brackets, label_starts, label_ends)
+        return _SpanScores(brackets, label_starts, label_ends)
 
     def loss(
-        self, scores: SpanScores, targets: SpanBatch, mask: Bool[Tensor, "batch word"]
+        self, scores: _SpanScores, targets: SpanBatch, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
         rows, starts, ends, labels = targets
         brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, starts, ends)
@@ -127,7 +138,7 @@ class ConDecoder(Decoder):
 
     def structure_score(
         self,
-        scores: SpanScores,
+        scores: _SpanScores,
         targets: SpanBatch,
         mask: Bool[Tensor, "batch word"],
         label: int | None = None,
@@ -137,9 +148,9 @@ class ConDecoder(Decoder):
         rows, starts, ends, labels = targets
         brackets = scores.brackets[rows, starts, ends]
         of_labels = scores_at(self._label_scores(scores, rows, starts, ends), labels)
-        return summed(brackets + of_labels, rows, len(mask))
+        return sums_by_sentence(brackets + of_labels, rows, len(mask))
 
-    def decode(self, scores: SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
+    def decode(self, scores: _SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
         lengths = mask.sum(1).cpu().numpy()
         brackets = scores.brackets.detach()
         if self.decoding == "mbr":
@@ -157,7 +168,7 @@ class ConDecoder(Decoder):
 
     def alternatives(
         self,
-        scores: SpanScores,
+        scores: _SpanScores,
         mask: Bool[Tensor, "batch word"],
         decoded: Sequence[tuple[Span, ...]],
         k: int,
@@ -183,7 +194,7 @@ class ConDecoder(Decoder):
 
     def _label_scores(
         self,
-        scores: SpanScores,
+        scores: _SpanScores,
         rows: Int[Tensor, " span"],
         starts: Int[Tensor, " span"],
         ends: Int[Tensor, " span"],
@@ -192,3 +203,239 @@ class ConDecoder(Decoder):
         left = scores.starts.flatten(0, 1).index_select(0, first + starts)
         right = scores.ends.flatten(0, 1).index_select(0, first + ends)
         return at_least_float32(self.label(self.dropout(functional.leaky_relu(left + right, 0.1))))
+
+
+InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From scores and lengths to log partitions and marginals."""
+
+
+def span_crf_loss(
+    scores: Float[Tensor, "batch boundary boundary"],
+    lengths: Int[Tensor, " batch"],
+    rows: Int[Tensor, " span"],
+    starts: Int[Tensor, " span"],
+    ends: Int[Tensor, " span"],
+) -> Float[Tensor, " batch"]:
+    """Minus the log-probability of each sentence's gold bracketing, in nats.
+
+    `rows`, `starts` and `ends` are the gold spans of all sentences; see `bracketing_log_partition` for the
+    others.
+    """
+    scores = at_least_float32(scores)
+    width = scores.shape[1]
+    gold = scores.flatten().index_select(0, (rows * width + starts) * width + ends)
+    return bracketing_log_partition(scores, lengths).index_add(0, rows, gold, alpha=-1)
+
+
+def bracketing_log_partition(
+    scores: Float[Tensor, "batch boundary boundary"],
+    lengths: Int[Tensor, " batch"],
+    inside_outside: InsideOutside | None = None,
+) -> Float[Tensor, " batch"]:
+    """The log partition function over all binary bracketings; its gradient is the spans' marginals.
+
+    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read. Lengths
+    are at least 1. Scores of less than 32 bits are cast to float32, which is then the type of the result. By
+    default `inside_outside` is `by_numba` for scores on the CPU, where it is fastest, and
+    `inside_outside_by_tensors` on other devices.
+    """
+    scores = at_least_float32(scores)
+    return _LogPartition.apply(scores, lengths, inside_outside or _fastest(scores))
+
+
+def span_marginals(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch boundary boundary"]:
+    """The probability that each span is a bracket, without a gradient; 0 where there is no span."""
+    return _fastest(scores)(scores, lengths)[1]
+
+
+def _fastest(scores: Float[Tensor, "batch boundary boundary"]) -> InsideOutside:
+    return by_numba if scores.device.type == "cpu" else inside_outside_by_tensors
+
+
+class _LogPartition(Function):
+    """Computes the marginals along with the partition, so that the backward pass is one product."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Float[Tensor, "batch boundary boundary"],
+        lengths: Int[Tensor, " batch"],
+        inside_outside: InsideOutside,
+    ) -> Float[Tensor, " batch"]:
+        partition, marginals = inside_outside(scores, lengths)
+        ctx.save_for_backward(marginals)
+        return partition
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, " batch"]) -> tuple[Tensor, None, None]:
+        (marginals,) = ctx.saved_tensors
+        return gradient[:, None, None] * marginals, None, None
+
+
+def inside_outside_by_tensors(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
+    """Log partitions and marginals on any device, in float64: six operations for all spans of one width.
+
+    Spans beyond a sentence's end are computed, too, from scores of 0, but reach no result.
+    """
+    boundaries = torch.arange(scores.shape[1], device=scores.device)
+    there = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
+    inside = torch.where(there, scores.detach().double(), 0.0)
+    shares = []  # of all splits in each span's sum, by width
+    for size in range(2, scores.shape[1]):
+        left, right, spans = _splits(inside, size)
+        splits = left + right
+        share = splits.log_softmax(2)
+        spans += splits[:, :, 0]
+        spans -= share[:, :, 0]
+        shares.append(share)
+    if shares:
+        torch._foreach_exp_(shares)
+    partition = inside[:, 0].gather(1, lengths[:, None])[:, 0]
+    masses = torch.zeros_like(inside)
+    masses[:, 0].scatter_(1, lengths[:, None], 1.0)
+    for size in range(scores.shape[1] - 1, 1, -1):
+        left, right, spans = _splits(masses, size)
+        left.addcmul_(shares[size - 2], spans[:, :, None])
+        right.addcmul_(shares[size - 2], spans[:, :, None])
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return partition.to(dtype), masses.to(dtype)
+
+
+def _splits(
+    chart: Float[Tensor, "batch boundary boundary"], size: int
+) -> tuple[Float[Tensor, "batch span split"], Float[Tensor, "batch span split"], Float[Tensor, "batch span"]]:
+    """Views into a contiguous chart: both parts of all splits of the spans of `size` words, and the spans."""
+    batch, width, _ = chart.shape
+    places, strides = (batch, width - size, size - 1), (width * width, width + 1)
+    return (
+        chart.as_strided(places, (*strides, 1), 1),
+        chart.as_strided(places, (*strides, width), width + size),
+        chart.as_strided(places[:2], strides, size),
+    )
+
+
+def by_numba(
+    scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
+    """Log partitions and marginals, sentence by sentence on the CPU; sums are taken in float64."""
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    partition = torch.zeros(len(scores), dtype=dtype)
+    marginals = torch.zeros(scores.shape, dtype=dtype)
+    _inside_outside(
+        scores.detach().to(dtype).contiguous().numpy(), lengths.numpy(), partition.numpy(), marginals.numpy()
+    )
+    return partition, marginals
+
+
+@compiled
+@no_type_check
+def _inside_outside(scores, lengths, partition, marginals):
+    width = scores.shape[1]
+    by_start, by_end = np.empty((width, width)), np.empty((width, width))
+    mass_by_start, mass_by_end = np.empty((width, width)), np.empty((width, width))
+    weights = np.empty(width)
+    for row in range(len(scores)):
+        length = lengths[row]
+        if length == 0:
+            continue
+        for end in range(1, length + 1):
+            by_start[end - 1, end] = by_end[end, end - 1] = scores[row, end - 1, end]
+            for start in range(end - 2, -1, -1):
+                highest = -np.inf
+                for middle in range(start + 1, end):
+                    weights[middle] = by_start[start, middle] + by_end[end, middle]
+                    highest = max(highest, weights[middle])
+                total = 0.0
+                for middle in range(start + 1, end):
+                    total += np.exp(weights[middle] - highest)
+                total = scores[row, start, end] + highest + np.log(total)
+                by_start[start, end] = by_end[end, start] = total
+        partition[row] = by_start[0, length]
+
+        mass_by_start[: length + 1, : length + 1] = 0.0
+        mass_by_end[: length + 1, : length + 1] = 0.0
+        mass_by_start[0, length] = 1.0
+        for size in range(length, 0, -1):
+            for start in range(length - size + 1):
+                end = start + size
+                mass = mass_by_start[start, end] + mass_by_end[end, start]
+                marginals[row, start, end] = mass
+                if size == 1 or mass < 1e-12:  # less mass changes no float32 gradient
+                    continue
+                splits_total = by_start[start, end] - scores[row, start, end]
+                for middle in range(start + 1, end):
+                    part = mass * np.exp(by_start[start, middle] + by_end[end, middle] - splits_total)
+                    mass_by_start[start, middle] += part
+                    mass_by_end[end, middle] += part
+
+
+class Brackets(NamedTuple):
+    """Spans of a batch: those of the first sentence, then of the second, and so on, each in pre-order."""
+
+    rows: Int[np.ndarray, " span"]
+    starts: Int[np.ndarray, " span"]
+    ends: Int[np.ndarray, " span"]
+
+
+def best_brackets(
+    scores: Float[np.ndarray, "batch boundary boundary"], lengths: Int[np.ndarray, " batch"]
+) -> Brackets:
+    """The 2n - 1 spans of the binary tree with the greatest sum of scores, in cubic time.
+
+    `scores[b, i, j]` scores the words i to j - 1 as one bracket; only 0 <= i < j <= length is read.
+    """
+    counts = np.maximum(2 * lengths - 1, 0)
+    rows = np.repeat(np.arange(len(lengths)), counts)
+    starts, ends = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    _solve_batch(np.ascontiguousarray(scores), lengths, starts, ends)
+    return Brackets(rows, starts, ends)
+
+
+@compiled
+@no_type_check
+def _solve_batch(scores, lengths, starts, ends):
+    width = scores.shape[1]
+    # `by_start[i, j]` and `by_end[j, i]` hold the same sum: the search for a split reads a row of each
+    by_start = np.empty((width, width))
+    by_end = np.empty((width, width))
+    splits = np.empty((width, width), dtype=np.int32)
+    stack = np.empty((width + 1, 2), dtype=np.int64)
+    filled = 0
+    for row in range(len(scores)):
+        length = lengths[row]
+        if length == 0:
+            continue
+        _fill(scores[row], length, by_start, by_end, splits)
+        stack[0, 0], stack[0, 1] = 0, length
+        top = 1
+        while top > 0:
+            top -= 1
+            start, end = stack[top]
+            starts[filled], ends[filled] = start, end
+            filled += 1
+            if end - start > 1:
+                split = splits[start, end]
+                stack[top, 0], stack[top, 1] = split, end
+                stack[top + 1, 0], stack[top + 1, 1] = start, split
+                top += 2
+
+
+@compiled
+@no_type_check
+def _fill(scores, length, by_start, by_end, splits):
+    for end in range(1, length + 1):
+        by_start[end - 1, end] = by_end[end, end - 1] = scores[end - 1, end]
+        for start in range(end - 2, -1, -1):
+            split = start + 1
+            best = by_start[start, split] + by_end[end, split]
+            for middle in range(start + 2, end):
+                total = by_start[start, middle] + by_end[end, middle]
+                if total > best:
+                    best, split = total, middle
+            splits[start, end] = split
+            by_start[start, end] = by_end[end, start] = best + scores[start, end]

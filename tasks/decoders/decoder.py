@@ -1,18 +1,21 @@
-"""What every decoder offers."""
+"""What every decoder offers, and what decoders share: alternatives, batches of targets, biaffine scores."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.alternatives import Item
-from mtl.tasks.task import UNKNOWN
+from mtl.tasks.rules import Match, RuleKind
+from mtl.tasks.task import UNKNOWN, Labels
 
 
 class StructureScore(NamedTuple):
@@ -34,6 +37,8 @@ class Decoder(nn.Module, ABC):
 
     reads_first: bool = False
     """Whether the vector of the first special token ([CLS]) comes before those of the words, as a word."""
+    ruled: RuleKind | None = None
+    """What rules for its predictions are about (`constrained`); `None`: it takes none."""
     narrow: bool = False
     """Whether weights, and so scores, may be in bfloat16: code that needs more digits casts them itself."""
 
@@ -73,6 +78,17 @@ class Decoder(nn.Module, ABC):
     def decode(self, scores: Any, mask: Bool[Tensor, "batch word"]) -> list[Any]:
         """One annotation per sentence."""
 
+    def constrained(
+        self, scores: Any, mask: Bool[Tensor, "batch word"], matches: Sequence[Sequence[Match]]
+    ) -> Any:
+        """The scores as `decode` needs them to keep the rules that match in each sentence."""
+        raise TypeError(f"{type(self).__name__} takes no rules")
+
+    def preferred(self, scores: Any, targets: Any) -> Any:
+        """Targets with the highest scores, of a decoder whose scores depend on gold targets (`loss_unit` is
+        `piece`)."""
+        raise TypeError(f"{type(self).__name__} reads no gold: use decode")
+
     def decode_given(
         self, scores: Any, mask: Bool[Tensor, "batch word"], gold: Sequence[Any], decoded: Sequence[Any]
     ) -> list[Any] | None:
@@ -108,8 +124,235 @@ def score_of_labels(
     return StructureScore(scores_at(scores, labels).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
 
-def summed(items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int) -> StructureScore:
+def sums_by_sentence(
+    items: Float[Tensor, " item"], rows: Int[Tensor, " item"], sentences: int
+) -> StructureScore:
     """The sum of each sentence's items and their number; `rows` are the items' sentences in the batch."""
     return StructureScore(
         items.new_zeros(sentences).index_add(0, rows, items), torch.bincount(rows, minlength=sentences)
     )
+
+
+ItemKind = Literal["label", "span", "head", "relation", "constituent", "predicate", "role", "sense"]
+
+
+class Alternative(NamedTuple):
+    """A value that an item may have, and its probability."""
+
+    value: str | int
+    """A label; for a `head`, the number of the word, 0 for the root."""
+    probability: float
+
+
+class Item(NamedTuple):
+    """Something that a decoder finds a value for, and its most probable values, the best first."""
+
+    kind: ItemKind
+    start: int
+    end: int
+    """The words that it covers, from 0; `end` is exclusive."""
+    best: tuple[Alternative, ...]
+    predicate: int | None = None
+    """For a `role`: the word of its predicate."""
+    head: int | None = None
+    """For a `relation` in a graph: the number of the arc's head, 0 for the root."""
+
+
+class TooManyValues(Exception):
+    """More values were asked for than `at_most` allows."""
+
+
+_LEFT: ContextVar[int | None] = ContextVar("values left", default=None)
+
+
+@contextmanager
+def at_most(values: int | None) -> Iterator[None]:
+    """In the block, all items together may have this number of values: `TooManyValues` before there are more.
+
+    `None` is no limit.
+
+    K bounds the values of an item, but a sentence may have as many items as pairs of words, with a value for
+    each word.
+    """
+    before = _LEFT.set(values)
+    try:
+        yield
+    finally:
+        _LEFT.reset(before)
+
+
+def count_values(items: int, values: int) -> None:
+    """Count these values of each item; raises `TooManyValues` if that is more than `at_most` allows."""
+    if (left := _LEFT.get()) is not None:
+        if left < items * values:
+            raise TooManyValues
+        _LEFT.set(left - items * values)
+
+
+def k_best(
+    probabilities: Float[Tensor, "item value"], values: Sequence[str | int], k: int
+) -> list[tuple[Alternative, ...]]:
+    """The `k` most probable values of each item, without impossible ones."""
+    k = min(k, probabilities.shape[1])
+    count_values(len(probabilities), k)
+    best = probabilities.topk(k, 1)
+    return [
+        tuple([Alternative(values[index], chance) for chance, index in zip(*row, strict=True) if chance > 0])
+        for row in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+
+
+def padded(rows: Sequence[Int[np.ndarray, " _"]], width: int) -> Int[Tensor, "batch width"]:
+    """An array per sentence as rows of one tensor, with `UNKNOWN` behind them."""
+    table = np.full((len(rows), width), UNKNOWN, dtype=np.int64)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = values
+    return torch.from_numpy(table)
+
+
+def one_after_another(targets: Sequence[tuple[Int[np.ndarray, " _"], ...]]) -> list[Int[Tensor, " _"]]:
+    """The fields of all sentences' targets, each joined without padding.
+
+    Before them comes the row of each item's sentence in the batch.
+    """
+    rows = np.repeat(np.arange(len(targets)), [len(target[0]) for target in targets])
+    columns = [np.concatenate(column) for column in zip(*targets, strict=True)]
+    return [torch.from_numpy(column) for column in (rows, *columns)]
+
+
+class PairScores(NamedTuple):
+    """Scores of an arc to every word from every candidate (0 is the root), and what labels are scored from.
+
+    Impossible arcs, such as those from a word to itself, have -inf.
+    """
+
+    arcs: Float[Tensor, "batch word candidate"]
+    dependents: Float[Tensor, "batch word label_dim"]
+    heads: Float[Tensor, "batch candidate label_dim"]
+
+
+class PairDecoder(Decoder):
+    """Deep biaffine attention (Dozat and Manning 2017) over the words and a learned root vector before them.
+
+    One hidden layer makes four vectors of each word: as a dependent and as a head, for arcs and for labels.
+    """
+
+    narrow = True
+
+    def __init__(
+        self, hidden: int, labels: Labels, arc_dim: int, label_dim: int, dropout: float, *, bias_right: bool
+    ) -> None:
+        super().__init__()
+        self.labels = labels
+        self.widths = [arc_dim, arc_dim, label_dim, label_dim]
+        self.root = nn.Parameter(torch.randn(hidden) / hidden**0.5)
+        self.mlp = Mlp(hidden, sum(self.widths), dropout)
+        self.arc = Biaffine(arc_dim, 1, bias_right=bias_right)
+
+    def with_root(self, words: Float[Tensor, "batch word hidden"]) -> Float[Tensor, "batch candidate hidden"]:
+        """The vectors of words behind that of the root."""
+        batch = words.shape[0]  # and not `len`, which would be a constant in an exported graph
+        return torch.cat([self.root.to(words.dtype).expand(batch, 1, -1), words], 1)
+
+    def pair_scores(
+        self, words: Float[Tensor, "batch word hidden"], possible: Bool[Tensor, "batch _ candidate"]
+    ) -> PairScores:
+        """The scores of all pairs; `possible` says which arcs may exist, and no word is its own head."""
+        width = words.shape[1]
+        dependent, head, label_dependent, label_head = self.mlp(self.with_root(words)).split(self.widths, 2)
+        arcs = at_least_float32(self.arc(dependent[:, 1:], head).squeeze(3))
+        itself = torch.eye(width, width + 1, dtype=torch.bool, device=words.device).roll(1, 1)
+        return PairScores(
+            arcs.masked_fill(~possible | itself, -torch.inf), label_dependent[:, 1:], label_head
+        )
+
+
+class Mlp(nn.Module):
+    """One hidden layer as in Dozat and Manning (2017): linear, leaky ReLU, dropout.
+
+    Given [batch word hidden], dropout drops the same features at all words of a sentence; given vectors
+    without sentences, [row hidden], it draws for each row separately. Several projections of one input are
+    cheapest as one `Mlp` whose output is split.
+    """
+
+    def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+        self.dropout = dropout
+        nn.init.orthogonal_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, vectors: Float[Tensor, "*batch row hidden"]) -> Float[Tensor, "*batch row _"]:
+        output = functional.leaky_relu(self.linear(vectors), 0.1)
+        if not self.training or not self.dropout:
+            return output
+        first_row = output[..., :1, :] if output.ndim > 2 else output
+        return output * functional.dropout(torch.ones_like(first_row), self.dropout)
+
+
+class Biaffine(nn.Module):
+    """A bilinear form per label: x W y, plus u x if `bias_right`, v y if `bias_left`, b if both.
+
+    Dozat and Manning (2017), where x is the left vector and y the right one; `bias_left` stands for a
+    constant 1 at the end of x. Weights start at zero, so that all labels start out equally probable. supar's
+    layer computes the same, but only for all pairs, and with the ones copied into its inputs.
+    """
+
+    def __init__(self, inputs: int, labels: int, bias_left: bool = True, bias_right: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(labels, inputs, inputs))
+        self.of_right = nn.Parameter(torch.zeros(labels, inputs)) if bias_left else None
+        self.of_left = nn.Parameter(torch.zeros(labels, inputs)) if bias_right else None
+        self.bias = nn.Parameter(torch.zeros(labels)) if bias_left and bias_right else None
+
+    def forward(
+        self, left: Float[Tensor, "batch a inputs"], right: Float[Tensor, "batch b inputs"]
+    ) -> Float[Tensor, "batch a b label"]:
+        """Scores of all pairs."""
+        batch, rows, inputs = left.shape
+        labels = len(self.weight)
+        half = self._times_weight(left).reshape(batch, rows * labels, inputs)
+        scores = (half @ right.mT).view(batch, rows, labels, right.shape[1]).transpose(2, 3)
+        if self.of_left is not None:
+            scores = scores + functional.linear(left, self.of_left, self.bias)[:, :, None]
+        return scores
+
+    def pairs(
+        self, left: Float[Tensor, "pair inputs"], right: Float[Tensor, "pair inputs"]
+    ) -> Float[Tensor, "pair label"]:
+        """Scores of given pairs only."""
+        half = self._times_weight(left).view(*left.shape[:1], *self.weight.shape[:2])
+        scores = (half @ right[:, :, None]).squeeze(2)
+        if self.of_left is not None:
+            scores = scores + functional.linear(left, self.of_left, self.bias)
+        return scores
+
+    def _times_weight(self, left: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch _"]:
+        # x W + v for all labels in one product; multiplied by y, it is x W y + v y
+        weight = self.weight.transpose(1, 2).flatten(0, 1)
+        return functional.linear(left, weight, None if self.of_right is None else self.of_right.flatten())
+
+
+class DiagonalBiaffine(nn.Module):
+    """A bilinear form per label with a diagonal matrix D: x D y + v x + w y + b, at given pairs.
+
+    Dozat and Manning (2018) suggest it instead of full matrices. Each label has vectors of weights instead of
+    a matrix, so it suits hundreds of labels. Weights start at zero, so that all labels start out equally
+    probable.
+    """
+
+    def __init__(self, inputs: int, labels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * inputs, labels)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(
+        self, left: Float[Tensor, "pair inputs"], right: Float[Tensor, "pair inputs"]
+    ) -> Float[Tensor, "pair label"]:
+        return self.linear(torch.cat([left * right, left, right], 1))
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32 if its type is narrower, else as it is."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -1,9 +1,9 @@
-"""Graphs by biaffine scores of every pair of words (Dozat and Manning 2018)."""
+"""Graphs by biaffine scores of every pair of words (Dozat and Manning 2018); the root reaches every word."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 import torch
@@ -11,13 +11,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.biaffine import DiagonalBiaffine
-from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.collate import one_after_another
-from mtl.tasks.decoders.decoder import StructureScore, scores_at, summed
-from mtl.tasks.decoders.pairs import PairDecoder, PairScores
-from mtl.tasks.precision import at_least_float32
-from mtl.tasks.reachable import with_all_reached
+from mtl.tasks.compiled import compiled
+from mtl.tasks.decoders.decoder import (
+    DiagonalBiaffine,
+    Item,
+    PairDecoder,
+    PairScores,
+    StructureScore,
+    at_least_float32,
+    k_best,
+    one_after_another,
+    scores_at,
+    sums_by_sentence,
+)
 from mtl.tasks.sentence import Arc, Graph
 from mtl.tasks.task import UNKNOWN, Labels
 
@@ -112,7 +118,7 @@ class GraphDecoder(PairDecoder):
             targets = GraphBatch(*(column[targets.labels == label] for column in targets))
         rows, dependents, heads, labels = targets
         of_labels = scores_at(self._labels(scores, rows, dependents, heads), labels)
-        return summed(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
+        return sums_by_sentence(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
 
     def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> list[Graph]:
         chosen = scores.arcs > 0
@@ -172,3 +178,59 @@ class GraphDecoder(PairDecoder):
         heads: Int[Tensor, " arc"],
     ) -> Float[Tensor, "arc label"]:
         return at_least_float32(self.label(scores.dependents[rows, dependents], scores.heads[rows, heads]))
+
+
+def with_all_reached(
+    scores: Float[np.ndarray, "batch word candidate"],
+    chosen: Bool[np.ndarray, "batch word candidate"],
+    lengths: Int[np.ndarray, " batch"],
+) -> Bool[np.ndarray, "batch word candidate"]:
+    """The chosen arcs and, as long as some words are not reached from the root, the best arc to one of them.
+
+    `scores[b, d, h]` scores head `h` (0 is the root, else 1-based) for word `d` (from 0). An arc that is
+    added leads from a word that is reached to one that is not; ties go to the first word. Time is quadratic
+    in the words.
+    """
+    arcs = np.array(chosen, order="C")
+    _solve_batch(np.ascontiguousarray(scores), arcs, lengths)
+    return arcs
+
+
+@compiled
+@no_type_check
+def _solve_batch(scores, arcs, lengths):
+    for row in range(len(scores)):
+        _solve(scores[row], arcs[row], lengths[row])
+
+
+@compiled
+@no_type_check
+def _solve(scores, arcs, length):
+    reached = np.zeros(length + 1, dtype=np.bool_)
+    best = np.full(length, -np.inf)
+    best_head = np.zeros(length, dtype=np.int64)
+    stack = np.zeros(length + 1, dtype=np.int64)
+    reached[0] = True
+    top = 1
+    for _ in range(length + 1):
+        if top == 0:  # all that is reached has been passed on: add an arc
+            word = -1
+            for d in range(length):
+                if not reached[d + 1] and (word < 0 or best[d] > best[word]):
+                    word = d
+            arcs[word, best_head[word]] = True
+            reached[word + 1] = True
+            stack[0] = word + 1
+            top = 1
+        top -= 1
+        head = stack[top]
+        for d in range(length):
+            if reached[d + 1]:
+                continue
+            if arcs[d, head]:
+                reached[d + 1] = True
+                stack[top] = d + 1
+                top += 1
+            elif scores[d, head] > best[d]:
+                best[d] = scores[d, head]
+                best_head[d] = head

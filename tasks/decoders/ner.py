@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 import torch
@@ -12,18 +12,28 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.biaffine import Biaffine, Mlp
-from mtl.tasks.decoders.alternatives import Item, k_best
-from mtl.tasks.decoders.collate import one_after_another
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, summed
-from mtl.tasks.interval_scheduling import select_spans
-from mtl.tasks.precision import at_least_float32
+from mtl.tasks.compiled import compiled
+from mtl.tasks.decoders.decoder import (
+    Biaffine,
+    Decoder,
+    Item,
+    Mlp,
+    StructureScore,
+    at_least_float32,
+    k_best,
+    one_after_another,
+    sums_by_sentence,
+)
+from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
 from mtl.tasks.task import Labels, annotated_layer
 
 _RARE = -6.0
 """Log odds of a type at the start: about one span in 400 is an entity, and there are O(words²) spans."""
+
+_CERTAIN = 1e4
+"""Log odds of a span that a rule forces."""
 
 
 class EntityTargets(NamedTuple):
@@ -69,6 +79,7 @@ class NerDecoder(Decoder):
     """
 
     narrow = True
+    ruled = "spans"
 
     def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
         super().__init__()
@@ -120,7 +131,7 @@ class NerDecoder(Decoder):
     ) -> StructureScore:
         chosen = targets.types >= 0 if label is None else targets.types == label
         rows, firsts, lasts, types = (column[chosen] for column in targets)
-        return summed(scores[rows, firsts, lasts, types], rows, len(mask))
+        return sums_by_sentence(scores[rows, firsts, lasts, types], rows, len(mask))
 
     def decode(
         self, scores: Float[Tensor, "batch word word label"], mask: Bool[Tensor, "batch word"]
@@ -133,6 +144,23 @@ class NerDecoder(Decoder):
             for (row, start, end), kind in zip(chosen.tolist(), kinds, strict=True):
                 entities[row].append(Span(start, end, self.labels[kind]))
         return [tuple(spans) for spans in entities]
+
+    def constrained(
+        self,
+        scores: Float[Tensor, "batch word word label"],
+        mask: Bool[Tensor, "batch word"],
+        matches: Sequence[Sequence[Match]],
+    ) -> Float[Tensor, "batch word word label"]:
+        scores = scores.clone()
+        for row, of_sentence in zip(scores, matches, strict=True):
+            for start, end, rule, _ in of_sentence:
+                types = [self.labels.index(label) for label in rule.labels]
+                if rule.force:
+                    row[:end, start:] = -torch.inf  # all spans with one of these words
+                    row[start, end - 1, types] = _CERTAIN
+                else:
+                    row[start, end - 1, types or slice(None)] = -torch.inf
+        return scores
 
     def alternatives(
         self,
@@ -164,3 +192,52 @@ def _means(
 def _spans(mask: Bool[Tensor, "batch word"]) -> Bool[Tensor, "batch word word"]:
     """True at [first, last] if these words make a span: in order, and both within the sentence."""
     return mask[:, None, :].expand(-1, mask.shape[1], -1).triu()
+
+
+def select_spans(
+    weights: Float[np.ndarray, "batch word word"], lengths: Int[np.ndarray, " batch"]
+) -> Int[np.ndarray, "span 3"]:
+    """The set of non-overlapping spans with the greatest sum of weights in each sentence of a batch.
+
+    `weights[b, i, j]` is the gain from taking words i to j (inclusive, i <= j) of sentence b as a span;
+    spans without a gain are left out. Exact, by dynamic programming over right ends (weighted interval
+    scheduling); returns rows (sentence, start, end), ends exclusive, in order of the text.
+    """
+    return _select(np.ascontiguousarray(weights), lengths.astype(np.int64))
+
+
+@compiled
+@no_type_check
+def _select(weights, lengths):
+    longest = weights.shape[1]
+    best = np.zeros(longest + 1)
+    chosen = np.full(longest + 1, -1)
+    spans = []
+    for sentence in range(len(lengths)):
+        length = lengths[sentence]
+        best[1:] = -np.inf
+        chosen[:] = -1
+        # The outer loop is over starts, since a row of `weights` is contiguous in memory. All spans that end
+        # at or before `start` have been seen by then, so best[start] is final once it is compared with its
+        # left neighbour.
+        for start in range(length):
+            if start and best[start - 1] >= best[start]:
+                best[start], chosen[start] = best[start - 1], -1
+            for last in range(start, length):
+                weight = weights[sentence, start, last]
+                if weight > 0 and best[start] + weight > best[last + 1]:
+                    best[last + 1], chosen[last + 1] = best[start] + weight, start
+        end, first = length, len(spans)
+        if length and best[end - 1] >= best[end]:
+            chosen[end] = -1
+        while end > 0:
+            if chosen[end] < 0:
+                end -= 1
+            else:
+                spans.append((sentence, chosen[end], end))
+                end = chosen[end]
+        spans[first:] = spans[first:][::-1]
+    table = np.empty((len(spans), 3), dtype=np.int64)
+    for index in range(len(spans)):
+        table[index, 0], table[index, 1], table[index, 2] = spans[index]
+    return table

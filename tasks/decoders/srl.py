@@ -11,12 +11,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.crf import BioCrf, path_score
-from mtl.tasks.decoders.alternatives import Alternative, Item, k_best
-from mtl.tasks.decoders.decoder import Decoder, StructureScore, scores_at, summed
-from mtl.tasks.frames import representable, split_labels
-from mtl.tasks.precision import at_least_float32
-from mtl.tasks.sentence import Frame, Sentence, Span
+from mtl.tasks.decoders.crf import BioCrf, path_score, tagged_spans
+from mtl.tasks.decoders.decoder import (
+    Alternative,
+    Decoder,
+    Item,
+    StructureScore,
+    at_least_float32,
+    k_best,
+    scores_at,
+    sums_by_sentence,
+)
+from mtl.tasks.sentence import Frame, Sentence
+from mtl.tasks.spans import representable_frames, split_frame_labels
 from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
 
 _IMPOSSIBLE = -1e4
@@ -56,10 +63,10 @@ class FrameScores(NamedTuple):
 
 
 def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTargets:
-    """The targets of an annotated sentence, as far as tags can represent it (`representable`)."""
+    """The targets of an annotated sentence, as far as tags can represent it (`representable_frames`)."""
     annotated_layer(sentence, layer)  # only for its error
-    frames = representable(sentence, layer)
-    roles, senses = split_labels(labels)
+    frames = representable_frames(sentence, layer)
+    roles, senses = split_frame_labels(labels)
     is_predicate = np.zeros(len(sentence), dtype=bool)
     tags = np.zeros((len(frames), len(sentence)), dtype=np.int64)
     for row, frame in zip(tags, frames, strict=True):
@@ -115,7 +122,7 @@ class RoleScorer(nn.Module):
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
     ) -> Float[Tensor, "frame word tag"]:
-        at_predicates = self.of_predicate(_at(words, rows, predicates))
+        at_predicates = self.of_predicate(at_words(words, rows, predicates))
         if len(rows) < len(words):
             pairs = self.of_word(words.index_select(0, rows))
         else:
@@ -125,36 +132,80 @@ class RoleScorer(nn.Module):
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
         pairs = functional.leaky_relu(pairs, 0.1)
-        return self.output(_dropout(pairs, self.dropout, self.training))
+        return self.output(drop_features(pairs, self.dropout, self.training))
 
 
-def _at(
+def at_words(
     words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
     """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, rows * words.shape[1] + places)
 
 
-def _dropout(
+def drop_features(
     vectors: Float[Tensor, "row word _"], share: float, training: bool
 ) -> Float[Tensor, "row word _"]:
     """Dropout of the same features at all words of a row, which needs few random numbers."""
     return functional.dropout1d(vectors.mT, share, training).mT
 
 
+class SenseClassifier(nn.Linear):
+    """A linear classifier over a predicate's vector, which chooses among all senses of training."""
+
+    def __init__(self, hidden: int, senses: Labels) -> None:
+        super().__init__(hidden, len(senses))
+        self.senses = senses
+
+    def scores(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> Float[Tensor, "frame sense"]:
+        return at_least_float32(self(at_words(words, rows, predicates)))
+
+    def loss(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+        senses: Int[Tensor, " frame"],
+    ) -> Float[Tensor, " frame"]:
+        """The cross entropy of each frame; 0 where its sense is `UNKNOWN`."""
+        scores = self.scores(words, rows, predicates)
+        return functional.cross_entropy(scores, senses, ignore_index=UNKNOWN, reduction="none")
+
+    def best(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+    ) -> list[str]:
+        return [self.senses[index] for index in self.scores(words, rows, predicates).argmax(1).tolist()]
+
+    def alternatives(
+        self,
+        words: Float[Tensor, "batch word hidden"],
+        rows: Int[Tensor, " frame"],
+        predicates: Int[Tensor, " frame"],
+        k: int,
+    ) -> list[tuple[Alternative, ...]]:
+        return k_best(self.scores(words, rows, predicates).softmax(1), self.senses.names, k)
+
+
 class SrlDecoder(Decoder):
     """A classifier for predicates; for each of them a BIO tagger for its arguments with a CRF on top.
 
-    If the labels have senses, a linear classifier over the predicate's vector chooses among all of them.
+    If the labels have senses, a `SenseClassifier` chooses among them.
     """
 
     narrow = True
 
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
-        self.labels, self.senses = split_labels(labels)
+        self.labels, senses = split_frame_labels(labels)
         self.dropout = dropout
-        self.sense = nn.Linear(hidden, len(self.senses)) if len(self.senses) else None
+        self.sense = SenseClassifier(hidden, senses) if len(senses) else None
         self.predicate = nn.Linear(hidden, 1)
         nn.init.constant_(self.predicate.bias, _RARE)
         self.roles = RoleScorer(hidden, 1 + 2 * len(self.labels), dim, reach, dropout)
@@ -163,7 +214,7 @@ class SrlDecoder(Decoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> FrameScores:
-        words = _dropout(words, self.dropout, self.training)
+        words = drop_features(words, self.dropout, self.training)
         return FrameScores(at_least_float32(self.predicate(words).squeeze(2)), words)
 
     def loss(
@@ -177,11 +228,8 @@ class SrlDecoder(Decoder):
         lengths = mask.sum(1)[targets.rows]
         of_frames = self.crf.loss(tag_scores, targets.tags, lengths)
         if self.sense is not None:
-            of_frames = of_frames + functional.cross_entropy(
-                self._sense_scores(scores.words, targets.rows, targets.predicates),
-                targets.senses,
-                ignore_index=UNKNOWN,
-                reduction="none",
+            of_frames = of_frames + self.sense.loss(
+                scores.words, targets.rows, targets.predicates, targets.senses
             )
         return losses.index_add(0, targets.rows, of_frames)
 
@@ -197,14 +245,14 @@ class SrlDecoder(Decoder):
         if label is None:
             paths = path_score(tag_scores, tags, mask.sum(1)[rows], self.crf.transitions())
             if self.sense is not None:
-                paths = paths + self._gold_senses(scores, targets)
-            return summed(paths + scores.predicates[rows, predicates], rows, len(mask))
-        if label >= len(self.labels):
+                paths = paths + self._gold_senses(self.sense, scores, targets)
+            return sums_by_sentence(paths + scores.predicates[rows, predicates], rows, len(mask))
+        if label >= len(self.labels) and self.sense is not None:
             chosen = targets.senses == label - len(self.labels)
-            of_sense = self._gold_senses(scores, targets)[chosen]
-            return summed(of_sense, rows[chosen], len(mask))
+            of_sense = self._gold_senses(self.sense, scores, targets)[chosen]
+            return sums_by_sentence(of_sense, rows[chosen], len(mask))
         frames, words = ((tags == 1 + label) | (tags == 1 + len(self.labels) + label)).nonzero(as_tuple=True)
-        return summed(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
+        return sums_by_sentence(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
     def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Frame, ...]]:
         rows, predicates = ((scores.predicates > 0) & mask).nonzero(as_tuple=True)
@@ -253,8 +301,7 @@ class SrlDecoder(Decoder):
         chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
         of_senses: Iterator[tuple[Alternative, ...]] = iter(())
         if self.sense is not None:
-            sense_scores = self._sense_scores(scores.words, rows, predicates)
-            of_senses = iter(k_best(sense_scores.softmax(1), self.senses.names, k))
+            of_senses = iter(self.sense.alternatives(scores.words, rows, predicates, k))
         found: list[list[Item]] = [[] for _ in decoded]
         for (row, predicate), length in zip(places, lengths.tolist(), strict=True):
             found[row].append(Item("predicate", predicate, predicate + 1, next(chances)))
@@ -279,26 +326,18 @@ class SrlDecoder(Decoder):
         tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
         senses: list[str | None] = [None] * len(rows)
         if self.sense is not None:
-            best = self._sense_scores(scores.words, rows, predicates).argmax(1)
-            senses = [self.senses[index] for index in best.tolist()]
+            senses = list(self.sense.best(scores.words, rows, predicates))
         for row, predicate, sense, sequence in zip(
             rows.tolist(), predicates.tolist(), senses, tags, strict=True
         ):
             frames[row].append(Frame(predicate, sense, tagged_spans(sequence, self.labels)))
         return [tuple(of_sentence) for of_sentence in frames]
 
-    def _sense_scores(
-        self,
-        words: Float[Tensor, "batch word hidden"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
-    ) -> Float[Tensor, "frame sense"]:
-        assert self.sense is not None
-        return at_least_float32(self.sense(_at(words, rows, predicates)))
-
-    def _gold_senses(self, scores: FrameScores, targets: FrameBatch) -> Float[Tensor, " frame"]:
-        of_senses = self._sense_scores(scores.words, targets.rows, targets.predicates)
-        return scores_at(of_senses, targets.senses)
+    @staticmethod
+    def _gold_senses(
+        sense: SenseClassifier, scores: FrameScores, targets: FrameBatch
+    ) -> Float[Tensor, " frame"]:
+        return scores_at(sense.scores(scores.words, targets.rows, targets.predicates), targets.senses)
 
     def _tag_scores(
         self,
@@ -310,19 +349,3 @@ class SrlDecoder(Decoder):
         # The predicate's own word is part of no argument: every path has O there, at score 0.
         outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
         return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)
-
-
-def tagged_spans(tags: Int[np.ndarray, " word"], labels: Labels) -> tuple[Span, ...]:
-    """The arguments that a well-formed tag sequence encodes; tags are numbered as in `BioCrf`."""
-    starts: list[int] = []
-    ends: list[int] = []
-    found: list[str] = []
-    inside = tags.nonzero()[0]
-    for word, tag in zip(inside.tolist(), tags[inside].tolist(), strict=True):
-        if tag <= len(labels):
-            starts.append(word)
-            ends.append(word + 1)
-            found.append(labels[tag - 1])
-        else:
-            ends[-1] = word + 1
-    return tuple(map(Span, starts, ends, found))

@@ -260,17 +260,17 @@ def install() -> OnBothDevices:
     modeling_utils.safe_save_file = lambda tensors, *more, **options: save_file(
         {name: memory_of(tensor.detach()).contiguous() for name, tensor in tensors.items()}, *more, **options
     )
-    import mtl.models.device
+    import mtl.models.opened
 
-    mtl.models.device.device_of = lambda accelerator, key="": DEVICE
-    from mtl.analysis.ablation import run as ablation_run
-    from mtl.training import step, trainer
+    mtl.models.opened.device_of = lambda accelerator, key="": DEVICE
+    from mtl.analysis import ablation as ablation_run
+    from mtl.training import assembly, step
 
     ablation_run.BATCH_TOKENS[NAME] = ablation_run.BATCH_TOKENS["cuda"]
-    trainer.pl.Trainer = _Trainer
+    assembly.pl.Trainer = _Trainer
     step.JointTraining.optimizer_step = _step
-    from mtl.analysis.ablation.joint import Ablator
-    from mtl.analysis.importance.gradients import GateGradients
+    from mtl.analysis.ablation import Ablator
+    from mtl.analysis.importance import GateGradients
     from mtl.models.joint import JointModel
 
     JointModel.decoded = WAITS.within("decoding", JointModel.decoded)

@@ -6,9 +6,9 @@ import gc
 
 import transformers.models.bert.modeling_bert  # noqa: F401
 
+import mtl.analysis.observers
 import mtl.commands.main
 import mtl.commands.train
-import mtl.training.mask_pictures
 import mtl.training.train  # noqa: F401
 
 gc.collect()

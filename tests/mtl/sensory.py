@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -134,3 +135,9 @@ def batch(name: str) -> dict[str, Tensor]:
     if "image_size" in OWN.get(name, IMAGES):
         return {"pixel_values": drawn(3, 16, 16)}
     return {"input_values": drawn(200)}
+
+
+def vectors(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
+    """What a model computes last: vectors, or the scores of images and captions."""
+    found = model(**given)
+    return found[0] if isinstance(found[0], Tensor) else found.last_hidden_state

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from mtl.runs.folder.run import Run
-from mtl.training.observer import Observer
+from mtl.training.evaluation import Observer
 
 
 class StopAt(Observer):

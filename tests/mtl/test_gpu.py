@@ -16,13 +16,14 @@ import torch
 import yaml
 from polars.testing import assert_frame_equal
 
+from mtl.commands.command_table import COMMANDS, MEASURES
 from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.training.step import JointTraining
-from tests.mtl import digits
 
+CURVE = ("--by=importance,recomputed", "--steps=2", "--sentences=8")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU on this machine")
 
 FIVE = ("pos", "ner", "dep", "con", "srl")
@@ -134,11 +135,10 @@ def test_measures_of_a_run_are_those_of_the_cpu(settings):
         run = train(settings | MASKS, where, accelerator="cpu", precision="32-true")
         for words in (
             ["evaluate", str(run), "--split=test", f"--json-out={where}.json"],
-            ["importance", str(run), "--sentences=8"],
+            *([name, str(run), "--sentences=8"] for name in MEASURES),
             ["ablate", str(run), "--sentences=8"],
-            ["relevance", str(run), "--sentences=8"],
             ["probe", str(run)],
-            ["curve", str(run), "--by=importance,recomputed", "--steps=2", "--sentences=8"],
+            *([["curve", str(run), *CURVE]] if "curve" in COMMANDS else []),
         ):
             assert main([*words, f"--accelerator={where}"]) == 0
         found[where] = values(run), json.loads(Path(f"{where}.json").read_text())
@@ -159,6 +159,7 @@ def test_annotations_are_those_of_the_cpu(settings, capsys):
 
 
 def test_a_model_that_translates_learns_and_is_measured(tmp_path, monkeypatch):
+    digits = pytest.importorskip("tests.mtl.translation.digits")
     monkeypatch.chdir(tmp_path)
     gates = GatesConfig(target_open=4.0)
     config = digits.config(tmp_path, runs="runs", pruning="dynamic", gates=gates, epochs=2)

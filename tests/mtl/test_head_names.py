@@ -6,7 +6,9 @@ import io
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,22 +20,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from mtl.analysis.ablation.joint import Ablation
-from mtl.commands import ablate, energy, measure, probe, show_relevance
-from mtl.probes.figures.gates_over_time import gates_over_time, heads_over_time
-from mtl.probes.figures.grey_overlap import grey_overlap
-from mtl.probes.figures.head_label_heatmap import head_label_heatmap
-from mtl.probes.figures.head_maps import head_maps
-from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.head_names import by_name, cell_names, head_name, layer_name, read_head, with_names
+from mtl.analysis.ablation import Ablation
+from mtl.commands import ablate, measure
+from mtl.probes.figures.head_maps import head_label_heatmap, head_maps
+from mtl.probes.figures.history import gates_over_time, heads_over_time
+from mtl.probes.figures.labels_of_heads import label_map
+from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.measures.groups import GROUPS
-from mtl.probes.report.head_data import heads_data
-from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import Site
+from mtl.probes.report.head_maps import head_map, heads_data
+from mtl.probes.sites import Site, by_name, cell_names, head_name, layer_name, read_head, with_names
 from mtl.probes.tables import heads_table, table_files
-from mtl.probes.tables.best_heads import best_heads, markdown, weighted_means
-from mtl.probes.tables.energy_table import MATRICES
+from mtl.probes.tables.label_scores import best_heads, markdown_summaries, weighted_means
 from mtl.runs.figures.table import FIGURES
 
 LAYERS, HEADS = 3, 4
@@ -84,12 +81,12 @@ def test_any_other_text_is_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sites", "message"),
     [
-        ("L3 H2", SITES, "older reports and count from 1"),
-        ("cross L1 H2", THREE, "older reports and count from 1"),
+        ("L3 H2", SITES, "write a head as L2H9"),
         ("L3H1", SITES, "layers 0 to 2 of heads 0 to 3"),
         ("L2H4", SITES, "layers 0 to 2 of heads 0 to 3"),
         ("L2H1", THREE, "write a head as cross L2H9"),
         ("self L2H1", THREE, "no attention of kind self: it has encoder, decoder, cross"),
+        ("cross L9", THREE, "the model's cross attention has layers 0 to"),
         ("H1", SITES, "write a head as L2H9"),
         ("2.-1", SITES, "write a head as L2H9"),
         ("", SITES, "write a head as L2H9"),
@@ -122,16 +119,18 @@ WITH_HEADS: dict[str, Callable[[], Figure]] = {
     "animation": lambda: mask_picture(gates()),  # its last picture
     "heatmap": lambda: head_label_heatmap(rows("attention", label="obj").with_columns(counted=True)),
     "heads": maps,
+    "map": lambda: label_map(
+        rows("attention", label="obj").with_columns(counted=True, skill=pl.col("value"), chance=pl.lit(0.0))
+    ),
     "importance-over-time": lambda: heads_over_time(gates(), "gate", "importance"),
 }
 WITHOUT_HEADS = {
-    "correlation", "labels", "heads-kept", "prediction", "agreement", "curve", "curve-roles",
-    "curve-kinds", "curve-time", "energy",
+    "correlation", "labels", "layers", "heads-kept", "prediction", "agreement",
 }  # fmt: skip
 
 
 def test_every_figure_is_known_to_show_heads_or_not() -> None:
-    own = {name for name, row in FIGURES.items() if row.room == "mtl.runs.figures"}
+    own = {name for name, row in FIGURES.items() if (row.draw or row.animate or "").startswith("mtl.runs.")}
     assert own == {*WITH_HEADS, *WITHOUT_HEADS}
 
 
@@ -172,19 +171,6 @@ def probed() -> pl.DataFrame:
     return pl.concat([rows("attention", label="obj"), level, rows("syntactic", label="obj to head"), offset])
 
 
-def of_energy() -> pl.DataFrame:
-    return pl.DataFrame(
-        [
-            ("m", "self", layer, head, matrix, 1, 2, 3)
-            for layer in range(LAYERS)
-            for head in (None, 0)
-            for matrix in MATRICES
-        ],
-        ("model", "attention", "layer", "head", "matrix", "needs_50", "needs_90", "needs_95"),
-        orient="row",
-    )
-
-
 def closed(kind: str, heads: set[tuple[int, int]], *measured: int) -> str:
     tap = SimpleNamespace(sites=SITES, remaining=[range(HEADS)] * LAYERS)
     return ablate._closed(Ablation(kind, frozenset(heads), *measured), tap)
@@ -196,13 +182,17 @@ def best(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 TERMINAL: dict[str, Callable[[Console], None]] = {
-    "probe": lambda console: probe._show(*best(probed()), console),
-    "roles": lambda console: probe._show_roles(probed(), console),
-    "markdown": lambda console: console.print(markdown(*best(probed()))),
+    "probe": lambda console: measure._show_probes(*best(probed()), console),
+    "roles": lambda console: measure._show_roles(probed(), console),
+    "markdown": lambda console: console.print(markdown_summaries(*best(probed()))),
     "importance": lambda console: measure._show(rows("importance"), GROUPS["importance"], 1, console),
-    "relevance": lambda console: show_relevance.show(rows("relevance"), console),
     "ablate": lambda console: console.print(closed("head", {PLANTED}, *PLANTED)),
     "ablate --heads": lambda console: console.print(closed("chosen", {PLANTED})),
+    **{
+        name: partial(resolve_name(group.shown), rows(group.measures[0].name))
+        for name, group in GROUPS.items()
+        if group.shown
+    },
 }
 
 
@@ -215,8 +205,6 @@ def test_the_terminal_names_the_planted_head(name: str) -> None:
 
 
 def test_layers_alone_have_names_too() -> None:
-    text = on_terminal(lambda console: energy._show("m", of_energy(), console))
-    assert set(re.findall(r"L\d+", text)) == {"L0", "L1", "L2"}
     whole = {(1, head) for head in range(HEADS)}
     assert closed("layer", whole, 1) == "L1"
     assert closed("chosen", {*whole, PLANTED}) == "L1, L2H1"
@@ -229,7 +217,9 @@ def test_tables_for_people_have_the_name(tmp_path: Path) -> None:
         (pl.concat([one, one.with_columns(attention=pl.lit("cross"))]), "self L2H1"),
     ):
         for kind in table_files.FORMATS:
-            table_files.write(table, tmp_path / f"t.{kind}", kind)
+            table_files.write_table_file(
+                table, tmp_path / f"t.{kind}", kind, units={"value": table_files.ColumnUnit.NUMBER}
+            )
         assert pl.read_csv(tmp_path / "t.csv").columns == [
             "task",
             "attention",
@@ -276,4 +266,4 @@ def test_names_are_made_in_one_module() -> None:
         for path in (root / package).rglob("*.py")
         if making.search(path.read_text())
     )
-    assert set(found) - {"mtl/corpora/formats/conllu.py"} == {"probes/head_names.py"}
+    assert set(found) - {"mtl/corpora/formats/conllu.py"} == {"probes/sites.py"}

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
-import optuna
 import polars as pl
 import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from mtl.analysis.keyed_table import KeyedTable
+from mtl.analysis.trained import KeyedTable
+from mtl.commands.command_table import MEASURES
 from mtl.commands.main import main
 from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
@@ -23,21 +22,16 @@ from mtl.errors import InputError, RunError
 from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models.joint import JointModel
-from mtl.probes.tables import curve_table, heads_table
-from mtl.probes.tables.energy_table import ENERGY
+from mtl.probes.tables import heads_table
 from mtl.runs.compare.heads import heads_of
-from mtl.runs.figures.table import draw
-from mtl.runs.folder import sentence_counts
-from mtl.runs.folder.heads_file import write_measures
+from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
-from mtl.study.sweep.file import Sweep
-from mtl.study.sweep.folder import SweepFolder
-from mtl.study.sweep.report import _row
-from mtl.study.sweep.status import best_of
+from mtl.runs.folder.run_tables import write_measures
 from mtl.training import evaluation
-from mtl.training.observer import Observer
+from mtl.training.evaluation import Observer
 from mtl.training.step import JointTraining
 from mtl.training.train import train
+from tests.kit.absent import may_be_absent
 from tests.mtl.unrecorded import forget_files
 
 BAD = (math.nan, math.inf, -math.inf)
@@ -102,7 +96,7 @@ def test_training_ends_where_a_value_is_not_finite(place, toy, tiny_encoder, tmp
     config = configured("mtl train", TrainConfig, [*words, "--name=run"])
     observers, said = [], "evaluation after epoch 2: the accuracy of pos on dev is nan"
     if place == "score":
-        real, calls = evaluation.evaluate, []
+        real, calls = evaluation.evaluate_model, []
 
         def broken(*arguments: Any) -> Any:
             scores = real(*arguments)
@@ -111,7 +105,7 @@ def test_training_ends_where_a_value_is_not_finite(place, toy, tiny_encoder, tmp
                 scores["pos"]["accuracy"] = math.nan
             return scores
 
-        monkeypatch.setattr(evaluation, "evaluate", broken)
+        monkeypatch.setattr(evaluation, "evaluate_model", broken)
     else:
         planted, said = PLACES[place]
         observers = [planted]
@@ -143,9 +137,12 @@ def broken_run(toy, tiny_encoder, tmp_path_factory) -> Path:
     return forget_files(run.folder)
 
 
+OTHERS = [name for name in ("curve",) if not may_be_absent([name])]
+
+
 @pytest.mark.parametrize(
     "command",
-    fast(("evaluate", "from"), ["importance", "ablate", "relevance", "curve", "evaluate", "probe", "from"]),
+    fast(("evaluate", "from"), [*MEASURES, "ablate", *OTHERS, "evaluate", "probe", "from"]),
 )
 def test_a_model_that_is_not_finite_is_refused_by_every_command(command, broken_run, tmp_path, capsys):
     words = [command, str(broken_run)]
@@ -181,15 +178,12 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
     ):
         write_measures(file, rows, ["importance"], {})
     assert not file.exists()
-    for name, schema in curve_table.SCHEMAS.items():
-        values = {key: bad if kind.is_float() else None for key, kind in schema.items()}
-        if any(kind.is_float() for kind in schema.values()):
-            table = KeyedTable(tmp_path / name, schema, "mtl curve")
-            with pytest.raises(InputError, match="not finite"):
-                table.put({}, "key", pl.DataFrame([values], schema=schema))
+    table = KeyedTable(tmp_path / "parts.parquet", pl.Schema({"value": pl.Float64}), "mtl parts")
+    with pytest.raises(InputError, match="not finite"):
+        table.put({}, "key", pl.DataFrame({"value": [bad]}))
 
     file.parent.mkdir()  # a table from before values were watched
-    heads_table.write(file, rows, {"target": "minilm"})
+    heads_table.write_heads_table(file, rows, {"target": "minilm"})
     table, notes = heads_of([file.parent])
     assert table["value"].is_finite().all()
     assert any("1 value not finite: left out" in note for note in notes)
@@ -198,43 +192,12 @@ def test_what_is_not_finite_is_not_chosen_written_or_ranked(bad, tmp_path):
 @pytest.mark.parametrize("bad", BAD)
 def test_tables_from_before_values_were_watched_are_refused(bad, tmp_path):
     """Writers refuse such values now; readers would compare, average and draw them."""
-    for name, schema in curve_table.SCHEMAS.items():
-        values = {key: bad if kind.is_float() else None for key, kind in schema.items()}
-        pl.DataFrame([values], schema=schema).write_parquet(tmp_path / name)
-        if any(kind.is_float() for kind in schema.values()):
-            with pytest.raises(
-                ValueError, match=f"{name}: 1 value not finite; make it again with 'mtl curve'"
-            ):
-                curve_table.read(tmp_path / name)
-        else:
-            assert curve_table.read(tmp_path / name)[0].height == 1
     run = Run(tmp_path / "run")
     run.folder.mkdir()
     rows = [{"task": "pos", "sentence": 0, "key": 0, "counts": [1.0, bad]}]
-    sentence_counts.write(run, "test", pl.DataFrame(rows, schema=sentence_counts.SCHEMA))
+    run_tables.write_counts(run, "test", pl.DataFrame(rows, schema=run_tables.COUNTS_SCHEMA))
     with pytest.raises(InputError, match=r"test\.parquet has counts that are not finite; write it again"):
-        sentence_counts.read(run, "test")
-    row = {"model": "m", "attention": "self", "layer": 0, "head": None, "matrix": "key", "component": 1}
-    pl.DataFrame([row | {"captured": bad}], schema=ENERGY).write_parquet(tmp_path / "energy.parquet")
-    with pytest.raises(InputError, match="have values that are not finite: make them again with"):
-        draw("energy", [tmp_path / "energy.parquet"])
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_a_trial_that_is_not_finite_has_no_place_among_the_others(bad):
-    folder = Mock(spec=SweepFolder)
-    folder.progress.return_value = Mock(state="finished", seconds=1.0)
-    row = _row(folder, optuna.trial.create_trial(value=bad if not math.isnan(bad) else -math.inf))
-    assert row.score is None
-
-
-def test_a_trial_that_is_not_finite_is_never_the_best():
-    sweep = Mock(spec=Sweep)
-    sweep.metric = Mock()
-    sweep.metric.better = lambda one, other: one < other
-    trials = [optuna.trial.create_trial(value=value) for value in (-math.inf, 2.0, math.inf, 1.0)]
-    assert best_of(sweep, trials) is trials[3]
-    assert best_of(sweep, trials[:1]) is None
+        run_tables.read_counts(run, "test")
 
 
 def test_a_model_that_is_not_finite_does_not_load(broken_run):

@@ -6,6 +6,7 @@ import copy
 import inspect
 import itertools
 import json
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,18 +28,16 @@ from mtl import (
     Family,
     Stack,
     ablate_heads,
-    clone_heads,
-    collaborate,
     head_importance,
     head_scale,
     prune_heads,
-    transplant_heads,
 )
 from mtl.config.schema import OptimizerConfig, TrainConfig
 from mtl.errors import InputError
 from mtl.heads.family_table import BERT
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
+from tests.kit.absent import public_names
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -52,13 +51,17 @@ def rows(model: Any, batch: Any) -> Tensor:
 
 
 IDS = tiny.batch()[0]
+
+
+def observed() -> Any:
+    return mtl.observe_heads(tiny.model("bert"), {"input_ids": IDS})
+
+
 NAN = torch.full(SHAPE, torch.nan)
 VALUES = pl.DataFrame({"attention": ["self"] * 2, "layer": [0] * 2, "head": [0, 1], "value": [0.5, 0.1]})
 NO_TABLES = (None, 3, "imp.parquet", VALUES.drop("head"), VALUES.drop("value"), VALUES.clear())
 GOOD: dict[str, dict[str, Any]] = {
     "prune_heads": {"heads": {0: [1]}, "scale": None, "keep_shape": False},
-    "clone_heads": {"heads": {0: [1]}, "copies": 2, "divide": True, "noise": 0.0, "seed": 0},
-    "transplant_heads": {"heads": {0: {1: 2}}, "divide": True, "noise": 0.0, "seed": 0},
     "collaborate": {"dim": 8, "starts": 1, "steps": 1, "seed": 0, "advance": print},
     "head_scale": {"scale": torch.ones(SHAPE), "neighbours": 1},
     "head_importance": {"batches": [IDS], "loss": rows, "per": "example", "normalise": False, "steps": 0},
@@ -66,10 +69,11 @@ GOOD: dict[str, dict[str, Any]] = {
     "load_pruned": {"name": "nowhere", "dtype": torch.float32},
     "load_exported": {"folder": "nowhere"},
     "export_onnx": {"out": "nowhere", "weights": "float32"},
-    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "probabilities": 2,
-                            "batch_tokens": 64, "threads": 1},
-    "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "probabilities": 2,
-                                 "batch_tokens": 64, "threads": 1},
+    "JointModel.annotate": {"sentences": [["We", "ate"]], "max_words": 512, "tasks": ["pos"],
+                            "probabilities": 2, "batch_tokens": 64, "threads": 1},
+    "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "tasks": ["pos"],
+                                 "probabilities": 2, "batch_tokens": 64, "threads": 1},
+    "translate_lines": {"lines": ["We"], "beam": 1, "length_penalty": 1.0, "beam_spread": None},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
     },
@@ -77,13 +81,16 @@ GOOD: dict[str, dict[str, Any]] = {
     "JointModel.push_to_hub": {"name": "someone/model"},
     "probe": {
         "target": "nowhere", "source": None, "out": None, "tasks": None, "split": "test",
-        "centroids": "self", "accelerator": "cpu", "precision": "32-true", "instances": None,
+        "centroids": "self", "constituents": "all", "accelerator": "cpu", "precision": "32-true",
+        "instances": None,
     },
     "plot_attention": {
-        "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "task": None,
-        "least": 0.1, "ax": None,
+        "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "translation": None,
+        "task": None, "least": 0.1, "ax": None,
     },
     "plot_heads": {"table": VALUES, "measure": None, "task": None, "label": None, "ax": None},
+    "observe_heads": {"inputs": {"input_ids": IDS}, "tokenizer": None},
+    "plot_patterns": {"observed": partial(observed), "of": "L1", "row": 0, "ax": None},
     "lowest": {"table": VALUES, "n": 1, "measure": None, "task": None, "label": None},
     "train": {"config": TrainConfig()},
 }  # fmt: skip
@@ -95,6 +102,8 @@ HEADS: tuple[Any, ...] = (
     {None: [1]},
     {0: [1], 2: [9]}, {0: [1], "0": [2]}, {0: torch.tensor([1.0])}, {0: np.array([[1, 2]])}, {0: {1: 2}},
     {0: torch.tensor([True, False])}, {"1 ": [0]}, {"-1": [0]},
+    {0: torch.tensor([1], device="meta")}, {0: [torch.tensor(1, device="meta")]},
+    {torch.tensor(0, device="meta"): [1]},
 )  # fmt: skip
 OUTPUT = ("encoder.layer.{}.attention.self", "^.output.dense")
 FAMILY: tuple[Any, ...] = (
@@ -121,8 +130,15 @@ TO_CUT: tuple[Any, ...] = tuple(
     )
 )  # fmt: skip
 """Wrong for BERT where heads are cut or copied."""
-COUNT = (0, -1, 1.5, True, None, "2", [1])
-SEED = (-1, 1.5, None, True, "a", 2**70)
+RULES = (
+    3, {}, ["pos"], "", "nowhere.yaml", {"posx": {}}, {3: {}}, {"pos": None},
+    {"pos": {"force": {"We": "x y"}}},
+    {"pos": {"force": {3: "NN"}}}, {"pos": {"keep": {}}}, {"pos": {"force": {"We": 3}}},
+    {"pos": {"forbid": [""]}},
+)  # fmt: skip
+TASKS = ("pos", b"pos", 3, [], [3], ["dep"], {"pos": 1}, [None])
+COUNT = (0, -1, 1.5, True, None, "2", [1], torch.tensor(2, device="meta"))
+SEED = (-1, 1.5, None, True, "a", 2**70, torch.tensor(2, device="meta"))
 CALLS = itertools.count()
 NO_PLAIN = (torch.ones(SHAPE).to_sparse(), torch.ones(SHAPE, device="meta"))
 WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -131,20 +147,6 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "scale": (torch.ones(3), torch.ones(4, 5), NAN, "half", {}, [[1.0] * 4],
         torch.ones(SHAPE, dtype=torch.complex64), *NO_PLAIN),
         "keep_shape": (1, 0, None, "no"),
-        "family": (*FAMILY, *TO_CUT),
-    },
-    "clone_heads": {
-        "heads": HEADS, "copies": COUNT, "divide": (1, None, "no"), "seed": SEED,
-        "noise": (-1, 1.5, 1e40, torch.nan, "a", None, True),
-        "family": (*FAMILY, *TO_CUT),
-    },
-    "transplant_heads": {
-        "heads": (
-            None, [1], {0: [1]}, {0: 1}, {0: {1: 9}}, {0: {9: 1}}, {0: {1: True}}, {0: {1.0: 2}},
-            {3: {1: 2}}, {-1: {1: 2}},
-            {0: {1: 2, 2: 3}}, {0: {1: 2}, 1: {1: 2, 2: 3}}, {0: {1: None}},
-        ),
-        "divide": (1, None), "noise": (-1, torch.inf, 2, "a"), "seed": SEED,
         "family": (*FAMILY, *TO_CUT),
     },
     "collaborate": {
@@ -190,6 +192,11 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "load_exported": {"folder": (None, 3, "nowhere", Path("nowhere"), b"x", ".")},
     "export_onnx": {"out": (None, 3, b"x", "."), "weights": ("int4", None, torch.int8, 8)},
+    "translate_lines": {
+        "lines": (None, 3, "We ate", b"We", [3], [None], [["We"]]),
+        "beam": (0, -1, 1.5, True, "5", 1001), "length_penalty": ("1", 101, NAN, [1.0], math.nan),
+        "beam_spread": ("1", -1, 1001, [1.0], True, math.nan),
+    },
     "JointModel.annotate": {
         "sentences": (
             None, 3, "We ate", b"We ate", ["We ate"], ["We", "ate"], [["We", ""]], [["We", " "]],
@@ -198,15 +205,16 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
             [("We", "\ud800")],
             [{"We", "ate"}], [["We", "ate"], "We ate"],
         ),
-        "max_words": (0, -1, 1.5, True, None, "5", 1),
+        "max_words": (0, -1, 1.5, True, None, "5", 1), "tasks": TASKS,
         "probabilities": (0, -1, 1.5, True, "5"),
-        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9), "rules": RULES,
     },
     "JointModel.annotate_text": {
         "text": (None, 3, b"We ate.", ["We ate."], ("We", "ate"), "We \ud800"),
         "language": (None, 3, "", "english", "EN"),
-        "max_words": (0, -1, 1.5, True, None, "5", 1), "probabilities": (0, -1, 1.5, True, "5"),
-        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9),
+        "max_words": (0, -1, 1.5, True, None, "5", 1), "tasks": TASKS,
+        "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9), "rules": RULES,
     },
     "JointModel.from_pretrained": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
@@ -217,17 +225,29 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     "probe": {
         "target": (None, 3, b"x", "nowhere"), "source": ("data", 3), "out": (3, b"x"),
         "tasks": (["posx"], "pos", [3]), "split": ("tset", None, 3), "centroids": ("all", None),
+        "constituents": ("every", None, 3),
         "accelerator": ("tpu", None), "precision": ("16-true", None), "masks": ("no", None, 1),
         "final_special": ("no", None, 1), "instances": (3, "own", ["own"], {"own": "tags"}, {3: None}),
     },
     "plot_attention": {
         "sentence": (None, 3, b"We", "", "We ate. It slept.", [], [1], ["We", ""], Sentence(())),
-        "head": (None, 3, "L9H9", "L0", "x", ["L0H0"]), "view": ("heat", None),
-        "relation": ("nsubj", 3, ["nsubj"]), "task": ("ner", 3), "least": (2, -1, "a", True, None),
-        "ax": (3, "a"),
+        "head": (None, 3, "L9H9", "L0", "x", ["L0H0"]), "view": ("heat",),
+        "relation": ("nsubj", 3, ["nsubj"]), "translation": ("x", 3), "task": ("ner", 3),
+        "least": (2, -1, "a", True, None), "ax": (3, "a"),
     },
     "plot_heads": {
         "table": NO_TABLES, "measure": ("loss", 3), "task": ("dep", 3), "label": ("det", 3), "ax": (3, "a"),
+    },
+    "observe_heads": {
+        "inputs": (
+            None, 3, "We ate", ["We", "ate"], [], ["a", 3], {}, {"input_ids": [[1]]}, {"ids": IDS},
+            {"input_ids": IDS + 10**6}, IDS,
+        ),
+        "tokenizer": (3, "bert", object(), tiny.tokenizer), "family": FAMILY,
+    },
+    "plot_patterns": {
+        "observed": (None, 3, IDS), "of": (3, "L9", "L0H9", "cross L0", "H0", ""), "row": (-1, 4, 0.5, None),
+        "ax": (3, "a"),
     },
     "lowest": {
         "table": NO_TABLES, "n": (*COUNT[1:], 3), "measure": ("loss", 3), "task": ("dep", 3),
@@ -259,8 +279,6 @@ OF_EVERY_KIND: tuple[Any, ...] = (
 """Values that are wrong for every argument below; of functions, those that cannot be called."""
 OF_ANY_VALUE = {
     "prune_heads": ("heads", "keep_shape"),
-    "clone_heads": ("heads", "copies", "divide", "noise", "seed"),
-    "transplant_heads": ("heads", "divide", "noise", "seed"),
     "collaborate": ("dim", "seed"),
     "load_pruned": ("dtype", "revision"),
     "load_exported": ("folder",),
@@ -268,8 +286,17 @@ OF_ANY_VALUE = {
     "head_scale": ("scale", "neighbours"),
     "head_importance": ("batches", "loss", "per", "normalise", "steps"),
     "ablate_heads": ("batches", "score", "kind", "copies", "draws", "seed"),
-    "JointModel.annotate": ("sentences", "max_words", "batch_tokens", "threads"),
-    "JointModel.annotate_text": ("text", "language", "max_words", "batch_tokens", "threads"),
+    "translate_lines": ("lines", "beam", "length_penalty"),
+    "JointModel.annotate": ("sentences", "max_words", "tasks", "batch_tokens", "threads", "rules"),
+    "JointModel.annotate_text": (
+        "text",
+        "language",
+        "max_words",
+        "tasks",
+        "batch_tokens",
+        "threads",
+        "rules",
+    ),
     "JointModel.from_pretrained": ("name", "attention", "dtype", "revision"),
     "JointModel.save_pretrained": ("folder",),
     "JointModel.push_to_hub": ("name", "revision"),
@@ -286,9 +313,14 @@ OF_ANY_VALUE = {
     ),
     "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
     "plot_heads": ("measure", "task", "label", "ax"),
+    "observe_heads": ("tokenizer", "family"),
+    "plot_patterns": ("observed", "of", "row", "ax"),
     "lowest": ("n", "measure", "task", "label", "family"),
     "train": ("config",),
 }
+for rows_of_names in (GOOD, WRONG, OF_ANY_VALUE):
+    for gone in {*mtl.__all__} - {*public_names()}:
+        rows_of_names.pop(gone, None)
 
 
 @pytest.fixture(scope="module")
@@ -296,8 +328,28 @@ def joint(toy: Path) -> JointModel:
     return worth.joint_model(toy, ("pos",))
 
 
+UNCHANGED: list[tuple[Any, dict[str, Tensor], str]] = []
+"""A model that was given to calls which were all refused and changed nothing, its weights and settings."""
+
+
+def refused(name: str, joint: JointModel, argument: str, value: Any, number: int | None = None) -> None:
+    """Require that a wrong argument is refused in one line, and changes nothing."""
+    case = f"{name}, {argument}, value {'' if number is None else number} of {type(value)}"
+    try:
+        call(name, joint, **{**GOOD[name], argument: value})
+    except InputError as error:
+        message = str(error)
+    except Exception as error:
+        error.add_note(case)
+        raise
+    else:
+        pytest.fail(f"{case}: it is taken")
+    assert "\n" not in message, case
+    assert 10 < len(message) < 400, case
+
+
 def call(name: str, joint: JointModel, /, **given: Any) -> Any:
-    """Call a public function on a fresh model; wrong arguments must leave the model as it was.
+    """Call a public function on a model as it was made; wrong arguments must leave the model as it was.
 
     An argument that only an installed package lets one make is made here.
     """
@@ -307,15 +359,18 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
         "load_pruned",
         "lowest",
         "plot_heads",
+        "plot_patterns",
         "probe",
         "train",
     ):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
         return getattr(owner, name.rpartition(".")[2])(**given)
-    if name in ("export_onnx", "plot_attention"):
+    if name in ("export_onnx", "plot_attention", "translate_lines"):
         return getattr(mtl, name)(joint, **given)
-    model = tiny.model("bert")
-    before, config = copy.deepcopy(model.state_dict()), str(model.config)
+    if not UNCHANGED:
+        model = tiny.model("bert")
+        UNCHANGED.append((model, copy.deepcopy(model.state_dict()), str(model.config)))
+    model, before, config = UNCHANGED.pop()
     try:
         if name == "head_scale":
             with head_scale(model, **given):
@@ -328,6 +383,7 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
         assert str(model.config) == config
         assert all(parameter.requires_grad for parameter in model.parameters())
         assert not any(module._forward_pre_hooks for module in model.modules())
+        UNCHANGED.append((model, before, config))
         raise
 
 
@@ -335,12 +391,12 @@ def public() -> set[str]:
     """The public functions, and the public methods of classes that make or use a model."""
     methods = {
         f"{name}.{method}"
-        for name in mtl.__all__
+        for name in public_names()
         if isinstance(getattr(mtl, name), type)
         for method in ("annotate", "annotate_text", "from_pretrained", "save_pretrained", "push_to_hub")
         if hasattr(getattr(mtl, name), method)
     }
-    return {name for name in mtl.__all__ if not isinstance(getattr(mtl, name), type)} | methods
+    return {name for name in public_names() if not isinstance(getattr(mtl, name), type)} | methods
 
 
 OF_OTHERS = {
@@ -364,21 +420,13 @@ def test_every_public_function_has_its_rows() -> None:
         mtl.nothing  # noqa: B018
 
 
-CASES = [
-    pytest.param(name, argument, number, id=f"{name}-{argument}-{number}")
-    for name, arguments in WRONG.items()
-    for argument, values in arguments.items()
-    for number in range(len(values))
-]
+CASES = [(name, argument) for name, arguments in WRONG.items() for argument in arguments]
 
 
-@pytest.mark.parametrize(("name", "argument", "number"), CASES)
-def test_wrong_arguments_are_one_line_and_change_nothing(name, argument, number, joint) -> None:
-    given = {**GOOD[name], argument: WRONG[name][argument][number]}
-    with pytest.raises(InputError) as caught:
-        call(name, joint, **given)
-    assert "\n" not in str(caught.value)
-    assert 10 < len(str(caught.value)) < 400
+@pytest.mark.parametrize(("name", "argument"), CASES)
+def test_wrong_arguments_are_one_line_and_change_nothing(name, argument, joint) -> None:
+    for number, value in enumerate(WRONG[name][argument]):
+        refused(name, joint, argument, value, number)
 
 
 @pytest.mark.parametrize("name", OF_ANY_VALUE)
@@ -387,10 +435,7 @@ def test_values_of_no_argument_are_one_line(name, joint) -> None:
         for value in OF_EVERY_KIND:
             if callable(value) and argument in ("loss", "score"):
                 continue
-            with pytest.raises(InputError) as caught:
-                call(name, joint, **{**GOOD[name], argument: value})
-            assert "\n" not in str(caught.value), (argument, type(value))
-            assert 10 < len(str(caught.value)) < 400, (argument, type(value))
+            refused(name, joint, argument, value)
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\nb", "no/such\x1bmodel"])
@@ -418,17 +463,6 @@ def test_heads_of_other_types_are_recorded_as_plain_integers(heads, tmp_path) ->
     assert json.dumps(model.config.pruned_heads) == '{"0": [1, 2]}'
     model.save_pretrained(tmp_path)
     assert torch.equal(mtl.load_pruned(tmp_path, torch.float64)(IDS)[0], model(IDS)[0])
-
-
-def test_copies_of_other_types_are_recorded_as_plain_integers() -> None:
-    model = tiny.model("bert")
-    made = clone_heads(
-        model, {np.int64(1): torch.tensor([3])}, np.int64(2), noise=np.float32(0), seed=np.int64(1)
-    )
-    assert json.dumps([made, model.config.cloned_heads]) == '[{"1": {"3": [4]}}, {"1": {"4": 3}}]'
-    transplant_heads(model, json.loads('{"0": {"1": 2}}'))
-    assert json.dumps(model.config.cloned_heads) == '{"0": {"1": 2}, "1": {"4": 3}}'
-    collaborate(tiny.model("bert"), torch.tensor(8), starts=np.int64(1), steps=np.int64(1))
 
 
 @pytest.mark.parametrize(
@@ -483,7 +517,7 @@ def test_values_that_are_not_what_is_held_are_one_line(joint) -> None:
     """Masked arrays, arrays of objects and records, and series with gaps, wherever numbers are taken."""
     numbers = {
         "copies", "seed", "draws", "noise", "dim", "starts", "steps", "neighbours", "max_words",
-        "probabilities", "normalise", "divide", "keep_shape",
+        "probabilities", "normalise", "keep_shape",
     }  # fmt: skip
     cases: list[tuple[str, str, Any]] = []
     for name, arguments in GOOD.items():
@@ -491,17 +525,14 @@ def test_values_that_are_not_what_is_held_are_one_line(joint) -> None:
             single = [np.ma.masked, np.ma.masked_array(1, True), np.array("1"), pl.Series([None])]
             cases += [(name, argument, value) for value in [*single, *hiding([1.0])]]
         cases += [(name, "scale", value) for value in hiding(np.ones(SHAPE)) if "scale" in arguments]
-        if "heads" in arguments and name != "transplant_heads":
+        if "heads" in arguments:
             heads = [value for value in hiding([0.0, 1.0]) if not isinstance(value, Tensor)]
             cases += [(name, "heads", {0: value}) for value in heads]
         for argument in {"score", "loss"} & set(arguments):
             cases += [(name, argument, lambda *_, value=value: value) for value in hiding(np.ones(len(IDS)))]
     for name, argument, value in cases:
-        given = {**GOOD[name], argument: value}
-        with pytest.raises(InputError) as caught, warnings.catch_warnings():
-            call(name, joint, **given)
-        assert "\n" not in str(caught.value), (name, argument, type(value))
-        assert 10 < len(str(caught.value)) < 400, (name, argument, type(value))
+        with warnings.catch_warnings():
+            refused(name, joint, argument, value)
 
 
 def test_masked_batches_stay_masked_in_copies() -> None:

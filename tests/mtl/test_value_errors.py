@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mtl.config.yaml_file import value_of
+from mtl.config.parse import value_of
 from mtl.errors import InputError, as_input_error
-from mtl.models.checked import damaged
+from mtl.models.annotator import damaged
 
 MTL = Path(__file__).parents[2] / "mtl"
 Place = tuple[str, str]

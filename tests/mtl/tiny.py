@@ -12,6 +12,7 @@ import torch
 from _pytest.mark.structures import ParameterSet
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
@@ -22,13 +23,10 @@ from transformers import (
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.deberta.modeling_deberta import DebertaLayerNorm
 
-from mtl.heads.attentions import attentions
-from mtl.heads.collaborative_attention import CollaborativeAttention
-from mtl.heads.families import family_of
 from mtl.heads.family_table import FAMILIES
-from mtl.models.encoder import Encoder
+from mtl.models.encoder import AS_USUAL, Encoder, Reading
 from mtl.models.pretrained import AttentionKind, implementation, without_pooler
-from mtl.models.reading import AS_USUAL, Reading
+from tests.pairwise import pairwise
 
 LAYERS, HEADS, HEAD_DIM = 3, 4, 8
 WORDS = ("the", "dog", "saw", "a", "cat")
@@ -128,6 +126,7 @@ OWN: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
     },
     **dict.fromkeys(LIKE_LLAMA, GROUPED),
+    "cohere": GROUPED | {"use_qk_norm": True},
 }
 BYTE_LEVEL = (
     "roberta", "roberta-prelayernorm", "data2vec-text", "modernbert", "eurobert", "deberta",
@@ -162,25 +161,64 @@ SAME_ROW = (
     *(name for name in MIXTURES if name != "gpt_oss"),
 )  # fmt: skip
 """Families with the row of another one (BERT, Llama), or nearly so, whose tests are marked as slow."""
-EVERY = tuple(pytest.param(name, marks=pytest.mark.slow) if name in SAME_ROW else name for name in NAMES)
-"""`NAMES` for `pytest.mark.parametrize`."""
-CUTTABLE_NAMES = tuple(name for name in NAMES if not FAMILIES[name].not_prunable_because)
-CUTTABLE = tuple(param for param, name in zip(EVERY, NAMES, strict=True) if name in CUTTABLE_NAMES)
 REST_OF_TRANSLATORS = ("blenderbot", "blenderbot-small", "mbart", "mt5", "pegasus", "plbart")
-EVERY_TRANSLATOR = tuple(
-    pytest.param(name, marks=pytest.mark.slow) if name in REST_OF_TRANSLATORS else name
-    for name in TRANSLATORS
-)
+STRUCTURES = {
+    "bert": "queries, keys and values apart, and the output projection outside of the attention module",
+    "albert": "layers share one module, which adds its input and norms; no head can be cut",
+    "deberta": "one projection with q, k and v of each head in turn, biases apart, and relative positions",
+    "mpnet": "a bias by relative position is given to every layer; positions begin after the padding index",
+    "modernbert": "an encoder with three blocks in one projection, rotated positions and local layers",
+    "gpt2": "decoder-only, with three blocks in one projection whose weights are transposed",
+    "phi3": "grouped queries in one projection; the number of heads is read from the configuration",
+    "cohere": "grouped queries in projections of their own, with a norm for each head",
+    "olmo2": "grouped queries under norms over all heads together",
+    "gpt_oss": "a mixture of experts, and a sink for each head",
+    "bart": "three kinds of attention, and a cache of two of them",
+    "t5": "three kinds of attention, of which the first layer hands on a bias by relative position",
+    "umt5": "three kinds of attention, with a bias by relative position in every layer",
+    "beit": "of images, with a bias by relative position in every layer",
+    "clip": "two towers with different numbers of heads",
+    "wav2vec2": "of sound, behind convolutions",
+    "whisper": "of sound, with three kinds of attention",
+}
+"""The families that differ in structure, and how. One test of each operation runs over all families; all
+other tests, and the variants and options of that one, over these."""
+
+
+def of_structure(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that are in `STRUCTURES`."""
+    return tuple(name for name in names if name in STRUCTURES)
 
 
 def with_variants(names: Iterable[str], *variants: Sequence[Any]) -> list[ParameterSet]:
-    """Each family with each variant of a test; those of `SAME_ROW` with the first one alone."""
+    """Each family with the first variant of a test, and those of `STRUCTURES` with each."""
     return [
-        pytest.param(name, *variant, marks=[pytest.mark.slow] if name in SAME_ROW else [])
+        _case(name, *variant)
         for name in names
         for number, variant in enumerate(variants)
-        if number == 0 or name not in SAME_ROW
+        if number == 0 or name in STRUCTURES
     ]
+
+
+def with_options(names: Iterable[str], *options: Sequence[Any]) -> list[ParameterSet]:
+    """Each family with the first value of every option, and those of `STRUCTURES` with pairs of values."""
+    names = tuple(names)
+    first = [(name, *(values[0] for values in options)) for name in names]
+    keys = {"name": of_structure(names), **{str(number): values for number, values in enumerate(options)}}
+    pairs = [tuple(combination.values()) for combination in pairwise(keys)]
+    return [_case(*case) for case in (*first, *(case for case in pairs if case not in first))]
+
+
+def _case(name: str, *values: Any) -> ParameterSet:
+    like_another = {*SAME_ROW, *REST_OF_TRANSLATORS} - STRUCTURES.keys()
+    return pytest.param(name, *values, marks=[pytest.mark.slow] if name in like_another else [])
+
+
+EVERY = tuple(with_variants(NAMES, ()))
+"""`NAMES` for `pytest.mark.parametrize`."""
+CUTTABLE_NAMES = tuple(name for name in NAMES if not FAMILIES[name].not_prunable_because)
+CUTTABLE = of_structure(CUTTABLE_NAMES)
+EVERY_TRANSLATOR = tuple(with_variants(TRANSLATORS, ()))
 
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -212,6 +250,24 @@ def _in_double(module: nn.Module) -> None:
             setattr(module, name, norm)
         else:
             _in_double(child)
+
+
+class in_double(TorchFunctionMode):
+    """Inside the block, what models compute in float32 whatever their weights are is computed in float64.
+
+    Mixtures of experts multiply by the weights of their routers in float32. What such a product gives for a
+    row depends on the number of rows and on the processor, in the last of its 24 bits.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        double = {torch.float32: torch.float64}
+        func = torch.Tensor.double if func is torch.Tensor.float else func
+        given = [double.get(value, value) if isinstance(value, torch.dtype) else value for value in args]
+        named = {
+            key: double.get(value, value) if isinstance(value, torch.dtype) else value
+            for key, value in (kwargs or {}).items()
+        }
+        return func(*given, **named)
 
 
 def translator_config(name: str, **changes: Any) -> PretrainedConfig:
@@ -361,9 +417,3 @@ def logits(model: PreTrainedModel, given: Mapping[str, torch.Tensor] | None = No
     """A translator's scores for a batch (`parallel_batch()` unless given), zeros at padding."""
     given = parallel_batch() if given is None else given
     return model(**given, use_cache=False).logits * given["decoder_attention_mask"][..., None]
-
-
-def collaborative_modules(model: PreTrainedModel) -> list[CollaborativeAttention]:
-    """The model's collaborative attentions, in the order of sites."""
-    modules = [attention.module for attention in attentions(model, family_of(model))]
-    return [module for module in modules if isinstance(module, CollaborativeAttention)]

@@ -9,26 +9,17 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from mtl.probes.figures.comparison import comparison_figure
-from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.energy import energy_curves
-from mtl.probes.figures.gates_over_time import gates_over_time
-from mtl.probes.figures.grey_overlap import grey_overlap
-from mtl.probes.figures.head_label_heatmap import head_label_heatmap
-from mtl.probes.figures.head_maps import head_maps
-from mtl.probes.figures.heads_kept import heads_kept
-from mtl.probes.figures.label_accuracy import label_accuracy
-from mtl.probes.figures.learning_curves import learning_curves
-from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.prediction import prediction_dots
-from mtl.probes.figures.pruning_curves import (
-    METHOD_NAMES,
-    kind_curves,
-    pruning_curves,
-    role_curves,
-    time_curves,
+from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap, head_maps
+from mtl.probes.figures.history import gates_over_time
+from mtl.probes.figures.labels_of_heads import label_map, layer_lines
+from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
+from mtl.probes.figures.scores import (
+    comparison_figure,
+    heads_kept,
+    label_accuracy,
+    learning_curves,
+    prediction_dots,
 )
-from mtl.probes.figures.rgb_overlap import rgb_overlap
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import Site
@@ -124,6 +115,13 @@ def _heatmap(tasks: tuple[str, ...]) -> Figure:
     return head_label_heatmap(rows.with_columns(counted=pl.col("label") != names[0]))
 
 
+def _skills(tasks: tuple[str, ...]) -> pl.DataFrame:
+    names = [f"a long label {number}" for number in range(6 * len(tasks))]
+    value = np.random.default_rng(0).random((len(names), LAYERS, HEADS))
+    rows = heads_table.rows("attention", "dep", names, value, np.full(len(names), 40))
+    return rows.with_columns(counted=True, chance=pl.lit(0.2), skill=(pl.col("value") - 0.2).clip(0))
+
+
 def _maps(tasks: tuple[str, ...]) -> Figure:
     rows = [
         (task, setup, "self", layer, head, 0.1 * head - 0.3, head == 3)
@@ -144,47 +142,6 @@ def _prediction(tasks: tuple[str, ...]) -> Figure:
     return prediction_dots(made_table(rows, "task", "setup", "measure", *ends))
 
 
-def _curve(tasks: tuple[str, ...]) -> Figure:
-    rows = [
-        (task, method, epochs, share, 90.0 * share, draw, "run")
-        for task in tasks for method in METHOD_NAMES for epochs in (0, 1) for share in (0.1, 0.5, 1.0)
-        for draw in (0, 1)
-    ]  # fmt: skip
-    return pruning_curves(
-        made_table(rows, "task", "by", "trained_epochs", "share", "score", "draw", "run"), SCORES
-    )
-
-
-def _survival(column: str, names: tuple[str, ...], tasks: tuple[str, ...]) -> pl.DataFrame:
-    rows = [
-        (method, name, task, share, share, 24, "run")
-        for method in METHOD_NAMES for name in names for task in tasks for share in (0.1, 0.5, 1.0)
-    ]  # fmt: skip
-    return made_table(rows, "by", column, "task", "share", "surviving", "at_start", "run")
-
-
-def _times(tasks: tuple[str, ...]) -> Figure:
-    rows = [
-        (task, batch, share, share, share, "run")
-        for task in tasks
-        for batch in (1, 16, 64)
-        for share in (0.5, 1.0)
-    ]
-    columns = ("task", "batch", "share", "seconds_of_whole", "operations_of_whole", "run")
-    return time_curves(made_table(rows, *columns))
-
-
-def _energy(tasks: tuple[str, ...]) -> Figure:
-    rows = [
-        (f"runs/{task}", matrix, "self", 0, head, component, component / 4)
-        for task in tasks for matrix in ("query", "key", "product") for head in (None, 0)
-        for component in (1, 2, 3, 4)
-    ]  # fmt: skip
-    return energy_curves(
-        made_table(rows, "model", "matrix", "attention", "layer", "head", "component", "captured")
-    )
-
-
 def _comparison(tasks: tuple[str, ...]) -> Figure:
     ends = [f"{name}_{end}" for name in ("both", "seeds", "sentences") for end in ("low", "high")]
     table = made_table([(task, 0.5, *[0.0, 1.0] * 3) for task in tasks], "task", "difference", *ends)
@@ -195,11 +152,9 @@ MAKERS: Mapping[str, Callable[[tuple[str, ...]], Figure]] = {
     "rgb": _rgb, "grey": _grey, "correlation": _correlation, "agreement": _agreement,
     "gates": lambda tasks: gates_over_time(_history(tasks)),
     "masks": lambda tasks: mask_picture(_history(tasks)), "labels": _labels, "heatmap": _heatmap,
+    "map": lambda tasks: label_map(_skills(tasks)), "layers": lambda tasks: layer_lines(_skills(tasks)),
     "heads-kept": _kept, "learning-curves": _learning, "heads": _maps,
-    "prediction": _prediction,     "curve": _curve,
-    "curve-roles": lambda tasks: role_curves(_survival("role", ("positional", "rare_words"), tasks)),
-    "curve-kinds": lambda tasks: kind_curves(_survival("attention", ("encoder", "decoder", "cross"), tasks)),
-    "curve-time": _times, "energy": _energy, "comparison": _comparison,
+    "prediction": _prediction, "comparison": _comparison,
 }  # fmt: skip
 """By the name of `mtl figure` where it has one; `animation` and `importance-over-time` are drawn like
 `masks` and `gates`."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mtl.probes.measures.record import HeadRecords
+from mtl.probes.measures.probe import HeadRecords
 from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span
 from mtl.tasks.tree import Tree
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.probes.appearance import Appearance, appearing, ordered
-from mtl.probes.figures.palette import check_appearance, colour_of
-from mtl.probes.figures.style import COLOURS
+from mtl.probes.figures.style import COLOURS, check_appearance, colour_of
 from tests.probes.figure_makers import MAKERS
 from tests.probes.palettes import require_palette
 

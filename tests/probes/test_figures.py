@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import weakref
 
 import numpy as np
 import polars as pl
@@ -13,18 +14,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.gates_over_time import gates_over_time
-from mtl.probes.figures.grey_overlap import grey_overlap
-from mtl.probes.figures.head_history import MOST_FRAMES
-from mtl.probes.figures.head_label_heatmap import head_label_heatmap
-from mtl.probes.figures.heads_kept import heads_kept
-from mtl.probes.figures.label_accuracy import PER_ROW, label_accuracy
-from mtl.probes.figures.learning_curves import learning_curves
-from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.masks import animation, mask_picture
-from mtl.probes.figures.rgb_overlap import rgb_image, rgb_overlap, shades
-from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, pixels, render
+from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap
+from mtl.probes.figures.history import gates_over_time
+from mtl.probes.figures.labels_of_heads import best_by_layer, best_label_of_heads, label_map, layer_lines
+from mtl.probes.figures.masks import animation, grey_overlap, mask_picture, rgb_image, rgb_overlap, shades
+from mtl.probes.figures.scores import PER_ROW, heads_kept, label_accuracy, learning_curves
+from mtl.probes.figures.style import COLUMN, FAINT, FORCED, MOSTLY_FORCED, looks_of, pixels, render
 from mtl.probes.sites import Site
 from tests.probes import worlds
 
@@ -39,16 +34,26 @@ def sites(layers):
 SITES = sites(LAYERS)
 
 
+DRAWN = weakref.WeakKeyDictionary()
+
+
+def drawing(figure):
+    """The figure as an image, drawn once."""
+    if figure.stale or figure not in DRAWN:
+        DRAWN[figure] = pixels(figure)
+    return DRAWN[figure]
+
+
 def at(figure, axes, x, y):
     """The colour where the data coordinates (x, y) are drawn."""
-    image = pixels(figure)
+    image = drawing(figure)
     column, row = axes.transData.transform((x, y))
     return tuple(int(value) for value in image[len(image) - 1 - int(row), int(column), :3])
 
 
 def cells(figure, axes, layers=LAYERS, heads=HEADS):
     """The colours of all cells of a picture of masks; off-centre, where nothing else is drawn."""
-    image = pixels(figure)
+    image = drawing(figure)
     where = axes.transData.transform(
         [(head + 0.2, layer + 0.2) for layer in range(layers) for head in range(heads)]
     )
@@ -58,7 +63,7 @@ def cells(figure, axes, layers=LAYERS, heads=HEADS):
 
 def texts(figure):
     """All that is written in a figure."""
-    pixels(figure)
+    drawing(figure)
     return {each.get_text() for each in figure.findobj(lambda artist: hasattr(artist, "get_text"))}
 
 
@@ -186,13 +191,13 @@ def test_forced_heads_are_struck_through_in_colours_and_in_the_twin_and_the_key_
 
 
 def test_forced_heads_are_struck_through_in_masks_and_in_grey(gate, tmp_path):
-    table = history(gate)
+    table = history(gate[-2:])
     last = pl.col("step") == pl.col("step").max()
     # Of pos, L0H2 was opened by force; of dep, L1H0 closed.
     changed = {("pos", 0, 2): (0.5, True, False), ("dep", 1, 0): (0.0, False, True)}
     rows = [
         row | dict(zip(("gate", "open", "learned"), changed[place], strict=True))
-        if row["step"] == 50 and (place := (row["task"], row["layer"], row["head"])) in changed
+        if row["step"] == 20 and (place := (row["task"], row["layer"], row["head"])) in changed
         else row | {"learned": row["open"]}
         for row in table.iter_rows(named=True)
     ]
@@ -204,13 +209,13 @@ def test_forced_heads_are_struck_through_in_masks_and_in_grey(gate, tmp_path):
     assert {f"pos: {opened} of 12 open,\n{opened - 1} learned"} <= texts(figure)
     assert any(FORCED in text for text in texts(figure))
     assert not any(FORCED in text for text in texts(mask_picture(table)))
-    assert animation(made, tmp_path / "forced.gif") == 5
+    assert animation(made, tmp_path / "forced.gif") == 2
     with Image.open(tmp_path / "forced.gif") as marked:
-        marked.seek(4)
+        marked.seek(1)
         image = np.asarray(marked.convert("L"))
     animation(made.with_columns(learned="open"), tmp_path / "plain.gif")
     with Image.open(tmp_path / "plain.gif") as plain:
-        plain.seek(4)
+        plain.seek(1)
         assert (np.asarray(plain.convert("L"))[: len(image) // 2] != image[: len(image) // 2]).any()
     gates = np.full((3, LAYERS, HEADS), 0.5)
     grey = grey_overlap(gates, SITES, (FORCED_OPEN.any(0), FORCED_SHUT.any(0)))
@@ -242,26 +247,27 @@ def test_mask_picture_shows_the_last_step(gate):
 @pytest.mark.parametrize("kind", ["gif", "webp"])
 def test_animation_shows_every_step_and_is_the_same_every_time(gate, kind, tmp_path):
     paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
-    table = history(gate)
+    table = history(gate[::2])
     notes = ("seed 3 is left out", "gates of é")
-    assert [animation(table, path, kind, notes=notes) for path in paths] == [5, 5]
+    assert [animation(table, path, kind, notes=notes) for path in paths] == [3, 3]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     with Image.open(paths[0]) as image:
         assert image.format == kind.upper()
-        assert image.n_frames == 5
+        assert image.n_frames == 3
         assert image.info["loop"] == 0
         assert all(note.encode() in image.info["comment" if kind == "gif" else "exif"] for note in notes)
         darkness = []
-        for frame in range(5):
+        for frame in range(3):
             image.seek(frame)
             darkness.append(255 - np.asarray(image.convert("L"), dtype=float).mean())
     # Heads only close: every picture is lighter than the one before.
     assert np.all(np.diff(darkness) < 0)
 
 
-def test_a_long_history_is_thinned(tmp_path):
-    gates = np.linspace(1, 0, 3 * MOST_FRAMES)[:, None, None, None] * np.ones((1, 1, 1, 1))
-    assert animation(history(gates), tmp_path / "long.gif") == MOST_FRAMES
+def test_a_long_history_is_thinned(tmp_path, monkeypatch):
+    monkeypatch.setattr("mtl.probes.figures.history.MOST_FRAMES", 6)
+    gates = np.linspace(1, 0, 18)[:, None, None, None] * np.ones((1, 1, 1, 1))
+    assert animation(history(gates), tmp_path / "long.gif") == 6
 
 
 def test_gates_over_time_has_heads_downwards_and_time_across(gate):
@@ -296,14 +302,20 @@ def test_correlation_matrix_has_each_pair_once_and_zero_is_white():
     correlation_matrix(table.with_columns(paper=pl.lit(None, dtype=pl.Float64)))
 
 
-@pytest.mark.parametrize("number", np.linspace(-1, 1, 21).tolist())
-def test_numbers_of_a_correlation_can_be_read_on_their_ground(number):
+def test_numbers_of_a_correlation_can_be_read_on_their_ground():
     """At least 4.5 to 1 (WCAG 2, level AA)."""
-    table = pl.DataFrame({"first": ["pos"], "second": ["pos"], "paper": [number]})
+    pairs = [*itertools.combinations_with_replacement("abcdef", 2)]
+    first, second = zip(*pairs, strict=True)
+    table = pl.DataFrame({"first": first, "second": second, "paper": np.linspace(-1, 1, len(pairs))})
     figure = correlation_matrix(table)
-    ground = np.array(at(figure, figure.axes[0], -0.45, 0.45)) / 255
-    lights = [luminance(ground), luminance(np.array(to_rgb(figure.axes[0].texts[0].get_color())))]
-    assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5
+    axes = figure.axes[0]
+    numbers = [text for text in axes.texts if text.get_text()]
+    assert len(numbers) == len(pairs) == 21
+    for text in numbers:
+        column, row = text.get_position()
+        ground = np.array(at(figure, axes, column - 0.4, row + 0.4)) / 255
+        lights = [luminance(ground), luminance(np.array(to_rgb(text.get_color())))]
+        assert (max(lights) + 0.05) / (min(lights) + 0.05) >= 4.5, text.get_text()
 
 
 def luminance(colour):
@@ -392,6 +404,49 @@ def test_heat_map_orders_labels_and_marks_the_best_head():
     assert sum(dark) < sum(light)
     with pytest.raises(ValueError, match="empty"):
         head_label_heatmap(table.clear())
+
+
+def planted_skills() -> pl.DataFrame:
+    """Two layers of two heads: L1H0 is best on `subj`, L0H1 on `obj`; L0H0 is at chance; `rare` is out."""
+    values = {"subj": [0.2, 0.3, 0.9, 0.4], "obj": [0.3, 0.8, 0.5, 0.3], "rare": [1.0, 1.0, 1.0, 1.0]}
+    chance = {"subj": 0.2, "obj": 0.3, "rare": 0.0}
+    rows = [
+        ("dep", label, "self", head // 2, head % 2, value, chance[label], 50, label != "rare")
+        for label, of_heads in values.items()
+        for head, value in enumerate(of_heads)
+    ]
+    columns = ["task", "label", "attention", "layer", "head", "value", "chance", "count", "counted"]
+    table = pl.DataFrame(rows, schema=columns, orient="row")
+    return table.with_columns(skill=(pl.col("value") - pl.col("chance")).clip(0))
+
+
+def test_every_head_has_the_label_that_it_is_farthest_above_chance_on():
+    table = planted_skills()
+    best = best_label_of_heads(table).sort("layer", "head").select("layer", "head", "label").rows()
+    assert best == [(0, 1, "obj"), (1, 0, "subj"), (1, 1, "subj")]
+    figure = label_map(table)
+    [axes] = [axes for axes in figure.axes if axes.images]
+    written = {text.get_position()[::-1]: text.get_text() for text in axes.texts}
+    assert written == {(0, 1): "obj", (1, 0): "subj", (1, 1): "subj"}
+    shown = np.ma.filled(axes.images[0].get_array(), -1)
+    np.testing.assert_allclose(shown, [[-1, 50], [70, 20]])
+    with pytest.raises(ValueError, match="no label with at least 30 items"):
+        label_map(table.with_columns(counted=pl.lit(False)))
+
+
+def test_lines_of_labels_are_those_of_each_layers_best_head():
+    table = planted_skills()
+    assert best_by_layer(table).select("label", "layer", "head", "value").rows() == [
+        ("obj", 0, 1, 0.8), ("obj", 1, 0, 0.5), ("subj", 0, 1, 0.3), ("subj", 1, 0, 0.9),
+    ]  # fmt: skip
+    axes = layer_lines(table).axes[0]
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == "-"}
+    assert drawn == {"obj": pytest.approx([80, 50]), "subj": pytest.approx([30, 90])}
+    dotted = [list(line.get_ydata()) for line in axes.lines if line.get_linestyle() == ":"]
+    assert sorted(dotted) == [pytest.approx([20, 20]), pytest.approx([30, 30])]
+    assert "1 rarer label left out" in texts(layer_lines(table, top=1))
+    with pytest.raises(ValueError, match="no label with at least 30 items"):
+        layer_lines(table.with_columns(counted=pl.lit(False)))
 
 
 def test_dollars_in_labels_are_no_formulas():

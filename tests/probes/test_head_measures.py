@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.measures.groups import Measure
-from mtl.probes.measures.table import MEASURES
-from mtl.probes.report.head_measures import TOP_LABELS, head_measures, skill_titles
+from mtl.features import Measure
+from mtl.probes.measures.groups import MEASURES
+from mtl.probes.report.head_maps import TOP_LABELS, head_measures, skill_titles
 from mtl.probes.sites import Site, sites_of
 from mtl.probes.tables import heads_table
 from tests.probes.worlds import with_kinds

@@ -10,22 +10,14 @@ import pytest
 
 from mtl.config.schema import Kind
 from mtl.probes import sites
-from mtl.probes.figures.gates_over_time import gates_over_time
-from mtl.probes.figures.grey_overlap import grey_overlap
-from mtl.probes.figures.head_label_heatmap import head_label_heatmap
-from mtl.probes.figures.masks import mask_picture
-from mtl.probes.figures.pruning_curves import kind_curves
-from mtl.probes.figures.rgb_overlap import rgb_overlap
-from mtl.probes.head_names import cell_names, layer_name
-from mtl.probes.report.head_data import heads_data
-from mtl.probes.report.head_svg import head_map
-from mtl.probes.sites import Site, grid, shape_text, sites_of
-from mtl.probes.statistics.held_roles import roles
-from mtl.probes.statistics.masks import final_masks
-from mtl.probes.statistics.overlap import correlation_table, task_overlaps
-from mtl.probes.statistics.skill import skills
-from mtl.probes.statistics.surviving_heads import surviving_kinds
-from mtl.probes.tables import best_heads, curve_table
+from mtl.probes.figures.head_maps import head_label_heatmap
+from mtl.probes.figures.history import gates_over_time
+from mtl.probes.figures.masks import grey_overlap, mask_picture, rgb_overlap
+from mtl.probes.report.head_maps import head_map, heads_data
+from mtl.probes.sites import Site, cell_names, grid, layer_name, shape_text, sites_of
+from mtl.probes.statistics.masks import correlation_table, final_masks, task_overlaps
+from mtl.probes.statistics.skill import heads_of_roles, skills
+from mtl.probes.tables import label_scores
 from tests.probes import worlds
 from tests.probes.worlds import KINDS, with_kinds
 
@@ -91,19 +83,19 @@ def test_skills_have_the_chance_level_of_their_own_head(heads):
 def test_best_heads_and_roles_name_the_kind(heads):
     run = heads.filter((pl.col("regime") == "stl") & (pl.col("seed") == 1))
     flat, best = (
-        best_heads.best_heads(table.select("choice", *run.columns))
+        label_scores.best_heads(table.select("choice", *run.columns))
         for table in (run.with_columns(choice=pl.lit("")), with_kinds(run.with_columns(choice=pl.lit(""))))
     )
     assert best.drop("attention", "layer").equals(flat.drop("attention", "layer"))
     place = [SITES[layer] for layer in flat["layer"]]
     assert best.select("attention", "layer").rows() == place
-    lines = best_heads.markdown(best, best_heads.weighted_means(best))
+    lines = label_scores.markdown_summaries(best, label_scores.weighted_means(best))
     assert f"| {place[0].attention} L{place[0].layer}H{best['head'][0]} |" in lines
     positional = run.drop_nulls("layer").filter(pl.col("label") == "label 0", pl.col("task") == "dep")
     positional = positional.with_columns(
         measure=pl.lit("positional"), value=pl.when(layer=4, head=1).then(0.95).otherwise(0.5)
     )
-    held = roles(with_kinds(positional))
+    held = heads_of_roles(with_kinds(positional))
     assert held.select("attention", "layer", "head", "value").rows() == [("cross", 0, 1, 0.95)]
 
 
@@ -172,48 +164,6 @@ def test_the_reports_data_keep_kinds_apart(gates, heads):
     for name in NAMED:
         assert f">{name}</text>" in drawn
     assert 'class="kinds" d="M0 2h3M0 4h3"' in drawn
-
-
-def curve_rows():
-    """Four heads of the encoder, four of the decoder, two of cross-attention, which go in this order."""
-    going = [
-        ("decoder", 0, 0), ("encoder", 0, 0), ("decoder", 0, 1), ("decoder", 1, 0), ("encoder", 0, 1),
-        ("decoder", 1, 1), ("encoder", 1, 0), ("cross", 0, 0), ("encoder", 1, 1), ("cross", 0, 1),
-    ]  # fmt: skip
-    part = {"by": "importance", "draw": 0, "task": "translate"}
-    orders = [
-        part | dict(zip(("attention", "layer", "head"), place, strict=True)) | {"rank": rank}
-        for rank, place in zip(range(9, -1, -1), going, strict=True)
-    ]
-    points = [
-        part | {"trained_epochs": 0, "kept": kept, "share": kept / 10, "split": "test", "figure": "bleu",
-                "score": 4.0 * kept, "source": "run"}
-        for kept in (10, 6, 3, 0)
-    ]  # fmt: skip
-    return pl.DataFrame(orders, curve_table.ORDERS), pl.DataFrame(points, curve_table.SCORES)
-
-
-def test_heads_of_each_kind_along_a_pruning_curve():
-    survival = surviving_kinds(*curve_rows())
-    assert dict(survival.select("attention", "at_start").unique().iter_rows()) == {
-        "encoder": 4, "decoder": 4, "cross": 2
-    }  # fmt: skip
-    left = {
-        (kind, kept): round(share * heads)
-        for kind, kept, share, heads in survival.select(
-            "attention", "kept", "surviving", "at_start"
-        ).iter_rows()
-    }
-    assert [left["decoder", kept] for kept in (10, 6, 3, 0)] == [4, 1, 0, 0]
-    assert [left["encoder", kept] for kept in (10, 6, 3, 0)] == [4, 3, 1, 0]
-    assert [left["cross", kept] for kept in (10, 6, 3, 0)] == [2, 2, 2, 0]
-    figure = kind_curves(survival.with_columns(run=pl.lit("a")))
-    drawn = {line.get_label(): line for line in figure.legends[0].get_lines()}
-    assert list(drawn) == ["encoder (4 heads)", "decoder (4 heads)", "cross (2 heads)"]
-    lines = figure.axes[0].lines[1:]  # after the dotted one
-    assert [list(line.get_ydata()) for line in lines] == [
-        [100, 75, 25, 0], [100, 25, 0, 0], [100, 100, 100, 0]
-    ]  # fmt: skip
 
 
 def test_the_kinds_of_the_configuration_are_those_of_the_tables():

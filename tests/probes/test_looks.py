@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import polars as pl
@@ -11,14 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 
-from mtl.probes.figures.heads_kept import heads_kept
-from mtl.probes.figures.learning_curves import learning_curves
-from mtl.probes.figures.looks import looks_of, task_looks
-from mtl.probes.figures.prediction import prediction_dots
-from mtl.probes.figures.style import LOOKS
-from mtl.probes.task_order import by_catalogue, tasks_in
-from mtl.tasks.catalogue import TASKS
-from mtl.tasks.order import in_order_of_catalogue
+from mtl.probes.figures.scores import heads_kept, learning_curves, prediction_dots
+from mtl.probes.figures.style import LOOKS, looks_of
+from mtl.probes.tables.table_files import by_catalogue, tasks_in
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 SETUPS = (
     "STL", "STL, dynamic", "STL, static", "MTL-5", "MTL-5, dynamic", "MTL-5, dynamic, a mask per task",
@@ -66,11 +61,6 @@ def test_a_legend_numbers_names_that_would_look_alike():
 def test_plain_setups_never_share_a_look():
     plain = SETUPS[:8]
     assert len({looks_of([name])[name] for name in plain}) == len(plain)
-
-
-def test_a_task_looks_the_same_in_any_set_of_tasks():
-    for chosen in itertools.combinations(("pos", "dep", "srl", "con"), 2):
-        assert task_looks(chosen) == {task: LOOKS[list(TASKS).index(task)] for task in chosen}
 
 
 def colours_in_legend(figure):

@@ -1,4 +1,6 @@
-"""What every task of the catalogue declares, and that reading it is cheap."""
+"""What every task of the catalogue declares, and that reading it is cheap.
+The names of tasks, in the catalogue's order.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import sys
 
 import pytest
 
-from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS
+from mtl.tasks.catalogue import LAYERS, SENTENCE_TASKS, STRUCTURED, TASKS, TEXTS, in_order_of_catalogue
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span, is_label
 from mtl.tasks.task import Task
 from mtl.tasks.tree import Tree
@@ -22,7 +24,7 @@ SENTENCE = Sentence(
     frames=(Frame(1, None, (Span(0, 1, "ARG0"),)),),
     layers={
         name: 2.5 if name in ("stsb", "regress") else (*getattr(TASKS[name], "inventory", ()), "x")[0]
-        for name in (*SENTENCE_TASKS, "translate")
+        for name in (*SENTENCE_TASKS, *TEXTS)
     },
 )
 
@@ -75,3 +77,12 @@ def test_the_loss_is_divided_by_the_units() -> None:
 
     assert TASKS["pos"]().loss_units(SENTENCE) == 2
     assert Sentiment().loss_units(SENTENCE) == 1
+
+
+def test_any_order_becomes_the_catalogues() -> None:
+    names = (
+        "pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte", "qnli", "mnli", "stsb",
+        "classify", "regress",
+    )  # fmt: skip
+    assert in_order_of_catalogue(reversed(names)) == names == tuple(TASKS)[: len(names)]
+    assert in_order_of_catalogue(["dep", "dep"]) == ("dep",)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.tasks.cky import best_brackets
+from mtl.tasks.decoders.con import best_brackets
 
 Span = tuple[int, int]
 

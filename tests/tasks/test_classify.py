@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from mtl.tasks.catalogue import SENTENCE_TASKS, STRUCTURED
-from mtl.tasks.classify import Classify
-from mtl.tasks.glue import Cola, Mnli, Mrpc, Stsb
-from mtl.tasks.regress import Regress
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_tasks import Classify, Cola, Mnli, Mrpc, Regress, Stsb
 from mtl.tasks.task import UNKNOWN, Labels
 
 ONE = Sentence(("We", "ate"))

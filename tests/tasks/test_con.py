@@ -7,11 +7,10 @@ import math
 import pytest
 import torch
 
-from mtl.tasks.binarise import constituents
-from mtl.tasks.con import Con
-from mtl.tasks.decoders.con import ConDecoder, SpanBatch
+from mtl.tasks.decoders.con import ConDecoder, SpanBatch, bracketing_log_partition
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.span_crf import log_partition
+from mtl.tasks.spans import constituents
+from mtl.tasks.structured import Con
 from mtl.tasks.task import UNKNOWN, Labels
 from mtl.tasks.tree import Tree
 from tests.tasks.test_cky import bracketings
@@ -37,7 +36,7 @@ MASK = torch.tensor([[True] * len(sentence) + [False] * (5 - len(sentence)) for 
 
 def _decoder() -> ConDecoder:
     torch.manual_seed(0)
-    decoder = TASK.decoder(4, LABELS).double()
+    decoder = TASK.new_decoder(4, LABELS).double()
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter)
     return decoder
@@ -59,7 +58,7 @@ def test_loss_is_that_of_brackets_and_labels_one_by_one() -> None:
     scores = decoder(torch.randn(3, 5, 4).double(), MASK)
     batch = _batch()
     losses = decoder.loss(scores, batch, MASK)
-    expected = log_partition(scores.brackets, MASK.sum(1))
+    expected = bracketing_log_partition(scores.brackets, MASK.sum(1))
     for row, start, end, label in zip(*(column.tolist() for column in batch), strict=True):
         expected[row] -= scores.brackets[row, start, end]
         hidden = torch.nn.functional.leaky_relu(scores.starts[row, start] + scores.ends[row, end], 0.1)
@@ -68,7 +67,7 @@ def test_loss_is_that_of_brackets_and_labels_one_by_one() -> None:
 
 
 def test_untrained_decoder_is_indifferent_to_brackets() -> None:
-    decoder = TASK.decoder(4, LABELS)
+    decoder = TASK.new_decoder(4, LABELS)
     torch.nn.init.zeros_(decoder.label.weight)
     torch.nn.init.zeros_(decoder.label.bias)
     losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(), MASK)
@@ -102,14 +101,14 @@ def test_unseen_labels_are_left_out_of_the_loss() -> None:
     few = Labels([""])
     batch = _batch(few)
     assert (batch.labels == UNKNOWN).sum() == 7
-    decoder = TASK.decoder(4, few)
+    decoder = TASK.new_decoder(4, few)
     losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), batch, MASK)
     torch.testing.assert_close(losses, torch.tensor([2.0, 1.0, 14.0]).log())  # bracketings alone: Catalan
 
 
 def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     torch.manual_seed(0)
-    decoder = Con(span_dim=16, label_dim=16, dropout=0.1).decoder(24, LABELS)
+    decoder = Con(span_dim=16, label_dim=16, dropout=0.1).new_decoder(24, LABELS)
     words = torch.randn(3, 5, 24)
     optimizer = torch.optim.Adam(decoder.parameters(), 0.01)
     for _ in range(80):
@@ -127,13 +126,20 @@ def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     assert annotated == SENTENCES
     metric = TASK.metric()
     metric.update(decoded, SENTENCES)
-    assert metric.compute() == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "exact": 100.0}
+    assert metric.compute() == {
+        "precision": 100.0,
+        "recall": 100.0,
+        "f1": 100.0,
+        "uf1": 100.0,
+        "ucm": 100.0,
+        "lcm": 100.0,
+    }
 
 
 def test_mbr_expects_most_correct_brackets_of_all_bracketings() -> None:
     """Against every bracketing, weighted by its probability; the most probable one is often another."""
     torch.manual_seed(0)
-    decoder = Con(span_dim=6, label_dim=5, decoding="mbr").decoder(4, Labels(["X", "Y"])).double().eval()
+    decoder = Con(span_dim=6, label_dim=5, decoding="mbr").new_decoder(4, Labels(["X", "Y"])).double().eval()
     mask = torch.arange(6) < (torch.arange(60) % 6 + 1)[:, None]
     scores = decoder(torch.randn(60, 6, 4).double(), mask)
     scores = scores._replace(brackets=torch.randn(60, 7, 7).double())
@@ -169,7 +175,7 @@ def test_a_tree_over_other_words_is_refused() -> None:
 
 def test_no_step_waits_for_the_device() -> None:
     # "meta" tensors hold no values: whatever would wait for one on the host raises
-    decoder = TASK.decoder(4, LABELS).to("meta")
+    decoder = TASK.new_decoder(4, LABELS).to("meta")
     words, mask = torch.randn(3, 5, 4, device="meta", requires_grad=True), MASK.to("meta")
     batch = SpanBatch(*(column.to("meta") for column in _batch()))
     losses = decoder.loss(decoder(words, mask), batch, mask)

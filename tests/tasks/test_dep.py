@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mtl.tasks.decoders.dep import ArcBatch, DepDecoder
-from mtl.tasks.dep import Dep
 from mtl.tasks.sentence import Arcs, Sentence
+from mtl.tasks.structured import Dep
 from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
@@ -25,7 +25,7 @@ MASK = torch.tensor([[True] * len(sentence) + [False] * (5 - len(sentence)) for 
 
 def _decoder(seed: int = 0) -> DepDecoder:
     torch.manual_seed(seed)
-    decoder = TASK.decoder(4, LABELS).double()
+    decoder = TASK.new_decoder(4, LABELS).double()
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter)
     return decoder
@@ -62,7 +62,7 @@ def test_loss_is_that_of_words_one_by_one() -> None:
 
 
 def test_untrained_decoder_is_indifferent() -> None:
-    decoder = TASK.decoder(4, LABELS)
+    decoder = TASK.new_decoder(4, LABELS)
     losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(), MASK)
     lengths = MASK.sum(1)
     torch.testing.assert_close(losses, lengths * (lengths.log() + math.log(len(LABELS))))
@@ -94,7 +94,7 @@ def test_gradient_is_that_of_finite_differences() -> None:
 def test_unseen_relations_are_left_out_of_the_loss() -> None:
     few = Labels(["root"])
     torch.manual_seed(0)
-    decoder = TASK.decoder(4, few)
+    decoder = TASK.new_decoder(4, few)
     losses = decoder.loss(decoder(torch.randn(3, 5, 4), MASK), _batch(few), MASK)
     lengths = MASK.sum(1)
     torch.testing.assert_close(
@@ -104,7 +104,7 @@ def test_unseen_relations_are_left_out_of_the_loss() -> None:
 
 def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     torch.manual_seed(0)
-    decoder = Dep(arc_dim=16, relation_dim=16, dropout=0.1).decoder(24, LABELS)
+    decoder = Dep(arc_dim=16, relation_dim=16, dropout=0.1).new_decoder(24, LABELS)
     words = torch.randn(3, 5, 24)
     optimizer = torch.optim.Adam(decoder.parameters(), 0.01)
     for _ in range(80):
@@ -120,7 +120,33 @@ def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     assert decoded == [sentence.arcs for sentence in SENTENCES]
     metric = TASK.metric()
     metric.update(decoded, SENTENCES)
-    assert metric.compute() == {"uas": 100.0, "las": 100.0, "las_subtypes": 100.0}
+    assert metric.compute() == {"uas": 100.0, "las": 100.0, "las_subtypes": 100.0, "ucm": 100.0, "lcm": 100.0}
+
+
+def test_words_without_a_head_are_neither_learned_nor_scored() -> None:
+    """The loss is that of the other words; whatever is predicted of them is as good."""
+    whole = SENTENCES[2]
+    assert whole.arcs
+    heads, relations = whole.arcs.heads, whole.arcs.relations
+    partial = replace(whole, arcs=Arcs((heads[0], None, *heads[2:4], None), (*relations[:4], "new")))
+    assert TASK.labels([partial]).names == ("det", "obj", "root")
+    decoder, words, mask = _decoder(), torch.randn(1, 5, 4).double(), MASK[2:]
+    scores = decoder(words, mask)
+    targets = [TASK.targets(each, LABELS) for each in (whole, partial)]
+    columns = [torch.from_numpy(column) for column in targets[0]]
+    expected = torch.zeros(1).double()
+    for word in (0, 2, 3):
+        alone = ArcBatch(*(torch.where(torch.arange(5) == word, column, UNKNOWN)[None] for column in columns))
+        expected += decoder.loss(scores, alone, mask)
+    torch.testing.assert_close(decoder.loss(scores, TASK.collate(targets[1:], 5), mask), expected)
+    assert (
+        TASK.loss_units(partial, targets[1]) == TASK.loss_units(partial) == TASK.items(partial)["arcs"] == 3
+    )
+    metric = TASK.metric()
+    metric.update([Arcs((3, 1, 0, 3, 3), ("det", "x", "root", "obj", "x"))], [partial])
+    assert metric.compute() == pytest.approx(
+        {"uas": 200 / 3, "las": 200 / 3, "las_subtypes": 200 / 3, "ucm": 0.0, "lcm": 0.0}
+    )
 
 
 def test_scores_by_hand() -> None:
@@ -131,13 +157,13 @@ def test_scores_by_hand() -> None:
     predicted = [Arcs((2, 0, 1, 2), ("nsubj", "root", "obj", "dep")), Arcs((0,), ("root",))]
     metric = TASK.metric()
     metric.update(predicted, gold)
-    assert metric.compute() == {"uas": 75.0, "las": 50.0, "las_subtypes": 25.0}
+    assert metric.compute() == {"uas": 75.0, "las": 50.0, "las_subtypes": 25.0, "ucm": 0.0, "lcm": 0.0}
 
 
 def _decoded(task: Dep, labels: Labels = LABELS) -> list[Arcs]:
     """What a decoder with random weights makes of random words."""
     torch.manual_seed(1)
-    decoder = task.decoder(4, labels).double()
+    decoder = task.new_decoder(4, labels).double()
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter)
     mask = torch.arange(8) < torch.tensor([8, 5, 1, 7, 8, 6])[:, None]
@@ -193,7 +219,7 @@ def test_annotate_puts_the_arcs_in() -> None:
 
 def test_no_step_waits_for_the_device() -> None:
     # "meta" tensors hold no values: whatever would wait for one on the host raises
-    decoder = TASK.decoder(4, LABELS).to("meta")
+    decoder = TASK.new_decoder(4, LABELS).to("meta")
     words, mask = torch.randn(3, 5, 4, device="meta", requires_grad=True), MASK.to("meta")
     batch = ArcBatch(*(column.to("meta") for column in _batch()))
     losses = decoder.loss(decoder(words, mask), batch, mask)

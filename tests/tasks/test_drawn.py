@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from mtl.tasks.drawn import Drawn
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.structured import Drawn
 
 WORDS = tuple(f"w{number}" for number in range(4000))
 
@@ -52,7 +52,7 @@ def test_every_sentence_is_annotated_and_no_pair_is() -> None:
 
 def test_its_decoder_scores_every_label() -> None:
     task = Drawn(classes=7)
-    decoder = task.decoder(8, task.labels([]))
+    decoder = task.new_decoder(8, task.labels([]))
     assert decoder(torch.zeros(2, 3, 8), torch.ones(2, 3, dtype=torch.bool)).shape == (2, 3, 7)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.tasks.eisner import projective_trees
-from mtl.tasks.mst import maximum_trees
+from mtl.tasks.decoders.dep import maximum_trees, projective_trees
 
 
 def _is_projective_tree(heads: tuple[int, ...]) -> bool:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mtl.tasks.catalogue import KINDS
+from mtl.tasks.decoders.decoder import PairScores
 from mtl.tasks.decoders.graph import GraphBatch, GraphDecoder
-from mtl.tasks.decoders.pairs import PairScores
-from mtl.tasks.graph import Graphs
 from mtl.tasks.sentence import Arc, Graph, Sentence
+from mtl.tasks.structured import Graphs
 from mtl.tasks.task import UNKNOWN, Labels
 
 
@@ -34,7 +34,7 @@ MASK = torch.tensor([[True] * len(each) + [False] * (WIDTH - len(each)) for each
 
 def _decoder(task: Graphs = TASK, labels: Labels = LABELS, seed: int = 0) -> GraphDecoder:
     torch.manual_seed(seed)
-    decoder = task.decoder(4, labels).double()
+    decoder = task.new_decoder(4, labels).double()
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return decoder
@@ -173,14 +173,14 @@ def test_score_is_the_sum_over_the_arcs_and_parts_by_label() -> None:
 
 
 def test_an_untrained_decoder_has_a_head_per_word_in_a_sentence_of_twenty() -> None:
-    decoder = TASK.decoder(4, LABELS)
+    decoder = TASK.new_decoder(4, LABELS)
     scores: PairScores = decoder(torch.randn(1, 20, 4), torch.ones(1, 20, dtype=torch.bool))
     assert scores.arcs.sigmoid().sum().item() / 20 == pytest.approx(0.95, abs=0.01)
 
 
 def test_it_learns_what_is_there_also_in_bfloat16() -> None:
     torch.manual_seed(0)
-    decoder = Graphs(arc_dim=16, label_dim=16, dropout=0.1).decoder(24, LABELS)
+    decoder = Graphs(arc_dim=16, label_dim=16, dropout=0.1).new_decoder(24, LABELS)
     words = torch.randn(3, WIDTH, 24)
     optimizer = torch.optim.Adam(decoder.parameters(), 0.03)
     for _ in range(40):
@@ -251,7 +251,7 @@ def test_annotate_puts_the_graph_in() -> None:
 
 def test_no_step_waits_for_the_device() -> None:
     # "meta" tensors hold no values: whatever would wait for one on the host raises
-    decoder = TASK.decoder(4, LABELS).to("meta")
+    decoder = TASK.new_decoder(4, LABELS).to("meta")
     words, mask = torch.randn(3, WIDTH, 4, device="meta", requires_grad=True), MASK.to("meta")
     batch = GraphBatch(*(column.to("meta") for column in _batch()))
     losses = decoder.loss(decoder(words, mask), batch, mask)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 from mtl.tasks.catalogue import KINDS
 
 TOP = Path(__file__).parents[2]
 FOLDERS = ("mtl", "probes", "tasks")
+NAMED = re.compile(rf"\.\s*kind\b|\b({'|'.join(kind.__name__ for kind in KINDS.values())})\b")
+"""What is in every file that asks."""
 
 
 def asked(source: str) -> list[int]:
     """The lines that compare a `.kind` with a kind's name, or ask for one in a list or table of them."""
-    found = []
+    found: list[int] = []
+    if not NAMED.search(source):
+        return found
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare):
             sides = (node.left, *node.comparators)
@@ -33,14 +38,9 @@ def asked(source: str) -> list[int]:
 
 
 def test_nothing_asks_which_kind_a_task_is() -> None:
-    own = {Path(inspect.getfile(kind)).name for kind in KINDS.values()}
-    files = [
-        path
-        for folder in FOLDERS
-        for path in (TOP / folder).rglob("*.py")
-        if not (path.parent.name == "tasks" and path.name in own)
-    ]
-    assert len(files) > 300
+    own = {Path(inspect.getfile(kind)).resolve() for kind in KINDS.values()}
+    files = [path for folder in FOLDERS for path in (TOP / folder).rglob("*.py") if path.resolve() not in own]
+    assert len(files) > 100
     assert {str(path): lines for path in files if (lines := asked(path.read_text(encoding="utf-8")))} == {}
 
 

@@ -8,14 +8,22 @@ from itertools import product
 import pytest
 import torch
 
-from mtl.probes.measures.items import BY_KIND, Item
+from mtl.probes.measures.corpus import BY_KIND, LabelledSpan
 from mtl.tasks.catalogue import KINDS, named_in
-from mtl.tasks.instance import instance
-from mtl.tasks.lemma_lexicon import RANKED, LemmaLabels, RankedScripts, lemma_of, split_labels
-from mtl.tasks.lemma_scripts import SAME, made, script, shortest_form
-from mtl.tasks.lemmas import Lemmas
+from mtl.tasks.lemmas import (
+    RANKED,
+    SAME,
+    LemmaLabels,
+    Lemmas,
+    RankedScripts,
+    lemma_of,
+    made,
+    script,
+    shortest_form,
+    split_lemma_labels,
+)
 from mtl.tasks.sentence import Sentence, Span
-from mtl.tasks.task import UNKNOWN, Labels
+from mtl.tasks.task import UNKNOWN, Labels, instance
 
 LETTERS = "abAB+¦-.;=,0ßİǅéſ _"
 
@@ -86,11 +94,11 @@ def _common(left: str, right: str) -> int:
 
 def test_rare_scripts_are_no_labels_and_a_word_without_lemma_has_no_target() -> None:
     def scripts(task: Lemmas, *sentences: Sentence) -> tuple[str, ...]:
-        return split_labels(task.labels(sentences)).scripts.names
+        return split_lemma_labels(task.labels(sentences)).scripts.names
 
     assert scripts(Lemmas(), *SENTENCES) == ("L0;¦", "L0;¦---+y", "U0,L1;¦")
     labels = Lemmas(min_count=1).labels([*SENTENCES, Sentence(("x",))])
-    assert split_labels(labels).scripts.names == ("=be", "L0;¦", "L0;¦---+y", "U0,L1;¦")
+    assert split_lemma_labels(labels).scripts.names == ("=be", "L0;¦", "L0;¦---+y", "U0,L1;¦")
     assert scripts(Lemmas(min_count=9), *SENTENCES) == (SAME,)
     batch = Lemmas().collate([Lemmas().targets(s, Lemmas().labels(SENTENCES)) for s in SENTENCES], 4)
     assert batch.labels.tolist() == [[0, 1, UNKNOWN, 0], [2, 1, 1, UNKNOWN], [UNKNOWN, 0, 2, UNKNOWN]]
@@ -102,7 +110,7 @@ def test_of_the_scripts_the_best_that_applies_is_taken() -> None:
     rng = random.Random(1)
     torch.manual_seed(0)
     names = ("=be", "L0;¦", "L0;¦---+y", "L0;¦-", "U0;----¦", "L0;-¦-")
-    decoder = Lemmas().decoder(4, Labels(names))
+    decoder = Lemmas().new_decoder(4, Labels(names))
     words = [tuple("".join(rng.choices("abc", k=rng.randint(1, 7))) for _ in range(50)) for _ in range(2)]
     scores = torch.randn(2, 50, len(names))
     decoded = decoder.decode(scores, torch.ones(2, 50, dtype=torch.bool))
@@ -135,9 +143,9 @@ def test_a_form_that_training_has_gets_one_of_its_lemmas() -> None:
         form: sorted({str(made(edits, form)) for edits in rng.sample(names, 2)}) for form in forms[::2]
     }
     labels = LemmaLabels(Labels(names), lexicon).joined()
-    assert split_labels(labels).lexicon == lexicon
+    assert split_lemma_labels(labels).lexicon == lexicon
     task = Lemmas()
-    decoder = task.decoder(4, labels)
+    decoder = task.new_decoder(4, labels)
     scores, mask = torch.randn(1, 60, len(names)), torch.ones(1, 60, dtype=torch.bool)
     [found] = decoder.decode(scores, mask)
     expected = []
@@ -149,7 +157,7 @@ def test_a_form_that_training_has_gets_one_of_its_lemmas() -> None:
     assert (
         sentence.layer("lemmas")
         == tuple(expected)
-        != task.annotate(Sentence(forms), task.decoder(4, Labels(names)).decode(scores, mask)[0]).layer(
+        != task.annotate(Sentence(forms), task.new_decoder(4, Labels(names)).decode(scores, mask)[0]).layer(
             "lemmas"
         )
     )
@@ -162,7 +170,7 @@ def test_learns_decodes_and_scores_its_own_training_data() -> None:
     torch.manual_seed(1)
     task = Lemmas(dropout=0.0, min_count=1)
     labels = task.labels(SENTENCES)
-    decoder = task.decoder(8, labels)
+    decoder = task.new_decoder(8, labels)
     words = torch.randn(3, 4, 8)
     batch = task.collate([task.targets(s, labels) for s in SENTENCES], 4)
     optimizer = torch.optim.Adam(decoder.parameters(), lr=0.1)
@@ -199,7 +207,10 @@ def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() ->
     assert {name: kind.kind for name, kind in found.items()} == {"lemmas": "lemmas", "other": "tags"}
     spans = Sentence(("x",), lemmas=(Span(0, 1, "A"),))
     assert named_in([spans])["lemmas"].kind == "spans"
-    assert [*BY_KIND["lemmas"].items(SENTENCES[2])] == [Item(1, 2, SAME), Item(2, 3, "U0,L1;¦")]
+    assert [*BY_KIND["lemmas"].items(SENTENCES[2])] == [
+        LabelledSpan(1, 2, SAME),
+        LabelledSpan(2, 3, "U0,L1;¦"),
+    ]
     assert [*BY_KIND["lemmas"].items(Sentence(("x",)))] == []
     task = instance("roots", KINDS["lemmas"], "roots")()
     named = SENTENCES[1].with_layers({"roots": SENTENCES[1].layer("lemmas"), "lemmas": None})
@@ -209,7 +220,7 @@ def test_a_layer_with_the_name_of_the_kind_is_its_own_and_probed_by_scripts() ->
 
 def test_what_is_offered_are_lemmas_that_scripts_make_of_the_form() -> None:
     labels = Labels((SAME, "L0;¦---+y", "L0;¦-", "U0,L1;¦", "=be"))
-    decoder = Lemmas().decoder(8, labels).eval()
+    decoder = Lemmas().new_decoder(8, labels).eval()
     words = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(3))
     scores = decoder(words, MASK[1:2, :3])
     items = decoder.alternatives(scores, MASK[1:2, :3], decoder.decode(scores, MASK[1:2, :3]), 1)[0]

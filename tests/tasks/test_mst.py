@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.tasks.mst import maximum_trees
+from mtl.tasks.decoders.dep import maximum_trees
 
 
 def _is_single_root_tree(heads: np.ndarray) -> bool:

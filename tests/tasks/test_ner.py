@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from mtl.tasks.decoders.ner import NerDecoder
-from mtl.tasks.metrics.span_scores import SpanScores
-from mtl.tasks.ner import Ner
+from mtl.tasks.metrics import SpanScores
 from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.structured import Ner
 from mtl.tasks.task import Labels
 
 SENTENCES = [
@@ -23,7 +23,7 @@ LABELS = TASK.labels(SENTENCES)
 
 def _decoder(labels: Labels = LABELS) -> NerDecoder:
     torch.manual_seed(0)
-    decoder = TASK.decoder(8, labels)
+    decoder = TASK.new_decoder(8, labels)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return decoder
@@ -53,7 +53,7 @@ def test_loss_is_a_cross_entropy_per_span(labels: Labels) -> None:
 def test_a_fresh_decoder_is_not_swamped_by_spans() -> None:
     """150 words have 11,325 spans; their loss starts below a nat per word, with nothing predicted."""
     task = Ner()
-    decoder = task.decoder(16, LABELS).eval()
+    decoder = task.new_decoder(16, LABELS).eval()
     mask = torch.ones(1, 150, dtype=torch.bool)
     scores = decoder(torch.randn(1, 150, 16), mask)
     batch = task.collate([task.targets(Sentence(("x",) * 150, entities=()), LABELS)], 150)
@@ -62,7 +62,7 @@ def test_a_fresh_decoder_is_not_swamped_by_spans() -> None:
 
 
 def test_learns_decodes_and_scores_its_own_training_data() -> None:
-    decoder = TASK.decoder(8, LABELS)
+    decoder = TASK.new_decoder(8, LABELS)
     torch.manual_seed(1)
     words = torch.randn(3, 5, 8)
     batch = TASK.collate([TASK.targets(sentence, LABELS) for sentence in SENTENCES], 5)
@@ -94,7 +94,7 @@ def test_span_scores_are_those_of_spans_one_by_one() -> None:
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.9])
 def test_a_span_is_taken_from_the_threshold_on(threshold: float) -> None:
-    decoder = Ner(threshold=threshold).decoder(8, Labels(["PER"]))
+    decoder = Ner(threshold=threshold).new_decoder(8, Labels(["PER"]))
     mask = torch.ones(1, 1, dtype=torch.bool)
     for probability in (threshold - 0.01, threshold + 0.01):
         scores = torch.tensor(probability).logit().view(1, 1, 1, 1)
@@ -125,7 +125,7 @@ def test_overlapping_entities_are_counted() -> None:
 
 def test_no_types_at_all() -> None:
     labels = Labels(())
-    decoder = TASK.decoder(8, labels)
+    decoder = TASK.new_decoder(8, labels)
     scores = decoder(torch.randn(3, 5, 8), MASK)
     batch = TASK.collate([TASK.targets(Sentence(tuple("ab"), entities=()), labels)] * 3, 5)
     decoder.loss(scores, batch, MASK).sum().backward()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.structured import Pos
 from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
@@ -33,7 +33,7 @@ def test_loss_is_that_of_words_one_by_one(inventory: str) -> None:
     torch.manual_seed(0)
     task = Pos(inventory)
     labels = Labels(task.labels(SENTENCES).names[:-1])
-    decoder = task.decoder(6, labels).eval()
+    decoder = task.new_decoder(6, labels).eval()
     scores = decoder(torch.randn(2, 3, 6), MASK)
     batch = task.collate([task.targets(sentence, labels) for sentence in SENTENCES], 3)
     losses = decoder.loss(scores, batch, MASK)
@@ -49,7 +49,7 @@ def test_learns_decodes_and_scores_its_own_training_data() -> None:
     torch.manual_seed(1)
     task = Pos(dropout=0.0)
     labels = task.labels(SENTENCES)
-    decoder = task.decoder(8, labels)
+    decoder = task.new_decoder(8, labels)
     words = torch.randn(2, 3, 8)
     batch = task.collate([task.targets(sentence, labels) for sentence in SENTENCES], 3)
     optimizer = torch.optim.Adam(decoder.parameters(), lr=0.1)

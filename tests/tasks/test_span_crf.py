@@ -1,4 +1,4 @@
-"""The span CRF by numba, by tensors and by supar: against enumeration, finite differences and each other."""
+"""The span CRF by numba and by tensors: against enumeration, finite differences, supar and each other."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.tasks import span_crf
-from mtl.tasks.precision import has_float64
-from mtl.tasks.span_crf import (
+from mtl.tasks.decoders.con import (
     InsideOutside,
+    bracketing_log_partition,
     by_numba,
-    by_supar,
-    by_tensors,
-    log_partition,
+    inside_outside_by_tensors,
     span_crf_loss,
 )
 
-routes = pytest.mark.parametrize("route", [by_numba, by_tensors, by_supar])
+routes = pytest.mark.parametrize("route", [by_numba, inside_outside_by_tensors])
 
 
 def _bracketings(start: int, end: int) -> Iterator[list[tuple[int, int]]]:
@@ -62,30 +59,27 @@ def test_marginals_sum_to_the_number_of_brackets(route: InsideOutside) -> None:
     torch.testing.assert_close(marginals.sum((1, 2)), 2.0 * lengths - 1, check_dtype=False)
 
 
-@pytest.mark.parametrize("route", [by_numba, by_tensors])
+@routes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equals_supar_on_long_sentences(route: InsideOutside, dtype: torch.dtype) -> None:
+    from supar.structs import ConstituencyCRF
+
     scores, lengths = _scores([30, 17, 1, 2], 2.0, dtype)
     tolerance = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {}
-    for ours, theirs in zip(route(scores, lengths), by_supar(scores, lengths), strict=True):
+    boundaries = torch.arange(scores.shape[1])
+    inside = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
+    crf = ConstituencyCRF(scores.masked_fill(~inside, 0.0), lengths)
+    expected = crf.log_partition.detach(), crf.marginals.detach()
+    for ours, theirs in zip(route(scores, lengths), expected, strict=True):
         assert ours.dtype == theirs.dtype == dtype
         torch.testing.assert_close(ours, theirs, **tolerance)
-
-
-def test_a_device_without_float64_has_supar(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not has_float64(torch.device("mps"))
-    assert has_float64(torch.device("cuda"))
-    elsewhere = torch.zeros(1, 3, 3, device="meta")
-    assert span_crf._fastest(elsewhere) is by_tensors
-    monkeypatch.setattr(span_crf, "has_float64", lambda device: False)
-    assert span_crf._fastest(elsewhere) is by_supar
 
 
 @routes
 def test_half_precision_is_computed_in_float32(route: InsideOutside) -> None:
     scores, lengths = _scores([20, 7, 1], 2.0, torch.float32)
     scores = scores.to(torch.bfloat16).requires_grad_()
-    partition = log_partition(scores, lengths, route)
+    partition = bracketing_log_partition(scores, lengths, route)
     exact, marginals = by_numba(scores.double(), lengths)
     assert partition.dtype == torch.float32
     torch.testing.assert_close(partition, exact.float())
@@ -93,16 +87,16 @@ def test_half_precision_is_computed_in_float32(route: InsideOutside) -> None:
     assert scores.grad is not None
     torch.testing.assert_close(scores.grad, marginals.to(torch.bfloat16))
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(log_partition(scores, lengths, route), partition)
+        torch.testing.assert_close(bracketing_log_partition(scores, lengths, route), partition)
 
 
 @routes
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_the_partition_is_the_same(route: InsideOutside, mode: type) -> None:
     scores, lengths = _scores([6, 2])
-    expected = log_partition(scores, lengths, route)
+    expected = bracketing_log_partition(scores, lengths, route)
     with mode():
-        torch.testing.assert_close(log_partition(scores.clone(), lengths.clone(), route), expected)
+        torch.testing.assert_close(bracketing_log_partition(scores.clone(), lengths.clone(), route), expected)
     assert not scores.requires_grad
 
 
@@ -112,17 +106,17 @@ def test_routes_agree_whatever_stands_in_the_padding() -> None:
     for row, length in enumerate(lengths.tolist()):
         outside[row, :, length + 1 :] = True
     scores = scores.masked_fill(outside, torch.nan)
-    for route in (by_tensors, by_supar):
-        for ours, theirs in zip(by_numba(scores, lengths), route(scores, lengths), strict=True):
-            assert ours.isfinite().all()
-            torch.testing.assert_close(ours, theirs)
+    by_tensors = inside_outside_by_tensors(scores, lengths)
+    for ours, theirs in zip(by_numba(scores, lengths), by_tensors, strict=True):
+        assert ours.isfinite().all()
+        torch.testing.assert_close(ours, theirs)
 
 
 @routes
 def test_gradient_is_that_of_finite_differences(route: InsideOutside) -> None:
     scores, lengths = _scores([4, 1, 3])
     scores.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: log_partition(x, lengths, route), (scores,))
+    assert torch.autograd.gradcheck(lambda x: bracketing_log_partition(x, lengths, route), (scores,))
 
 
 def test_gradient_of_the_loss_is_that_of_finite_differences() -> None:

@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional
 
 from mtl.tasks.decoders.srl import SrlDecoder
-from mtl.tasks.frames import split_labels
-from mtl.tasks.metrics.arguments import ArgumentScores
+from mtl.tasks.metrics import ArgumentScores
 from mtl.tasks.sentence import Frame, Sentence, Span
-from mtl.tasks.srl import Srl
+from mtl.tasks.spans import split_frame_labels
+from mtl.tasks.structured import Srl
 from mtl.tasks.task import UNKNOWN, Labels
 
 SENTENCES = [
@@ -33,7 +33,7 @@ LABELS = TASK.labels(SENTENCES)
 
 def _decoder(labels: Labels = LABELS) -> SrlDecoder:
     torch.manual_seed(0)
-    decoder = TASK.decoder(8, labels)
+    decoder = TASK.new_decoder(8, labels)
     for parameter in decoder.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     return decoder
@@ -103,7 +103,7 @@ def test_gradients_reach_every_parameter_also_without_frames() -> None:
 
 def test_learns_decodes_and_scores_its_own_training_data() -> None:
     torch.manual_seed(1)
-    decoder = TASK.decoder(8, LABELS)
+    decoder = TASK.new_decoder(8, LABELS)
     words = torch.randn(3, 6, 8)
     batch = _batch(SENTENCES, 6)
     optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
@@ -140,7 +140,7 @@ def test_given_predicates_and_their_own_words() -> None:
 
 def test_no_roles_at_all() -> None:
     labels = Labels(())
-    decoder = TASK.decoder(8, labels)
+    decoder = TASK.new_decoder(8, labels)
     sentence = Sentence(tuple("ab"), frames=(Frame(0, None, ()),))
     batch = TASK.collate([TASK.targets(sentence, labels)], 2)
     mask = torch.ones(1, 2, dtype=torch.bool)
@@ -181,11 +181,11 @@ SENSES = replace(TASK, senses=True)
 def test_senses_are_labels_after_the_roles_and_old_inventories_have_none() -> None:
     labels = SENSES.labels(SENTENCES)
     assert labels.names[:3] == LABELS.names
-    roles, senses = split_labels(Labels(list(labels.names)))  # as a saved model has it
+    roles, senses = split_frame_labels(Labels(list(labels.names)))  # as a saved model has it
     assert (roles.names, senses.names) == (LABELS.names, ("x.01", "y.02", "z.01"))
-    assert split_labels(LABELS) == (split_labels(LABELS).roles, split_labels(LABELS).senses)
-    assert not len(split_labels(LABELS).senses)
-    before, after = TASK.decoder(8, LABELS).state_dict(), SENSES.decoder(8, labels).state_dict()
+    assert split_frame_labels(LABELS) == (split_frame_labels(LABELS).roles, split_frame_labels(LABELS).senses)
+    assert not len(split_frame_labels(LABELS).senses)
+    before, after = TASK.new_decoder(8, LABELS).state_dict(), SENSES.new_decoder(8, labels).state_dict()
     assert {name: value.shape for name, value in after.items() if not name.startswith("sense.")} == {
         name: value.shape for name, value in before.items()
     }
@@ -196,7 +196,7 @@ def test_senses_are_labels_after_the_roles_and_old_inventories_have_none() -> No
 def test_senses_add_their_cross_entropy_to_the_loss_and_their_scores_to_structures() -> None:
     labels = SENSES.labels(SENTENCES)
     torch.manual_seed(0)
-    decoder = SENSES.decoder(8, labels)
+    decoder = SENSES.new_decoder(8, labels)
     words = torch.randn(3, 6, 8)
     batch = SENSES.collate([SENSES.targets(sentence, labels) for sentence in SENTENCES], 6)
     scores = decoder(words, MASK)
@@ -209,7 +209,7 @@ def test_senses_add_their_cross_entropy_to_the_loss_and_their_scores_to_structur
     [_, items, *_] = decoder.alternatives(scores, MASK, [(), (Frame(0, "x.01", ()),), ()], 3)
     best = next(item.best for item in items if item.kind == "sense")
     assert dict(best) == pytest.approx(
-        dict(zip(decoder.senses.names, decoder.sense(words[1, 0]).softmax(0).tolist(), strict=True))
+        dict(zip(decoder.sense.senses.names, decoder.sense(words[1, 0]).softmax(0).tolist(), strict=True))
     )
     decoder.sense = None
     losses = functional.cross_entropy(of_senses, torch.arange(3), reduction="none")
@@ -223,7 +223,7 @@ def test_senses_add_their_cross_entropy_to_the_loss_and_their_scores_to_structur
 def test_senses_are_learned_decoded_and_scored() -> None:
     torch.manual_seed(1)
     labels = SENSES.labels(SENTENCES)
-    decoder = SENSES.decoder(8, labels)
+    decoder = SENSES.new_decoder(8, labels)
     words = torch.randn(3, 6, 8)
     batch = SENSES.collate([SENSES.targets(sentence, labels) for sentence in SENTENCES], 6)
     optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from mtl import JointModel
-from mtl.analysis.costs.energy import captured_variance
+from mtl.collaborative.energy import captured_variance
+from mtl.collaborative.query_key import QueryKey, query_key
 from mtl.heads.attentions import attentions
 from mtl.heads.families import family_of
-from mtl.heads.query_key import QueryKey, query_key
 
 DRAWS, SHARE = 200, 0.9
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mtl.analysis.trained import open_trained
-from mtl.models.evaluate import batches, evaluate
+from mtl.models.evaluate import batches, evaluate_model
 
 
 def truncated(query: Tensor, key: Tensor, bias: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,7 +38,7 @@ def main(run: str, *ranks: str) -> None:
                 head = (attention.query.weight[rows], attention.key.weight[rows], attention.query.bias[rows])
                 new = truncated(*head, rank)
                 attention.query.weight[rows], attention.key.weight[rows], attention.query.bias[rows] = new
-        print(rank, evaluate(model, batches(trained.corpus, model)))
+        print(rank, evaluate_model(model, batches(trained.corpus, model)))
 
 
 if __name__ == "__main__":

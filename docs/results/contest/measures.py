@@ -14,16 +14,19 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.sites import Site
-from mtl.probes.statistics.resampling import permutations_within
-from mtl.probes.stem_cell.statistics.contest import LEVEL, tested
-from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth
-from mtl.probes.stem_cell.statistics.contest_model import TaskBlock, in_unit
-from mtl.probes.stem_cell.statistics.worth_units import (
+from mtl.probes.statistics.significance import permutations_within
+from mtl.probes.stem_cell.statistics.contest import (
+    LEVEL,
     NORMAL_SCORES,
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,
-    Unit,
+    ContestCells,
+    TaskBlock,
+    TaskWorth,
+    WorthUnit,
+    in_unit,
     standardised_logs,
+    tested,
 )
 
 TASKS, SEEDS, CLAIM_SEEDS = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), (11, 12, 13)
@@ -79,7 +82,7 @@ def in_pairs(
     )
 
 
-def blocks_of(tasks: Sequence[TaskWorth], unit: Unit, own: dict[str, np.ndarray]) -> list[TaskBlock]:
+def blocks_of(tasks: Sequence[TaskWorth], unit: WorthUnit, own: dict[str, np.ndarray]) -> list[TaskBlock]:
     """The model of each task, on the mean over seeds."""
     cells = ContestCells(SEEDS, SITES, HEADS, STRATA, own, tuple(tasks), {})
     return [TaskBlock(cells, of, in_unit(of, unit).mean(0)) for of in tasks]

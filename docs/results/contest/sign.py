@@ -14,22 +14,22 @@ from pathlib import Path
 import numpy as np
 from measures import STRATA, TASKS, blocks_of, claimed, in_pairs, needs
 
-from mtl.probes.statistics.resampling import permutations_within
-from mtl.probes.stem_cell.statistics.contest import tested
-from mtl.probes.stem_cell.statistics.contest_cells import TaskWorth
-from mtl.probes.stem_cell.statistics.worth_units import (
+from mtl.probes.statistics.significance import permutations_within
+from mtl.probes.stem_cell.statistics.contest import (
     NORMAL_SCORES,
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,
-    Unit,
+    TaskWorth,
+    WorthUnit,
     normal_scores,
+    tested,
 )
 
 SEEDS, DRAWS, LEVEL = (4, 5, 6), 9999, 0.10
 """A level of 10 % in all: both one-sided ends are those of 5 %."""
 ARCHIVE = -0.536
 """The slope in the archive, by ablation's normal scores at claimed heads."""
-RAW = Unit("as it is", lambda worth: worth, multiplicative=False)
+RAW = WorthUnit("as it is", lambda worth: worth, multiplicative=False)
 HELD = "ablation-held.parquet"
 """Ablation on 3,000 sentences that no run has seen (`mtl ablate --out`)."""
 FITS = {
@@ -60,7 +60,7 @@ def main() -> None:
 
 def slope(
     tasks: tuple[TaskWorth, ...],
-    unit: Unit,
+    unit: WorthUnit,
     own: dict[str, np.ndarray],
     need: dict[str, np.ndarray],
     draws: int,

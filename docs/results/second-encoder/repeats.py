@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int
 
-from mtl.probes.head_names import head_name
+from mtl.probes.sites import head_name
 from mtl.probes.statistics.masks import Masks, final_masks
-from mtl.probes.statistics.resampling import permutations_within
+from mtl.probes.statistics.significance import permutations_within
 from mtl.probes.tables.label_scores import label_scores, weighted_mean
 
 TASKS = ("pos", "ner", "dep", "con", "srl")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from mtl.probes.figures.pruning_curves import pruning_curves
+from mtl.probes.curves.figures import pruning_curves
 from mtl.probes.figures.style import render
 
 HERE = Path(__file__).parent

@@ -11,17 +11,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mtl.analysis.probing.observe import ObservedCorpus
+from mtl.analysis.probing.probe import ObservedCorpus
 from mtl.errors import InputError, as_input_error
 from mtl.models.head_scales import Mask
-from mtl.models.tapped import WordReader
-from mtl.probes.head_names import head_name, read_head
-from mtl.probes.measures import chance
+from mtl.models.tapped import TappedModel, WordReader
+from mtl.probes.figures.attention import GoldArc, ShownAttention
+from mtl.probes.measures import attention
 from mtl.probes.measures.attention import hits
-from mtl.probes.measures.corpus import ProbeCorpus
-from mtl.probes.measures.items import Items
-from mtl.probes.measures.record import FINAL, NOTHING, ROOT, HeadRecords, ragged
-from mtl.probes.shown_attention import GoldArc, ShownAttention
+from mtl.probes.measures.corpus import Items, ProbeCorpus
+from mtl.probes.measures.probe import FINAL, NOTHING, ROOT, HeadRecords, ragged
+from mtl.probes.sites import head_name, kind_in, read_head
 from mtl.probes.tables.label_scores import arcs_count
 from mtl.tasks.sentence import Sentence
 
@@ -34,12 +33,17 @@ class Head(NamedTuple):
     name: str
 
 
-def head_of(encoder: WordReader, name: str) -> Head:
-    """The head of this name (`L2H0`).
+def head_of(model: TappedModel, name: str, others: Sequence[str] = ()) -> Head:
+    """The head of this name (`L2H0`); `others` are kinds of attention that the model has besides its sites.
 
     Raises `InputError` if there is none, for a whole layer, and for a head that was cut out.
     """
-    tap = encoder.tap
+    tap = model.tap
+    kind, kinds = kind_in(name), [*dict.fromkeys(site.attention for site in tap.sites), *others]
+    if kind is not None and kind not in kinds:
+        raise InputError(f"{name}: the model has no attention of kind {kind}: it has {', '.join(kinds)}")
+    if kind in others:
+        raise InputError(f"{name}: this part of the model has no {kind} attention: give the whole model")
     with as_input_error(name):
         site, number = read_head(name, tap.sites, tap.heads)
     if number is None:
@@ -54,10 +58,10 @@ def attention_of(
 ) -> list[ShownAttention]:
     """The attention of a head on sentences, from word to word.
 
-    Raises `InputError` for a sentence without words and, in models that translate, for one whose words share
-    a piece.
+    Raises `InputError` for a sentence without words and, in encoder-decoder models, for one whose words
+    share a piece.
     """
-    if encoder.without and not all(encoder.tokenizer.covers(sentences)):
+    if encoder.without and not all(encoder.covers(sentences)):
         raise InputError("a subword of this model covers several words of the sentence: use another one")
     corpus = ObservedCorpus(encoder, sentences, _scale(encoder, mask))
     special = _special(encoder)
@@ -205,7 +209,7 @@ class HeadOnCorpus:
                 np.bincount(items.label.numpy(), hit, len(counts)) / np.maximum(counts, 1)
                 for hit in (seen.hit, seen.from_item, seen.from_anchor)
             ]
-            offsets, _ = chance.best_offset(items, self.encoder.causal)
+            offsets, _ = attention.best_offset(items, self.encoder.causal)
             for number, label in enumerate(items.names):
                 value, to_head, to_dependent = (float(share[number]) for share in shares)
                 level, count = float(offsets[number]), int(counts[number])

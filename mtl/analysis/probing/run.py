@@ -6,38 +6,43 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
 from mtl.analysis.measuring import Progress, silent
-from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.probe import index_corpus, probe_heads
 from mtl.config.instances import Instance
-from mtl.config.parse import read_configuration
-from mtl.config.schema import CorpusConfig, TrainConfig
-from mtl.corpora.sources import corpus_fingerprint, corpus_read, with_files
+from mtl.config.parse import configuration_from, read_configuration
+from mtl.config.schema import CorpusConfig, Split, TrainConfig
+from mtl.corpora.load import corpus_fingerprint, corpus_read, with_files
 from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
-from mtl.heads.arguments import folder_of, is_iterable, one_of, shown, yes_or_no
-from mtl.models.device import Accelerator, Precision, prepare
+from mtl.heads.arguments import is_iterable, one_of, path_or_hub_name, short_text, yes_or_no
 from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.opened import open_target
-from mtl.models.source_encoder import SourceTokenizer
+from mtl.models.opened import Accelerator, Precision, open_target, prepare
 from mtl.models.tapped import WordReader
+from mtl.probes.measures.corpus import (
+    BY_KIND,
+    CONSTITUENTS,
+    PROBE_TARGETS,
+    Constituents,
+    LabelledSpan,
+    ProbeTarget,
+)
+from mtl.probes.measures.corpus import KINDS as PROBED
 from mtl.probes.measures.examples import ExampleProbe
-from mtl.probes.measures.items import BY_KIND, PROBE_TARGETS, Item, ProbeTarget
-from mtl.probes.measures.table import MADE_BY_PROBING
-from mtl.probes.tables import examples_file
-from mtl.probes.tables.examples_file import Examples
-from mtl.runs.folder.heads_file import check_place, write_measures
-from mtl.runs.folder.provenance import git_revision, versions
+from mtl.probes.measures.groups import MADE_BY_PROBING
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.heads_table import ExampleTables
+from mtl.runs.folder.content import git_revision, versions
+from mtl.runs.folder.run_tables import check_place, write_measures
 from mtl.tasks.catalogue import KINDS, TASKS
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
-Split = Literal["train", "dev", "test"]
 Centroids = Literal["self", "train"]
 
 
@@ -63,6 +68,7 @@ def probe_run(
     split: Split = "test",
     masks: bool = True,
     centroids: Centroids = "self",
+    constituents: Constituents = "lowest",
     final_special: bool = False,
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
@@ -75,36 +81,47 @@ def probe_run(
 
     What all heads do in a few sentences is written next to it (`mtl.probes.measures.examples`).
 
-    Of a run that translates, the encoder's heads are measured, on annotated sources: its own corpus does not
-    label words.
+    Of an encoder-decoder model, the encoder's heads are measured, on annotated sources: its own corpus does
+    not label words.
 
     Args:
         target: The folder of a run, a saved model or an encoder, or the name of a model or encoder on the
-        hub. source: The corpus; `None`: the run's own. Needed for an encoder and for a run that translates.
-        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder. tasks: The tasks to probe
-        for; `None`: all tasks that the corpus may be annotated for. split: Which split of the corpus. masks:
-        Whether the run's masks are applied. centroids: The split whose centroids clustering uses: the split
-        itself, or train. final_special: As in `ProbeSettings`. accelerator: Device. precision: Precision of
-        the transformer's computations. revision: A branch, tag or commit of a model or an encoder on the hub.
+            hub.
+        source: The corpus; `None`: the run's own. Needed for an encoder and for an encoder-decoder model.
+        out: The folder of heads.parquet; `None`: the run's. Needed for an encoder.
+        tasks: The tasks to probe for; `None`: all tasks that the corpus may be annotated for.
+        split: Which split of the corpus.
+        masks: Whether the run's masks are applied.
+        centroids: The split whose centroids clustering uses: the split itself, or train.
+        constituents: Which constituents are probed (`mtl.probes.measures.corpus.CONSTITUENTS`).
+        final_special: As in `ProbeSettings`.
+        accelerator: Device.
+        precision: Precision of the transformer's computations.
+        revision: A branch, tag or commit of a model or an encoder on the hub.
         instances: Tasks with names of your own (`TrainConfig.instances`); `None`: those of the run's model.
-        material: Reads corpora. progress: As in `mtl.analysis.measuring`.
+        material: Reads corpora.
+        progress: As in `mtl.analysis.measuring`.
 
     Raises:
         InputError: an argument is wrong; the run or encoder does not exist; `source` or `out` is missing; no
             sentence is annotated; or the table cannot be written.
     """
-    target, out = str(folder_of(target, "target")), None if out is None else folder_of(out, "out")
+    target, out = (
+        str(path_or_hub_name(target, "target")),
+        None if out is None else path_or_hub_name(out, "out"),
+    )
     if source is not None and not isinstance(source, CorpusConfig):
-        raise InputError(f"source={shown(source)}: use CorpusConfig(FOLDER)")
+        raise InputError(f"source={short_text(source)}: use CorpusConfig(FOLDER)")
     if instances is not None and not (
         isinstance(instances, Mapping)
         and all(isinstance(name, str) and isinstance(made, Instance) for name, made in instances.items())
     ):
-        raise InputError(f"instances={shown(instances)}: use {{NAME: Instance(KIND)}}")
+        raise InputError(f"instances={short_text(instances)}: use {{NAME: Instance(KIND)}}")
     if tasks is not None and not is_iterable(tasks):
-        raise InputError(f"tasks={shown(tasks)}: use a list of tasks")
+        raise InputError(f"tasks={short_text(tasks)}: use a list of tasks")
     for value, what, kind in (
         (split, "split", Split), (centroids, "centroids", Centroids),
+        (constituents, "constituents", Constituents),
         (accelerator, "accelerator", Accelerator), (precision, "precision", Precision),
     ):  # fmt: skip
         one_of(value, what, get_args(kind))
@@ -112,11 +129,11 @@ def probe_run(
     material = material or InputCache()
     if out is not None or (Path(target) / "config.yaml").exists():
         check_place((out or Path(target)) / "heads.parquet")
-        check_file_place((out or Path(target)) / examples_file.FILE)
+        check_file_place((out or Path(target)) / heads_table.FILE)
     model, encoder, source, folder = _opened(target, revision, source, out)
     path = folder / "heads.parquet"
     own = {name: made.task(name) for name, made in (instances or {}).items()}
-    named, targets = probed_tasks(own | ({} if model is None else model.tasks))
+    named, targets = probed_tasks(own | ({} if model is None else model.tasks), constituents)
     for name in () if tasks is None else tasks:
         one_of(name, "tasks", targets)
     left_out: list[str] = []
@@ -141,9 +158,9 @@ def probe_run(
     if centroids == "train" and split != "train":
         fitted = single_sentences(material.split(source, read_for, "train"))
     if encoder.without:
-        read = [readable_sources(encoder.tokenizer, sentences, split)]
+        read = [readable_sources(encoder, sentences, split)]
         if fitted is not None:
-            read.append(readable_sources(encoder.tokenizer, fitted, "train"))
+            read.append(readable_sources(encoder, fitted, "train"))
             fitted = read[1].sentences
         sentences = read[0].sentences
         left_out += [line for part in read for line in part.left_out]
@@ -166,7 +183,9 @@ def probe_run(
     seen = [ExampleProbe(corpus, mask.name, final_special) for mask in chosen]
     with progress(len(chosen) * (len(sentences) + len(fitted or ()))) as advance:
         measured = [
-            probe(encoder, corpus, mask, final_special=final_special, advance=advance, watch=examples.update)
+            probe_heads(
+                encoder, corpus, mask, final_special=final_special, advance=advance, watch=examples.update
+            )
             for mask, examples in zip(chosen, seen, strict=True)
         ]
     heads = pl.concat(measured)
@@ -177,36 +196,41 @@ def probe_run(
         "corpus": corpus_fingerprint(source, read_for, (split,) if fitted is None else (split, "train")),
         "masks": str(masks and model is not None and model.gates is not None).lower(),
         "centroids": centroids,
+        # Tables of the lowest constituents are compared with those that were made without this choice.
+        **({} if constituents == "lowest" else {"constituents": constituents}),
         "final_special": str(final_special).lower(),
         "versions": json.dumps(versions()),
         "git": git_revision() or "",
-        # Recorded only if it is not the default, so that older tables without the key stay comparable.
-        "precision": None if precision == "32-true" else precision,
+        "precision": precision,
     }
     write_measures(path, heads, MADE_BY_PROBING, settings)
     rows = pl.concat([examples.table(encoder.tap.sites) for examples in seen])
-    with whole_file(folder / examples_file.FILE) as temporary:
-        examples_file.write(temporary, Examples(seen[0].sentences, rows))
+    with whole_file(folder / heads_table.FILE) as temporary:
+        heads_table.write_examples(temporary, ExampleTables(seen[0].sentences, rows))
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
 
 
-def probed_tasks(tasks: Mapping[str, Task]) -> tuple[dict[str, Task], dict[str, ProbeTarget]]:
+def probed_tasks(
+    tasks: Mapping[str, Task], constituents: Constituents = "lowest"
+) -> tuple[dict[str, Task], dict[str, ProbeTarget]]:
     """Those of the tasks that are probed under names of their own, and the targets of all probed tasks."""
     named = {
         name: task
         for name, task in tasks.items()
         if task.kind in BY_KIND and name not in PROBE_TARGETS and 1 in task.sentences
     }
-    return named, {**PROBE_TARGETS, **{name: target_of(task) for name, task in named.items()}}
+    of_kinds = {**BY_KIND, "constituents": CONSTITUENTS[constituents]}
+    own = {name: of_kinds[kind] for name, kind in PROBED.items()}
+    return named, {**own, **{name: target_of(task, of_kinds[task.kind]) for name, task in named.items()}}
 
 
-def target_of(task: Task) -> ProbeTarget:
-    """What is probed in a task of a kind that is probed, read from the task's layer."""
-    target, field = BY_KIND[task.kind], KINDS[task.kind].layers[0]
+def target_of(task: Task, target: ProbeTarget) -> ProbeTarget:
+    """What is probed in a task, read from the task's layer; `target` reads that of its kind."""
+    field = KINDS[task.kind].layers[0]
     if field == task.layer:
         return target
 
-    def items_of(sentence: Sentence) -> Iterable[Item]:
+    def items_of(sentence: Sentence) -> Iterable[LabelledSpan]:
         return target.items(sentence.with_layers({field: sentence.layer(task.layer)}))
 
     return target._replace(items=items_of)
@@ -236,9 +260,9 @@ def _opened(
         assert source is not None
         assert out is not None
         return model, encoder.word_reader(), source, out
-    if source is None and encoder.translator is not None:
+    if source is None and encoder.does:
         raise InputError(
-            f"{target} translates, and its own corpus labels no words: use --corpus=FOLDER of annotated "
+            f"{target} {encoder.does}, and its own corpus labels no words: use --corpus=FOLDER of annotated "
             "sources, such as 'mtl predict --output=json' of a run on words makes"
         )
     given = source or corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
@@ -246,16 +270,16 @@ def _opened(
 
 
 class _Readable(NamedTuple):
-    """Annotated sources on which a translation model can be probed, and lines for `ProbeResult`."""
+    """Annotated sentences on which a model can be probed, and lines for `ProbeResult`."""
 
     sentences: list[Sentence]
     left_out: list[str]
     notes: list[str]
 
 
-def readable_sources(tokenizer: SourceTokenizer, sentences: Sequence[Sentence], split: str) -> _Readable:
+def readable_sources(encoder: WordReader, sentences: Sequence[Sentence], split: str) -> _Readable:
     """The sentences in which every word has pieces of its own."""
-    covered = tokenizer.covers(sentences)
+    covered = encoder.covers(sentences)
     readable = [sentence for sentence, complete in zip(sentences, covered, strict=True) if complete]
     left_out, notes = [], []
     if lost := len(sentences) - len(readable):
@@ -278,3 +302,36 @@ def tasks_with_files(source: CorpusConfig, named: Mapping[str, Task]) -> dict[st
 def single_sentences(sentences: Sequence[Sentence]) -> list[Sentence]:
     """The sentences that are no pairs; words of pairs have no labels to probe for."""
     return [sentence for sentence in sentences if sentence.second is None]
+
+
+_SETTINGS = (
+    "target",
+    "split",
+    "centroids",
+    "constituents",
+    "final_special",
+    "tasks",
+    "source",
+    "out",
+    "instances",
+)
+"""Keys of a job's settings that are arguments of probing; a `corpus` replaces the `source`."""
+
+
+def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
+    """Measure what heads attend to and encode, by settings alone (`Group.by_settings`); returns the table."""
+    arguments = {key: settings[key] for key in _SETTINGS if key in settings}
+    if "source" in arguments:
+        arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")
+    if "instances" in arguments:
+        made = arguments["instances"].items()
+        arguments["instances"] = {name: configuration_from(Instance, values) for name, values in made}
+    if settings.get("corpus") is not None:
+        arguments["source"] = CorpusConfig(settings["corpus"])
+    result = probe_run(**arguments, material=inputs)
+    for reason in result.left_out:
+        print(f"not probed: {reason}")
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"wrote {result.path}")
+    return result.heads

@@ -10,39 +10,38 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mtl.analysis.measuring import Progress, silent
-from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of, no_arcs
+from mtl.analysis.probing.attention import Head, HeadOnCorpus, Relation, attention_of, head_of, no_arcs
 from mtl.analysis.probing.probe import index_corpus
 from mtl.analysis.probing.run import probed_tasks, readable_sources, single_sentences, tasks_with_files
 from mtl.analysis.trained import evenly_spread
 from mtl.config.parse import read_configuration
-from mtl.config.schema import CorpusConfig, TrainConfig
+from mtl.config.schema import CorpusConfig, Split, TrainConfig
+from mtl.corpora.load import corpus_read
 from mtl.corpora.running_text import split as split_text
-from mtl.corpora.sources import corpus_read
 from mtl.errors import InputError, as_input_error
-from mtl.heads.arguments import folder_of, one_of, shown
-from mtl.models.checked import checked_sentences
-from mtl.models.device import Accelerator, prepare
+from mtl.heads.arguments import one_of, path_or_hub_name, short_text
+from mtl.models.annotator import checked_sentences
 from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
-from mtl.models.opened import Opened, open_target
-from mtl.models.tapped import WordReader
-from mtl.probes.figures.attention import LEAST, View, attention_figure, draw_attention
+from mtl.models.opened import Accelerator, Opened, open_target, prepare
+from mtl.models.tapped import SharedEncoder, WordReader
+from mtl.probes.attention_matrix import AttentionMatrix
+from mtl.probes.figures.attention import LEAST, ShownAttention, View, attention_figure, draw_attention
 from mtl.probes.figures.style import figure_of
-from mtl.probes.measures.corpus import ProbeCorpus
-from mtl.probes.measures.items import PROBE_TARGETS
-from mtl.probes.shown_attention import ShownAttention
+from mtl.probes.measures.corpus import PROBE_TARGETS, ProbeCorpus
+from mtl.probes.sites import kind_in
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
 _WHICH: tuple[Literal["hits", "misses"], ...] = ("hits", "misses")
 
 
-class Examples(NamedTuple):
+class TitledSentences(NamedTuple):
     """Sentences under a title."""
 
     title: str
-    shown: list[ShownAttention]
+    shown: Sequence[ShownAttention | AttentionMatrix]
 
 
 class Known(NamedTuple):
@@ -64,17 +63,31 @@ class OpenHead:
         self.opened: Opened = open_target(target, revision)
         self.encoder: WordReader = self.opened.encoder.word_reader()
         prepare(self.encoder, accelerator)
-        self.target, self.head = target, head_of(self.encoder, head)
+        if self.opened.model is not None:
+            prepare(self.opened.model, accelerator)
+        self.target, self.name = target, head
+        self.head = _head(self.opened.encoder, self.encoder, head)
 
-    def on_text(self, text: str, language: str, task: str | None, masks: bool) -> list[ShownAttention]:
-        """The attention on running text; raises `InputError` for text without words."""
-        sentences = sentences_in(text, language)
-        return attention_of(self.encoder, sentences, self.head, _mask(self.opened.model, task, masks))
+    @property
+    def writes(self) -> bool:
+        """Whether the head takes part only as the model writes a text."""
+        return kind_in(self.name) in self.encoder.without
+
+    def on_text(
+        self, text: str, language: str, task: str | None, masks: bool, translation: str | None = None
+    ) -> Sequence[ShownAttention | AttentionMatrix]:
+        """The attention on running text, for heads that write as the model writes `translation`, or what it
+        chooses; raises `InputError` for text without words, and for a translation that cannot be used."""
+        mask, sentences = _mask(self.opened.model, task, masks), sentences_in(text, language)
+        return _attention(
+            self.opened.encoder, self.opened.model, self.encoder, sentences, self.head, mask,
+            self.writes, translation, "--",
+        )  # fmt: skip
 
     def on_corpus(
         self,
         source: CorpusConfig | None,
-        split: Literal["train", "dev", "test"],
+        split: Split,
         *,
         sentences: int,
         task: str | None = None,
@@ -91,6 +104,8 @@ class OpenHead:
             InputError: there is no corpus, its sentences have no arcs, or none is of the task and the
             relation.
         """
+        if self.writes:
+            raise InputError(f"{self.name} is shown on a text: use --sentence")
         corpus = self._corpus(source, split, sentences)
         if not any(
             task in (None, name) and (relation is None or relation in items.names)
@@ -120,8 +135,8 @@ class OpenHead:
                 raise InputError(
                     f"{self.target} is not a run, and has no corpus of its own: use --sentence or --corpus"
                 )
-            if self.opened.encoder.translator is not None:
-                raise InputError(f"{self.target} translates, and its corpus has no arcs: use --corpus")
+            if does := self.opened.encoder.does:
+                raise InputError(f"{self.target} {does}, and its corpus has no arcs: use --corpus")
             source = corpus_read(read_configuration(TrainConfig, run.folder / "config.yaml"))
         named, targets = probed_tasks({} if model is None else model.tasks)
         targets = {name: target for name, target in targets.items() if target.by == "attention"}
@@ -133,8 +148,44 @@ class OpenHead:
             )
         found = single_sentences(InputCache().split(source, read_for, split))
         if self.encoder.without:
-            found = readable_sources(self.encoder.tokenizer, found, split).sentences
+            found = readable_sources(self.encoder, found, split).sentences
         return index_corpus(evenly_spread(found, most), targets=targets)
+
+
+def _head(encoder: SharedEncoder, reader: WordReader, name: str) -> Head:
+    """The head of this name, of the whole model if it does not take part in reading (`without`)."""
+    whole = kind_in(name) in reader.without
+    return head_of(encoder, name) if whole else head_of(reader, name, reader.without)
+
+
+def _attention(
+    encoder: SharedEncoder | None,
+    model: JointModel | None,
+    reader: WordReader,
+    sentences: Sequence[Sentence],
+    head: Head,
+    mask: Mask | None,
+    writes: bool,
+    translation: str | None,
+    dashes: str,
+) -> Sequence[ShownAttention | AttentionMatrix]:
+    """The attention of a head on sentences; `dashes` come before the names of arguments in errors."""
+    if not writes:
+        if translation is not None:
+            raise InputError(
+                f"{dashes}translation is for heads of a decoder or of cross attention, and {head.name} reads "
+                "the sentence alone: leave it out"
+            )
+        return attention_of(reader, sentences, head, mask)
+    assert encoder is not None
+    assert model is not None
+    if translation is not None and len(sentences) > 1:
+        raise InputError(
+            f"{dashes}translation is that of one sentence, and these are {len(sentences):,}: give one"
+        )
+    texts = None if translation is None else [translation]
+    scale = None if mask is None else mask.head_scale
+    return encoder.attention_in_writing(model, head.site, head.number, sentences, texts, scale)
 
 
 def sentences_in(text: str, language: str) -> list[Sentence]:
@@ -167,24 +218,29 @@ def _mask(model: JointModel | None, task: str | None, masks: bool) -> Mask | Non
     return chosen[0]
 
 
-def examples_of(known: Known, count: int) -> list[Examples]:
+def arc_examples(known: Known, count: int) -> list[TitledSentences]:
     """The sentences with the arcs that a head hits most surely, and those that it misses most surely."""
     head, relation = known
     found = []
     for which in _WHICH:
         numbers = head.examples(relation, which, count)
         if numbers:
-            found.append(Examples(f"surest {which}", head.shown(numbers, relation)))
+            found.append(TitledSentences(f"surest {which}", head.shown(numbers, relation)))
     return found
 
 
-def sentence_of(known: Known, name: str) -> ShownAttention:
-    """A sentence of the corpus by its id; raises `InputError` if none of those that were read has it."""
+def sentence_of(known: Known, name: str, most: int) -> ShownAttention:
+    """A sentence of the corpus by its id; raises `InputError` if none of those that were read has it.
+
+    At most `most` sentences were read.
+    """
     head, relation = known
     for number, sentence in enumerate(head.corpus.sentences):
         if sentence.id == name:
             return head.shown([number], relation)[0]
     read = counted(len(head.corpus.sentences), "sentence")
+    if len(head.corpus.sentences) < most:
+        raise InputError(f"--id={name}: none of the {read} of the split has this id: use one of theirs")
     raise InputError(f"--id={name}: none of the {read} that were read has this id: raise --sentences")
 
 
@@ -193,8 +249,9 @@ def plot_attention(
     sentence: str | Sequence[str] | Sentence,
     head: str,
     *,
-    view: View = "arcs",
+    view: View | None = None,
     relation: str | None = None,
+    translation: str | None = None,
     task: str | None = None,
     least: float = LEAST,
     ax: Axes | None = None,
@@ -205,9 +262,11 @@ def plot_attention(
         model: a joint model, an encoder, the folder or name of one, or a run's folder.
         sentence: text of one sentence, its words, or an annotated sentence.
         head: the head's name, such as `L2H0`.
-        view: arcs over the words, or a matrix.
+        view: arcs over the words, or a matrix; `None`: arcs, but a matrix for heads that write a translation.
         relation: a relation of words to their heads (`nsubj`), whose gold arcs are drawn as hit or missed;
             `None`: none.
+        translation: for heads of a decoder or of cross attention, the translation of the sentence; `None`:
+            the model's own.
         task: the task whose mask is applied, in models with a mask per task.
         least: attention below this share is drawn without an arc.
         ax: where to draw; `None`: a new figure.
@@ -219,31 +278,42 @@ def plot_attention(
         InputError: an argument is wrong; the head does not exist; the sentence has no arc of the relation; or
             it is too long to be drawn.
     """
-    one_of(view, "view", ("arcs", "matrix"))
+    if view is not None:
+        one_of(view, "view", ("arcs", "matrix"))
     if not isinstance(head, str):
-        raise InputError(f"head={shown(head)}: use a head's name, such as 'L2H0'")
+        raise InputError(f"head={short_text(head)}: use a head's name, such as 'L2H0'")
     if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
-        raise InputError(f"least={shown(least)}: use a number from 0 to 1")
+        raise InputError(f"least={short_text(least)}: use a number from 0 to 1")
     if relation is not None and not isinstance(relation, str):
-        raise InputError(f"relation={shown(relation)}: use the name of a relation, such as 'nsubj'")
+        raise InputError(f"relation={short_text(relation)}: use the name of a relation, such as 'nsubj'")
+    if translation is not None and not isinstance(translation, str):
+        raise InputError(f"translation={short_text(translation)}: use a text")
     if ax is not None and not isinstance(ax, Axes):
-        raise InputError(f"ax={shown(ax)}: use axes of matplotlib")
+        raise InputError(f"ax={short_text(ax)}: use axes of matplotlib")
     joint: JointModel | None = None
+    whole: SharedEncoder | None = None
     if isinstance(model, JointModel):
-        joint, encoder = model, model.encoder.word_reader()
-    elif isinstance(model, WordReader):
-        encoder = model
-    else:
-        opened = open_target(str(folder_of(model, "model")))
-        joint, encoder = opened.model, opened.encoder.word_reader()
+        joint, whole = model, model.encoder
+    elif not isinstance(model, WordReader):
+        opened = open_target(str(path_or_hub_name(model, "model")))
+        joint, whole = opened.model, opened.encoder
+    encoder = model if whole is None else whole.word_reader()
+    assert isinstance(encoder, WordReader)
     given = sentences_in(sentence, "en") if isinstance(sentence, str) else checked_sentences([sentence])
     if len(given) != 1:
         raise InputError(
-            f"sentence={shown(sentence)}: these are {counted(len(given), 'sentence')}: draw one at a time"
+            f"sentence={short_text(sentence)}: these are {counted(len(given), 'sentence')}: "
+            "draw one at a time"
         )
-    found, mask = head_of(encoder, head), _mask(joint, task, True)
+    writes = joint is not None and kind_in(head) in encoder.without
+    if writes and (relation is not None or view == "arcs"):
+        wrong = f"relation={relation}" if relation is not None else "view=arcs"
+        raise InputError(f"{wrong}: {head} does not attend from word to word of the sentence: leave it out")
+    found = head_of(encoder, head, encoder.without) if whole is None else _head(whole, encoder, head)
+    mask, view = _mask(joint, task, True), view or "arcs"
+    seen: ShownAttention | AttentionMatrix
     if relation is None:
-        [seen] = attention_of(encoder, given, found, mask)
+        [seen] = _attention(whole, joint, encoder, given, found, mask, writes, translation, "")
     else:
         corpus = index_corpus(given, targets={"dep": PROBE_TARGETS["dep"]})
         scale = None if mask is None else mask.head_scale

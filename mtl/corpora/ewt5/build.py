@@ -14,15 +14,20 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtl.corpora.ewt5.pairing import Keys, corresponds, pair_sentences
-from mtl.corpora.ewt5.upstream import LICENCE, UPSTREAM, git_blob_id, manifest
+from mtl.config.schema import SPLITS
+from mtl.corpora.ewt5.download import LICENCE, UPSTREAM, git_blob_id, manifest
+from mtl.corpora.folder import sentence_stats
 from mtl.corpora.formats.conll2003 import read_conll2003
-from mtl.corpora.formats.conll2012 import read_conll2012
 from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.formats.enhanced import DEPS
-from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
-from mtl.corpora.splits import SPLITS, write_splits
-from mtl.corpora.stats import sentence_stats
+from mtl.corpora.formats.own_layers import DEPS
+from mtl.corpora.formats.treebanks import (
+    read_conll2012,
+    rooted,
+    with_words,
+    without_functions,
+    without_traces,
+)
+from mtl.corpora.splits import write_splits
 from mtl.errors import InputError
 from mtl.files import fingerprint, sha256
 from mtl.tasks.sentence import FEATS, LEMMAS, Sentence
@@ -32,7 +37,7 @@ ENTITY_LABELS = frozenset({"PER", "ORG", "LOC"})
 _SKELETONS, _SUFFIX = Path("propbank-release/data/google/ewt"), ".xml.gold_skel"
 
 
-class Joined(NamedTuple):
+class JoinedSplit(NamedTuple):
     """A split: its sentences, the ids of unpaired ones by layer and reason, and dropped entities by label."""
 
     sentences: list[Sentence]
@@ -40,7 +45,7 @@ class Joined(NamedTuple):
     dropped_entities: dict[str, int]
 
 
-class Corpus(NamedTuple):
+class UpstreamCorpus(NamedTuple):
     """A corpus that is built from the upstream files."""
 
     name: str
@@ -51,8 +56,8 @@ class Corpus(NamedTuple):
 
 
 CORPORA = {
-    "ewt5": Corpus("EWT-5", frozenset({LEMMAS, FEATS, DEPS}), texts=False),
-    "ewt10": Corpus("EWT-10"),
+    "ewt5": UpstreamCorpus("EWT-5", frozenset({LEMMAS, FEATS, DEPS}), texts=False),
+    "ewt10": UpstreamCorpus("EWT-10"),
 }
 
 
@@ -72,7 +77,7 @@ def build_ewt(source: Path, out: Path, name: str = "ewt5", small: bool = False) 
             raise InputError(f"{path}: no such file; lay the source out as the repositories are")
 
     joined = {
-        split: join(_universal(universal[split], corpus), _entities(names[split]), skeletons)
+        split: join_editions(_universal(universal[split], corpus), _entities(names[split]), skeletons)
         for split in SPLITS
     }
     sentences = {split: joined[split].sentences for split in SPLITS}
@@ -120,7 +125,9 @@ def small_subset(splits: Mapping[str, Sequence[Sentence]]) -> dict[str, list[Sen
     return chosen
 
 
-def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]) -> Joined:
+def join_editions(
+    universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: dict[str, Path]
+) -> JoinedSplit:
     """UD's sentences, with the layers of the other editions for those whose words pair."""
     unpaired: dict[str, dict[str, list[str]]] = {"entities": {}, "tree and frames": {}}
     dropped: Counter[str] = Counter()
@@ -146,7 +153,7 @@ def join(universal: Sequence[Sentence], named: Sequence[Sentence], skeletons: di
                 reason = _reason(by_tags, [other.tags or () for other in skeleton_sentences], index)
                 unpaired["tree and frames"].setdefault(reason, []).append(sentence.id)
             sentences.append(sentence)
-    return Joined(sentences, unpaired, dict(sorted(dropped.items())))
+    return JoinedSplit(sentences, unpaired, dict(sorted(dropped.items())))
 
 
 def _with_entities(sentence: Sentence, named: Sentence, dropped: Counter[str]) -> Sentence:
@@ -193,7 +200,7 @@ def _documents(sentences: Sequence[Sentence]) -> dict[str, list[Sentence]]:
     return documents
 
 
-def _universal(path: Path, corpus: Corpus) -> list[Sentence]:
+def _universal(path: Path, corpus: UpstreamCorpus) -> list[Sentence]:
     sentences = read_conllu(path, left_out=corpus.left_out)
     if not corpus.texts:
         return sentences
@@ -212,3 +219,69 @@ def _skeletons(source: Path) -> dict[str, Path]:
     if not files:
         raise InputError(f"{folder}: no *{_SUFFIX} files; put the PropBank release there")
     return {f"{path.relative_to(folder).parts[0]}-{path.name.removesuffix(_SUFFIX)}": path for path in files}
+
+
+Keys = Sequence[str]
+
+
+def pair_sentences(left: Sequence[Keys], right: Sequence[Keys]) -> list[int | None]:
+    """For each sentence on the left, the index of the one on the right that has the same words, or `None`.
+
+    Keys are the words, or their tags if an edition masks the words. Of all monotone pairings of sentences
+    that `corresponds` accepts, the result is the one with the most agreeing keys: where an edition has split
+    or merged sentences or words, only these stay unpaired. Two sentences pair only if at least half of their
+    keys agree, or if they have the same index in documents with equally many sentences.
+    """
+    if len(left) == len(right) and all(map(corresponds, left, right)):
+        return list(range(len(left)))
+    # best[i][j]: agreeing keys (and half a point per pair) of the best pairing of left[i:] and right[j:].
+    best = [[0.0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    even = len(left) == len(right)
+    gain = [[_gain(a, b, even and i == j) for j, b in enumerate(right)] for i, a in enumerate(left)]
+    for i in reversed(range(len(left))):
+        for j in reversed(range(len(right))):
+            best[i][j] = max(best[i + 1][j], best[i][j + 1])
+            if gain[i][j]:
+                best[i][j] = max(best[i][j], gain[i][j] + best[i + 1][j + 1])
+    pairs: list[int | None] = [None] * len(left)
+    i = j = 0
+    while i < len(left) and j < len(right):
+        if gain[i][j] and best[i][j] == gain[i][j] + best[i + 1][j + 1]:
+            pairs[i] = j
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return pairs
+
+
+def corresponds(left: Keys, right: Keys) -> bool:
+    """Whether the words pair one to one: equally many, and not shifted within the sentence.
+
+    Words are shifted (one is split and another joined) if insertions and deletions explain the differing keys
+    with at least two edits fewer than changes of keys alone.
+    """
+    if len(left) != len(right):
+        return False
+    changed = sum(a != b for a, b in zip(left, right, strict=True))
+    return changed < 4 or edit_distance(left, right) > changed - 2
+
+
+def edit_distance(left: Keys, right: Keys) -> int:
+    """The smallest number of insertions, deletions and changes that turn one sequence into the other."""
+    above = list(range(len(right) + 1))
+    for row, a in enumerate(left, start=1):
+        here = [row]
+        for column, b in enumerate(right, start=1):
+            here.append(min(above[column] + 1, here[-1] + 1, above[column - 1] + (a != b)))
+        above = here
+    return above[-1]
+
+
+def _gain(left: Keys, right: Keys, same_place: bool) -> float:
+    """What a pair of sentences adds; unless both have the same place, half of their keys must agree."""
+    if not corresponds(left, right):
+        return 0.0
+    agreeing = sum(map(str.__eq__, left, right))
+    return agreeing + 0.5 if same_place or 2 * agreeing >= len(left) else 0.0

@@ -1,4 +1,4 @@
-"""Column files: one word per line, a blank line after each sentence."""
+"""Column files: one word per line, a blank line after each sentence; a label or tag of entities per word."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import BLANKS, is_blank, malformed, name_of, read_lines
-from mtl.corpora.formats.soundness import fault
+from mtl.corpora.formats.lines import (
+    BLANKS,
+    fault,
+    is_blank,
+    label_fault,
+    malformed,
+    name_of,
+    read_lines,
+)
+from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import MadeUpId, Sentence
 
 MARKER = re.compile(r"-DOCSTART-([ \t]|$)")
 """The beginning of the line between documents of CoNLL-2003, which is not a word."""
@@ -29,7 +37,7 @@ _NOT_IN_A_CELL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
 _NOT_IN_A_FORM = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
-class Row(NamedTuple):
+class ColumnRow(NamedTuple):
     """One line of a column file; `line` counts from 1."""
 
     line: int
@@ -43,11 +51,11 @@ class Line(NamedTuple):
     text: str
 
 
-class Block(NamedTuple):
+class SentenceRows(NamedTuple):
     """The rows of one sentence and the comments before them; `number` counts a file's sentences from 1."""
 
     comments: list[Line]
-    rows: list[Row]
+    rows: list[ColumnRow]
     number: int
 
     def column(self, index: int) -> list[str]:
@@ -81,12 +89,12 @@ def form(text: str) -> str:
     return _NOT_IN_A_FORM.sub("_", text) or "_"
 
 
-def lines(rows: Iterable[str]) -> str:
+def rows_as_text(rows: Iterable[str]) -> str:
     """The rows of a sentence as text, with the empty line that ends it."""
     return "".join(f"{row}\n" for row in rows) + "\n"
 
 
-def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
+def checked(path: Path, block: SentenceRows, sentence: Sentence) -> Sentence:
     """The sentence of a block, one row per word, with its place; raises `InputError` for its first fault."""
     problem = fault(sentence)
     if problem is not None:
@@ -94,7 +102,7 @@ def checked(path: Path, block: Block, sentence: Sentence) -> Sentence:
     return replace(sentence, place=f"{path}:{block.rows[0].line}")
 
 
-def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
+def read_blocks(path: Path, syntax: Syntax) -> Iterator[SentenceRows]:
     """The sentences of a column file: blocks of rows between blank lines and markers.
 
     Whether a line is a comment depends on its place and its number of columns. Comments come before the first
@@ -108,7 +116,7 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
     for lines, shape in zip(blocks, shapes, strict=True):
         tabs, width = shape or usual
         comments: list[Line] = []
-        rows: list[Row] = []
+        rows: list[ColumnRow] = []
         for line in lines:
             fields = _fields(line.text, tabs)
             if line.text.startswith("#") and syntax.comment(line, fields, tabs, width):
@@ -118,14 +126,14 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[Block]:
                 continue
             if rows and len(fields) != len(rows[0].fields) and not (tabs and syntax.ragged):
                 raise malformed(path, line.line, _unequal(fields, rows[0], tabs))
-            rows.append(Row(line.line, fields))
+            rows.append(ColumnRow(line.line, fields))
         if rows:
             number += 1
-            yield Block(comments, rows, number)
+            yield SentenceRows(comments, rows, number)
 
 
-def sentence_id(path: Path, block: Block) -> str:
-    """The id in a block's comments (`# sent_id = X`, or MultiCoNER's `# id X`), by default FILE-NUMBER.
+def sentence_id(path: Path, block: SentenceRows) -> str:
+    """The id in a block's comments (`# sent_id = X`, or MultiCoNER's `# id X`); made up: FILE-NUMBER.
 
     Raises `InputError` for a second id.
     """
@@ -136,10 +144,61 @@ def sentence_id(path: Path, block: Block) -> str:
             found[1][0],
             "a second id of one sentence; put a blank line between sentences, or take it out",
         )
-    return (found[0][1][1] or found[0][1][2]) if found else f"{name_of(path)}-{block.number:04d}"
+    if not found:
+        return MadeUpId(f"{name_of(path)}-{block.number:04d}")
+    return found[0][1][1] or found[0][1][2]
 
 
-def require_columns(path: Path, blocks: Sequence[Block], needed: int, how: str) -> None:
+class SentenceLabel:
+    """Where the label of each sentence stands: in a comment, or in a column of its rows.
+
+    A comment is `# KEY = LABEL`, `# KEY: LABEL` or, as this program writes it, `# label KEY = LABEL`. In a
+    column (counted from 1), all rows of a sentence have the label, or `_`. Neither: there are no labels.
+    """
+
+    def __init__(self, comment: str | None = None, column: int | None = None) -> None:
+        self._key, self._column, self._found = comment, column, False
+        key = re.escape(comment or "")
+        self._comment = re.compile(rf"#[ \t]*(?:label[ \t]+)?{key}[ \t]*[=:][ \t]*(.*?)[ \t]*")
+
+    def is_comment(self, text: str) -> bool:
+        """Whether a line is the comment with the label, however many columns it has."""
+        return self._key is not None and self._comment.fullmatch(text) is not None
+
+    def of(self, path: Path, block: SentenceRows) -> str | None:
+        """The label of a sentence; raises `InputError` for several, and for one that is no single word."""
+        found = []
+        if self._key is not None:
+            each = ((line, self._comment.fullmatch(text)) for line, text in block.comments)
+            found += [(line, match[1]) for line, match in each if match]
+        if self._column is not None:
+            cells = [(row.line, row.fields[self._column - 1]) for row in block.rows]
+            found += [(line, label) for line, label in cells if label != "_"]
+        for line, label in found:
+            self._found = True
+            if label != found[0][1]:
+                what = f"'{label}' and, in line {found[0][0]}, '{found[0][1]}' are labels of one sentence"
+                raise malformed(path, line, f"{what}; write one")
+            if wrong := label_fault(OF_SENTENCE, label):
+                raise malformed(path, line, f"the sentence's label: {wrong}")
+        return found[0][1] if found else None
+
+    def require_found(self, path: Path) -> None:
+        """Raise `InputError` if labels were looked for in all sentences of a file, and there was none."""
+        if not self._found and (self._key is not None or self._column is not None):
+            where = (
+                f"comment '# {self._key} = LABEL'"
+                if self._key is not None
+                else f"label in column {self._column}"
+            )
+            raise InputError(f"{path}: no sentence has a {where}; check its name")
+
+
+OF_SENTENCE = "classify"
+"""The layer with the label of a sentence: that of tasks of kind `class`."""
+
+
+def require_columns(path: Path, blocks: Sequence[SentenceRows], needed: int, how: str) -> None:
     """Raise `InputError` for the first row with fewer columns than needed; `how` says what to do about it."""
     for row in (row for block in blocks for row in block.rows):
         if len(row.fields) < needed:
@@ -147,7 +206,7 @@ def require_columns(path: Path, blocks: Sequence[Block], needed: int, how: str) 
             raise malformed(path, row.line, what)
 
 
-def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int]) -> None:
+def refuse_shared_columns(path: Path, blocks: Sequence[SentenceRows], columns: Mapping[str, int]) -> None:
     """Raise `InputError` if one column has two roles, which happens if only one of them is named.
 
     `columns` are the columns by role, counted from 1; 0 is the last one of a row.
@@ -162,7 +221,7 @@ def refuse_shared(path: Path, blocks: Sequence[Block], columns: Mapping[str, int
                 raise malformed(path, row.line, what)
 
 
-def refuse_restarts(path: Path, blocks: Sequence[Block], column: int) -> None:
+def refuse_restarts(path: Path, blocks: Sequence[SentenceRows], column: int) -> None:
     """Raise `InputError` if a column that numbers the words of all sentences restarts within a sentence."""
     cells = [block.column(column) for block in blocks]
     if not all(cell.isascii() and cell.isdigit() for of_block in cells for cell in of_block):
@@ -212,7 +271,7 @@ def _fields(text: str, tabs: bool) -> list[str]:
     return _BLANKS.split(text.strip(BLANKS))
 
 
-def _unequal(fields: list[str], first: Row, tabs: bool) -> str:
+def _unequal(fields: list[str], first: ColumnRow, tabs: bool) -> str:
     by = "tabs, as in the sentence's first row" if tabs else "blanks"
     how = f"give every row of a sentence the same columns, separated by {by}"
     if first.fields[0].startswith("#"):
@@ -221,3 +280,63 @@ def _unequal(fields: list[str], first: Row, tabs: bool) -> str:
         f"{counted(len(fields), 'column')}, where the sentence's first row has {len(first.fields)}; {how}, "
         "and put a blank line between sentences"
     )
+
+
+ROLES = ("word", "label")
+ROLE_OF_SENTENCE = "sentence"
+"""The role of a column with the label of the sentence in each row."""
+_HEADER = (
+    frozenset(["word", "words", "token", "tokens", "form", "forms", "text"]),
+    frozenset(["label", "labels", "tag", "tags", "pos", "upos", "xpos", "ner", "chunk", "lemma"]),
+)
+"""Names of the columns of words and of labels in the first line of a table."""
+
+
+def read_label_columns(
+    path: Path, columns: Mapping[str, int] | None = None, comment: str | None = None
+) -> list[Sentence]:
+    """Sentences with a label per word (`Sentence.tags`) and, if asked for, a label of the sentence.
+
+    `columns` are those of the `word` (default: 1), of its `label` (default: the last) and, if there is one,
+    of the label of the `sentence`, counted from 1. `comment` is the key of the comment with that label. A
+    line that begins with `# ` and has another number of columns than the rows is a comment, which comes
+    before the first row of its sentence. Lines with the marker `-DOCSTART-` are not words; they end a
+    sentence. Raises `InputError`, with the line, for a row that lacks one of these columns, and for a first
+    row that names them.
+    """
+    at = {"word": 1, "label": 0, **(columns or {})}
+    of_sentence = SentenceLabel(comment, at.get(ROLE_OF_SENTENCE))
+
+    def is_comment(line: Line, fields: list[str], tabs: bool, width: int) -> bool:
+        return of_sentence.is_comment(line.text) or _is_comment(line, fields, tabs, width)
+
+    blocks = list(read_blocks(path, Syntax(lambda line: MARKER.match(line.text) is not None, is_comment)))
+    require_columns(path, blocks, max(2, *at.values()), "name word and label")
+    refuse_shared_columns(path, blocks, at)
+    for row in blocks[0].rows[:1] if blocks else ():
+        word, label = (row.fields[at[role] - 1] for role in ROLES)
+        if word.lower() in _HEADER[0] and label.lower() in _HEADER[1]:
+            raise malformed(path, row.line, f"'{word}' and '{label}' name the columns: take the header out")
+    if at["word"] > 1:
+        refuse_restarts(path, blocks, 0)
+    sentences = [
+        checked(
+            path,
+            block,
+            Sentence(
+                words=tuple(block.column(at["word"] - 1)),
+                layers={OF_SENTENCE: of_sentence.of(path, block)},
+                tags=tuple(block.column(at["label"] - 1)),
+                id=sentence_id(path, block),
+            ),
+        )
+        for block in blocks
+    ]
+    of_sentence.require_found(path)
+    return sentences
+
+
+def _is_comment(line: Line, fields: list[str], tabs: bool, width: int) -> bool:
+    if width or len(fields) < len(ROLES):
+        return line.text.startswith("# ") and len(fields) != width
+    return not tabs and METADATA.match(line.text) is not None  # all lines of the file begin with '#'

@@ -12,23 +12,27 @@ from typing import NamedTuple
 from mtl.corpora.formats.columns import (
     MARKER,
     METADATA,
-    Block,
+    OF_SENTENCE,
+    ROLE_OF_SENTENCE,
+    ColumnRow,
     Line,
-    Row,
+    SentenceLabel,
+    SentenceRows,
     Syntax,
     checked,
     read_blocks,
     refuse_restarts,
-    refuse_shared,
+    refuse_shared_columns,
     require_columns,
     sentence_id,
 )
-from mtl.corpora.formats.iob import Scheme, TagError, detect, entities, is_tag, repaired
+from mtl.corpora.formats.conllu import NO_WORD
 from mtl.corpora.formats.lines import BLANKS, malformed
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.tag_schemes import Scheme, TagError, detect, entities_of_tags, is_tag, repaired
 
-ROLES = ("word", "entity", "tag")
+ROLES = ("word", "entity", "tag", ROLE_OF_SENTENCE)
 """What a column may hold."""
 REPAIRED = "tag repaired as conlleval takes it (an entity without its B-, or without its end)"
 
@@ -57,6 +61,7 @@ def read_conll2003(
     columns: Mapping[str, int] | None = None,
     lenient: bool = False,
     numbered: bool = False,
+    comment: str | None = None,
 ) -> list[Sentence]:
     """Sentences with entities; the tagging scheme is detected over the whole file unless declared.
 
@@ -68,19 +73,24 @@ def read_conll2003(
         path: The file.
         scheme: The tagging scheme; `None`: the one that fits the whole file.
         columns: The columns, counted from 1, of the `word` (default: 1), of its `entity` tag (default: the
-            last) and of its part-of-speech `tag` (default: not read, since CoNLL-2003's tags were made by a
-            tagger). If `entity` is named, rows of columns separated by tabs may differ in their number.
+            last), of its part-of-speech `tag` (default: not read, since CoNLL-2003's tags were made by a
+            tagger) and of the label of the `sentence` (default: not read). If `entity` is named, rows of
+            columns separated by tabs may differ in their number.
         lenient: Interpret tags that break the scheme as `conlleval` does, with a note for each.
         numbered: The first column numbers the words of each sentence from 1.
+        comment: The key of the comment that holds the label of each sentence (`# KEY = LABEL`).
 
     Raises:
         InputError: with the line, for a row that lacks one of these columns, for a tag that breaks its scheme
             (unless `lenient`), and for word numbers that do not count from 1.
     """
-    layout = _Layout(path, {"word": 1, "entity": 0, **(columns or {})}, "entity" in (columns or {}))
+    named = {"word": 1, "entity": 0, **(columns or {})}
+    of_sentence = SentenceLabel(comment, named.get(ROLE_OF_SENTENCE))
+    layout = _Layout(path, named, "entity" in (columns or {}), of_sentence)
     blocks = list(read_blocks(path, Syntax(layout.is_marker, layout.is_comment, ragged=layout.ragged)))
+    whole = blocks
     layout.check(blocks)
-    refuse_shared(path, blocks, layout.columns)
+    refuse_shared_columns(path, blocks, layout.columns)
     if layout.columns["word"] > 1:
         blocks = _words_alone(blocks, numbered)
         if numbered:
@@ -91,23 +101,29 @@ def read_conll2003(
     labels = [block.column(layout.entity) for block in blocks]
     used = scheme or detect(labels)
     sentences = []
-    for block, tags in zip(blocks, labels, strict=True):
+    for block, tags, before in zip(blocks, labels, whole, strict=True):
         try:
-            spans, repairs = repaired(tags, used) if lenient else (entities(tags, used), 0)
+            spans, repairs = repaired(tags, used) if lenient else (entities_of_tags(tags, used), 0)
         except TagError as error:
             row = block.rows[error.word]
             how = "" if is_tag(row.fields[layout.entity]) else _tags_elsewhere(blocks, layout, row)
             if not how and not scheme:
                 how = f" (the file looks most like {used}; declare its scheme or its columns)"
             raise malformed(path, row.line, f"{error}{how}") from error
+        lost = 0
+        if len(block.rows) < len(before.rows):  # rows of multiword ranges and empty nodes
+            lost = sum(tag != "O" and is_tag(tag) for tag in before.column(layout.entity))
+            lost -= sum(tag != "O" for tag in tags)
         sentence = Sentence(
             words=tuple(block.column(layout.columns["word"] - 1)),
+            layers={OF_SENTENCE: of_sentence.of(path, block)},
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
             id=sentence_id(path, block),
-            notes=(REPAIRED,) * repairs,
+            notes=(REPAIRED,) * repairs + (NO_WORD,) * lost,
         )
         sentences.append(checked(path, block, sentence))
+    of_sentence.require_found(path)
     found = {label for sentence in sentences for _, _, label in sentence.entities or ()}
     notes = _other_columns(blocks) if not columns and not found else []
     if not columns and found and found <= _CHUNKS:
@@ -123,6 +139,7 @@ class _Layout(NamedTuple):
     path: Path
     columns: Mapping[str, int]
     ragged: bool
+    of_sentence: SentenceLabel
 
     @property
     def entity(self) -> int:
@@ -143,6 +160,8 @@ class _Layout(NamedTuple):
         return True
 
     def is_comment(self, line: Line, fields: list[str], tabs: bool, width: int) -> bool:
+        if self.of_sentence.is_comment(line.text):
+            return True
         if not _COMMENT.match(line.text):
             return False
         # Rows of other widths may begin with a '#' that is their word, where the word comes first.
@@ -158,7 +177,7 @@ class _Layout(NamedTuple):
             raise malformed(self.path, line.line, what)
         return True
 
-    def check(self, blocks: Sequence[Block]) -> None:
+    def check(self, blocks: Sequence[SentenceRows]) -> None:
         require_columns(self.path, blocks, self.needed, "is it CoNLL-2003?")
         for block in blocks if not self.ragged else ():
             # A word that is missing in a sentence of one row would leave the next column in its place.
@@ -169,7 +188,7 @@ class _Layout(NamedTuple):
                 raise malformed(self.path, row.line, what)
 
 
-def _words_alone(blocks: Sequence[Block], numbered: bool) -> list[Block]:
+def _words_alone(blocks: Sequence[SentenceRows], numbered: bool) -> list[SentenceRows]:
     """The blocks without rows of multiword ranges and empty nodes, if the first column numbers the words."""
     found = []
     for block in blocks:
@@ -180,7 +199,7 @@ def _words_alone(blocks: Sequence[Block], numbered: bool) -> list[Block]:
     return found
 
 
-def _refuse_gaps(path: Path, blocks: Sequence[Block]) -> None:
+def _refuse_gaps(path: Path, blocks: Sequence[SentenceRows]) -> None:
     """Raise `InputError` for the first word whose number is not the next one."""
     for block in blocks:
         for number, row in enumerate(block.rows, start=1):
@@ -191,7 +210,7 @@ def _refuse_gaps(path: Path, blocks: Sequence[Block]) -> None:
                 raise malformed(path, row.line, f"{what} (other numbers: conll2003:word=2,entity=3)")
 
 
-def _tags_elsewhere(blocks: Sequence[Block], layout: _Layout, row: Row) -> str:
+def _tags_elsewhere(blocks: Sequence[SentenceRows], layout: _Layout, row: ColumnRow) -> str:
     """What to do about a cell that is not a tag, if it belongs to a header or another column has the tags."""
     _, *rest = (tag for block in blocks for tag in block.column(layout.entity))
     if row is blocks[0].rows[0] and _are_tags(rest):
@@ -216,7 +235,7 @@ def _named(word: int, entity: int) -> str:
     )
 
 
-def _refuse_numbers(path: Path, blocks: Sequence[Block]) -> None:
+def _refuse_numbers(path: Path, blocks: Sequence[SentenceRows]) -> None:
     """Raise `InputError` if the first column, which should hold the words, numbers them."""
     if are_numbers([block.column(0) for block in blocks]):
         what = (
@@ -249,7 +268,7 @@ def _grow(words: Sequence[str]) -> bool:
     return all(first < second for first, second in pairwise(numbers)) and numbers != [[]]
 
 
-def _other_columns(blocks: Sequence[Block]) -> list[str]:
+def _other_columns(blocks: Sequence[SentenceRows]) -> list[str]:
     """A note on each column that looks like tags of entities, for a file whose last column has none."""
     notes: list[str] = []
     for column in range(1, min((len(block.rows[0].fields) for block in blocks), default=0) - 1):

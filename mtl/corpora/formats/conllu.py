@@ -8,34 +8,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mtl.corpora.formats.columns import (
-    Block,
-    Row,
+    OF_SENTENCE,
+    ColumnRow,
+    SentenceLabel,
+    SentenceRows,
     Syntax,
     cell,
     checked,
     form,
-    lines,
     read_blocks,
+    rows_as_text,
     sentence_id,
 )
-from mtl.corpora.formats.enhanced import DEPS, EMPTY, Deps, NodeArc, collapsed, deps_of, node_arcs
-from mtl.corpora.formats.iob import TagError, detect, entities, is_tag
-from mtl.corpora.formats.lines import malformed
+from mtl.corpora.formats.lines import NO_HEAD, malformed
 from mtl.corpora.formats.own_layers import (
+    DEPS,
+    EMPTY,
+    Deps,
+    NodeArc,
+    collapsed,
     comments_of,
+    deps_of,
     in_column,
     is_spelled,
     misc_of,
     misc_values,
+    node_arcs,
     with_own_layers,
 )
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Graph, Sentence, Span, in_order
+from mtl.tasks.sentence import FEATS, LEMMAS, Arcs, Graph, MadeUpId, Sentence, Span, features_in_order
+from mtl.tasks.tag_schemes import TagError, detect, entities_of_tags, is_tag
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
@@ -43,11 +53,17 @@ _NO_WORD = re.compile(r"([0-9]+)([-.])([0-9]+)")
 _GLOBAL = re.compile(r"#[ \t]*global\.columns[ \t]*=(.*)")
 _WHITE = re.compile(r"[\t-\r\x1c-\x1f\x85]+")
 """White space that consists of control characters."""
+_TEXT = re.compile(r"#\s*text\s*=(.*)")
 _TAGGED = re.compile(r"([^|=]+)=[BISEUL]-[^|]")
 _STANDARD = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 _SYNTAX = Syntax(comment=lambda line, fields, tabs, width: True, tabs=True)
 ATTACHED = "further root attached to the first root of its sentence"
-NO_HEAD = "sentence whose arcs are left out, since some of its words have no head ('_')"
+_AFTER_BLANK = re.compile(r"[^|\s]\s+([^|=\s]+)=(O|[BISEULM]-[^|\s]+)(?![^|\s])")
+"""An item of MISC with the tag of an entity, after a blank within another item."""
+NO_BAR = "tag of an entity in MISC that follows a blank where '|' should be, which is left out"
+NO_RELATION = "sentence whose arcs are left out, since the file has only one of the columns HEAD and DEPREL"
+NO_TEXT = "text that the words of its sentence do not spell, which is left out"
+RANGE = "multiword token whose words do not spell it: in the text, its words stand for it"
 NO_WORD = "tag of an entity at a multiword range or an empty node, which is left out"
 NO_ENTITIES = "NER in MISC that is not a tag of entities, so the file's entities are not read"
 
@@ -58,17 +74,19 @@ def read_conllu(
     roots: Literal["refuse", "attach"] = "refuse",
     entities: str | None = None,
     left_out: Collection[str] = (),
+    comment: str | None = None,
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
     LEMMA and FEATS become the layers `lemmas` and `feats` (features in UD's order), and DEPS becomes the
-    layer `deps`, a graph. Multiword ranges and empty nodes are not words here and are left out; in a graph,
-    an arc replaces each path over empty nodes (`mtl.corpora.formats.enhanced`), with a note for each of these
-    nodes. A column with only `_` in a sentence is not annotated there. Neither are the arcs of a sentence
-    if some of its words have no head, which UD allows for no word; the sentence then has a note. In FEATS,
-    `_` is also a value: no feature. If a file has features, they count as annotated in each of its sentences
-    with lemmas or tags. CoNLL-U Plus (`.conllup`, `.cupt`) names its columns in the comment
-    `# global.columns`; layers without a column are not annotated.
+    layer `deps`, a graph. The text is that of `# text`, or as SpaceAfter says. Multiword ranges and empty
+    nodes are not words here and are left out; in a graph, an arc replaces each path over empty nodes
+    (`mtl.corpora.formats.own_layers`), with a note for each of these nodes. A column with only `_` in a
+    sentence is not annotated there. Where HEAD is `_` for some words only, the tree is partial, with a note
+    for each of them. In FEATS, `_` is also a value: no feature. If a
+    file has features, they count as annotated in each of its sentences with lemmas or tags. CoNLL-U Plus
+    (`.conllup`, `.cupt`) names its columns in the comment `# global.columns`; layers without a column are not
+    annotated.
 
     Args:
         path: The file.
@@ -78,6 +96,7 @@ def read_conllu(
             the key NER, which this program writes, if all of its values are such tags. If some words of a
             sentence have a tag and others have none, all words of the file without a tag are O.
         left_out: Those of the layers `lemmas`, `feats` and `deps` that are neither read nor checked.
+        comment: The key of the comment that holds the label of each sentence (`# KEY = LABEL`).
 
     Raises:
         InputError: with the line, for what breaks the format, arcs that do not form a tree, DEPS that are not
@@ -98,9 +117,12 @@ def read_conllu(
     layers = _entities(path, blocks, entities)
     if FEATS not in left_out and not any(block.annotated("FEATS") for block in blocks):
         left_out = {*left_out, FEATS}
+    of_sentence = SentenceLabel(comment)
+    labels = [{} if comment is None else {OF_SENTENCE: of_sentence.of(path, words.block)} for words in blocks]
+    of_sentence.require_found(path)
     return [
-        _sentence(path, block, column, roots, layer, left_out)
-        for block, layer in zip(blocks, layers, strict=True)
+        _sentence(path, block, column, roots, layer, left_out).with_layers(label)
+        for block, layer, label in zip(blocks, layers, labels, strict=True)
     ]
 
 
@@ -121,12 +143,12 @@ class _Entities(NamedTuple):
 class _Words:
     """The rows of a sentence that are words, and their columns by name."""
 
-    def __init__(self, path: Path, block: Block, names: Sequence[str]) -> None:
+    def __init__(self, path: Path, block: SentenceRows, names: Sequence[str]) -> None:
         self.path, self.names = path, names
         self.block = block._replace(rows=[])
         self.rows = self.block.rows
-        self.empty_nodes: dict[str, Row] = {}
-        self.ranges: list[Row] = []
+        self.empty_nodes: dict[str, ColumnRow] = {}
+        self.ranges: list[ColumnRow] = []
         last = 0  # the last word of the latest range
         self.empty = (0, 0)  # the word before the latest empty node, and the node's number
         for row in block.rows:
@@ -149,7 +171,7 @@ class _Words:
             )
             raise malformed(path, block.rows[-1].line, what)
 
-    def _no_word(self, row: Row, index: re.Match[str], last: int) -> int:
+    def _no_word(self, row: ColumnRow, index: re.Match[str], last: int) -> int:
         """The last word of the latest range; raises `InputError` for a row in the wrong place."""
         first, end, here = int(index[1][:9]), int(index[3][:9]), len(self.rows)
         if index[2] == ".":
@@ -175,7 +197,7 @@ class _Words:
         return None if values is None or all(value == "_" for value in values) else tuple(values)
 
 
-def _column_names(path: Path, block: Block) -> _Named | None:
+def _column_names(path: Path, block: SentenceRows) -> _Named | None:
     for line, text in block.comments:
         if match := _GLOBAL.fullmatch(text):
             names = tuple(match[1].split())
@@ -213,7 +235,39 @@ def _sentence(
     sentence, problem = with_own_layers(sentence, words.block.comments)
     if problem is not None:
         raise malformed(path, *problem)
-    return checked(path, words.block, sentence)
+    return checked(path, words.block, sentence if sentence.text else _with_text(words, sentence))
+
+
+def _with_text(words: _Words, sentence: Sentence) -> Sentence:
+    """The sentence with its text as SpaceAfter says, if it has no `# text` that its words spell.
+
+    In the text, the words of a multiword token that they do not spell stand for it. A `# text` that differs
+    in other ways is left out, with a note.
+    """
+    given = next((match[1] for _, text in words.block.comments if (match := _TEXT.match(text))), None)
+    if given is not None and is_spelled(given, sentence.words):
+        return sentence
+    misc = words.names.index("MISC") if "MISC" in words.names else None
+    after = ["" if misc is not None and _is_joined(row.fields[misc]) else " " for row in words.rows]
+    tokens = list(sentence.words)
+    unspelled = 0
+    for row in words.ranges:
+        first, last = map(int, row.fields[words.names.index("ID")].split("-"))
+        form = row.fields[words.names.index("FORM")]
+        spelled = is_spelled(form, sentence.words[first - 1 : last])
+        unspelled += not spelled
+        tokens[first - 1 : last] = [form, *[""] * (last - first)]
+        after[first - 1 : last - 1] = ["" if spelled else " "] * (last - first)
+        after[last - 1] = "" if misc is not None and _is_joined(row.fields[misc]) else " "
+    if given is not None and not is_spelled(given, tokens):
+        return replace(sentence, notes=(*sentence.notes, NO_TEXT))
+    text = "".join(chain(*zip(sentence.words, after, strict=True))).strip()
+    notes = (*sentence.notes, *(RANGE,) * unspelled)
+    return replace(sentence, text="" if text == " ".join(sentence.words) else text, notes=notes)
+
+
+def _is_joined(misc: str) -> bool:
+    return "SpaceAfter=No" in misc and "SpaceAfter=No" in map(str.strip, misc.split("|"))
 
 
 def _features(words: _Words) -> tuple[str, ...] | None:
@@ -221,26 +275,26 @@ def _features(words: _Words) -> tuple[str, ...] | None:
     values = words.column("FEATS")
     if values is None or not any(map(words.annotated, ("FEATS", "LEMMA", "UPOS", "XPOS"))):
         return None
-    return tuple(map(in_order, values))
+    return tuple(map(features_in_order, values))
 
 
 def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, tuple[str, ...]]:
     """The arcs, and notes on what was changed or left out."""
-    heads = []
+    heads: list[int | None] = []
     values, relations = words.annotated("HEAD"), words.column("DEPREL")
     if values is None or relations is None:
-        return None, ()
-    if "_" in values:
-        return None, (NO_HEAD,)
+        return None, (NO_RELATION,) if values is not None or words.annotated("DEPREL") else ()
+    notes = (NO_HEAD,) * values.count("_")
     for row, value in zip(words.rows, values, strict=True):
-        if not _NUMBER.fullmatch(value) or int(value) > len(values):
+        if value != "_" and (not _NUMBER.fullmatch(value) or int(value) > len(values)):
             raise malformed(words.path, row.line, f"head {value!r}; it must be 0 (the root) to {len(values)}")
-        heads.append(int(value))
+        heads.append(None if value == "_" else int(value))
     first, *others = [number for number, head in enumerate(heads) if head == 0] or [0]
     if roots == "attach":
         for number in others:
             heads[number] = first + 1
-    return Arcs(tuple(heads), tuple(relations)), (ATTACHED,) * len(others) if roots == "attach" else ()
+        notes += (ATTACHED,) * len(others)
+    return Arcs(tuple(heads), tuple(relations)), notes
 
 
 def _deps(words: _Words) -> Graph | None:
@@ -283,8 +337,9 @@ def _entities(path: Path, sentences: Sequence[_Words], key: str | None) -> list[
     for words, of_sentence, of_others in zip(sentences, filled, unread, strict=True):
         others = _entity_tags(words, [*words.ranges, *words.empty_nodes.values()], key or "NER")
         notes = (*of_others, *((NO_WORD,) * sum(tag not in (None, "O") for tag in others)))
+        notes += (NO_BAR,) * _after_blanks(words, key)
         try:
-            spans = None if of_sentence is None else entities(of_sentence, scheme)
+            spans = None if of_sentence is None else entities_of_tags(of_sentence, scheme)
             layers.append(_Entities(spans, notes))
         except TagError as error:
             raise malformed(path, words.rows[error.word].line, str(error)) from error
@@ -307,7 +362,13 @@ def _unread(sentences: Sequence[_Words]) -> list[tuple[str, ...]]:
     return notes
 
 
-def _entity_tags(words: _Words, rows: Sequence[Row], key: str) -> list[str | None]:
+def _after_blanks(words: _Words, key: str | None) -> int:
+    """The number of words with a tag in MISC after a blank, under this key; `None`: under any."""
+    found = (match for misc in words.column("MISC") or () for match in _AFTER_BLANK.finditer(misc))
+    return sum(key in (None, match[1]) for match in found)
+
+
+def _entity_tags(words: _Words, rows: Sequence[ColumnRow], key: str) -> list[str | None]:
     """For each row, the tag in a column of this name or under this key of MISC; `None` without one."""
     if key in words.names:
         cells = [row.fields[words.names.index(key)] for row in rows]
@@ -334,6 +395,7 @@ def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     """
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
+    comments += ["# id_made_up = true"] if isinstance(sentence.id, MadeUpId) else []
     text = sentence.text if is_spelled(sentence.text, sentence.words) else " ".join(words)
     comments.append(f"# text = {form(_WHITE.sub(' ', text).strip(' '))}")
     comments += comments_of(sentence)
@@ -345,8 +407,10 @@ def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
         [form(lemma) for lemma in in_column(sentence, LEMMAS) or empty],
         [cell(tag) for tag in sentence.upos or empty],
         [cell(tag) for tag in sentence.tags or empty],
-        [cell(in_order(bundle)) for bundle in in_column(sentence, FEATS) or empty],
-        empty if sentence.arcs is None else [str(head) for head in sentence.arcs.heads],
+        [cell(features_in_order(bundle)) for bundle in in_column(sentence, FEATS) or empty],
+        empty
+        if sentence.arcs is None
+        else ["_" if head is None else str(head) for head in sentence.arcs.heads],
         empty if sentence.arcs is None else [cell(relation) for relation in sentence.arcs.relations],
         deps.words,
         misc_of(sentence),
@@ -354,4 +418,4 @@ def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     rows = list(zip(*columns, strict=True))
     for word in sorted(deps.empty, reverse=True):
         rows[word:word] = [(node, *["_"] * 7, arcs, "_") for node, arcs in deps.empty[word]]
-    return lines([*comments, *map("\t".join, rows)])
+    return rows_as_text([*comments, *map("\t".join, rows)])

@@ -1,7 +1,7 @@
 """GLUE's tab-separated files (Wang et al. 2019), and other files of the same form.
 
-Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header, which only CoLA
-lacks.
+Fields are not quoted: MRPC and QNLI hold lone double quotes. Columns are found by the header, which only
+CoLA's files (`glue-cola`) lack.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mtl.corpora.formats.lines import CONTROL, malformed, name_of, read_lines
-from mtl.corpora.formats.soundness import fault
+from mtl.corpora.formats.lines import CONTROL, controls_in, fault, malformed, name_of, read_lines
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import MadeUpId, Sentence
 
 _PAIRS = (
     ("sentence1", "sentence2"),
@@ -69,9 +68,9 @@ def read_glue(path: Path, task: str) -> list[Sentence]:
             words=tuple(word for part in parts for word in part),
             layers={task: value},
             second=len(parts[0]) if len(parts) == 2 else None,
-            id=f"{task}-{name_of(path)}-{number:06d}",
+            id=MadeUpId(f"{task}-{name_of(path)}-{number:06d}"),
             place=f"{path}:{number}",
-            notes=(NO_LABEL,) if value is None else (),
+            notes=((NO_LABEL,) if value is None else ()) + controls_in(*(fields[c] for c in columns.texts)),
         )
         problem = fault(sentence)
         if problem is not None:
@@ -84,7 +83,11 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
     """The columns, from the header; raises `InputError` if it lacks what the task reads."""
     names = [name.strip() for name in header]
     sizes = SENTENCE_TASKS[task].sentences
-    if 1 in sizes and len(names) == 4 and (names[1] in ("0", "1") or not {*_SINGLES, *_LABELS} & {*names}):
+    if (
+        task == "cola"
+        and len(names) == 4
+        and (names[1] in ("0", "1") or not {*_SINGLES, *_LABELS} & {*names})
+    ):
         return Columns((3,), 1, 4, 0)  # CoLA: source, label, the author's mark, sentence
     texts: tuple[str, ...] | None = None
     if 2 in sizes:
@@ -96,7 +99,8 @@ def _columns(path: Path, header: list[str], task: str) -> Columns:
         wanted = [" or ".join(map(" and ".join, _PAIRS))] if 2 in sizes else []
         wanted += [" or ".join(_SINGLES)] if 1 in sizes else []
         what = f"no column of sentences for {task}; name them {', or '.join(wanted)} in the first line, "
-        raise malformed(path, 1, f"{what}separated by tabs")
+        how = " (CoLA's own files have no such line: use glue-cola)" if len(names) == 4 else ""
+        raise malformed(path, 1, f"{what}separated by tabs{how}")
     if label is None:
         what = f"no column of labels for {task} ({', '.join(_LABELS)}); GLUE's own test files have none: "
         raise malformed(path, 1, f"{what}use a file with labels")

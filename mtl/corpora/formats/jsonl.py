@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import cell
-from mtl.corpora.formats.lines import is_blank, iterate_lines, malformed
-from mtl.corpora.formats.soundness import fault, label_fault, second_fault
-from mtl.corpora.formats.treebank import DEEPEST, IN_BRACKETS, label_from_brackets, parse_tree, with_words
+from mtl.corpora.formats.lines import (
+    NO_HEAD,
+    fault,
+    is_blank,
+    iterate_lines,
+    label_fault,
+    malformed,
+    second_fault,
+)
+from mtl.corpora.formats.treebanks import (
+    DEEPEST,
+    IN_BRACKETS,
+    label_from_brackets,
+    parse_tree,
+    to_brackets,
+    with_words,
+)
 from mtl.errors import did_you_mean
 from mtl.files import write_text
 from mtl.tasks.catalogue import SENTENCE_TASKS, TASKS
 from mtl.tasks.in_words import as_json, counted
-from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span, is_label
+from mtl.tasks.rules import UNKEPT
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, MadeUpId, Sentence, Span, is_label
 from mtl.tasks.tree import Tree
 from mtl.workers.collector import without_collector
 
+if TYPE_CHECKING:  # it imports torch
+    from mtl.tasks.decoders.decoder import Item
+
+_MADE_UP = "id_made_up"
+"""The key that says, by `true`, that the program made the id (`MadeUpId`)."""
 _SKIPPED = "skipped"
 """The key with the reason why `mtl predict` did not annotate a line; the record may be without words."""
+_OFFSETS, _PROBABILITIES = "offsets", "probabilities"
+_UNKEPT = "unkept"
+"""The key of the rules that an annotation could not keep."""
+_ADDED = (_OFFSETS, _PROBABILITIES, _SKIPPED, _UNKEPT)
+"""The keys of annotated sentences that are no part of a sentence."""
 SKIPPED = "sentence that 'mtl predict' skipped"
 """The note of a sentence that was written without annotation."""
 _C1_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
@@ -48,7 +72,7 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
     for number, line in enumerate(iterate_lines(path), start=1):
         if not is_blank(line):
             try:
-                record = _parsed(line)
+                record = parsed_json(line)
                 if isinstance(record, dict) and record.get(_SKIPPED) and record.get("words") == []:
                     continue
                 sentence = from_json(record, f"{path}:{number}")
@@ -64,38 +88,63 @@ def iterate_jsonl(path: Path) -> Iterator[Sentence]:
             yield sentence
 
 
-def _parsed(line: str) -> Any:
-    """The value of a line of JSON; raises `ValueError`, `json.JSONDecodeError` and `RecursionError`."""
+def parsed_json(text: str | bytes) -> Any:
+    """The value of a line of JSON; raises `ValueError`, `json.JSONDecodeError` and `RecursionError`.
+
+    Refuses what `json` accepts in silence: a key that occurs twice in an object.
+    """
     try:
-        return json.loads(line, object_pairs_hook=_object)
-    except (json.JSONDecodeError, _Twice):
+        return json.loads(text, object_pairs_hook=_object)
+    except (json.JSONDecodeError, UnicodeDecodeError, _Twice):
         raise
     except ValueError as error:  # the only other one is Python's limit, whose message is for programmers
         digits = counted(sys.get_int_max_str_digits(), "digit")
         raise ValueError(f"a number of more than {digits}; fix it") from error
 
 
-def to_line(sentence: Sentence, skipped: str | None = None) -> str:
+def to_line(
+    sentence: Sentence, skipped: str | None = None, offsets: Sequence[tuple[int, int]] | None = None
+) -> str:
     """A sentence as its line, without the line's end; `skipped` says why it was not annotated."""
-    record = to_json(sentence) | ({} if skipped is None else {_SKIPPED: skipped})
+    record = to_json(sentence, offsets) | ({} if skipped is None else {_SKIPPED: skipped})
     return json.dumps(record, ensure_ascii=False).translate(_C1_CONTROLS)
 
 
-def to_json(sentence: Sentence) -> dict[str, Any]:
-    """A sentence as the object of its line."""
+def to_json(
+    sentence: Sentence,
+    offsets: Sequence[tuple[int, int]] | None = None,
+    items: Mapping[str, Sequence[Item]] | None = None,
+) -> dict[str, Any]:
+    """A sentence as the object of its line.
+
+    If they are given, it has the `offsets` of its words in a longer text, and `probabilities`: by task, the
+    most probable values as a list of `{kind, start, end, best}`, with `predicate` if an item has one. Rules
+    that the annotation does not keep are in `unkept`.
+    """
     others = {name: value for name, value in sorted(sentence.layers.items()) if name not in OWN_KEYS}
     labels = {name: value for name, value in others.items() if is_label(value)}
     layers = {name: layer_to_json(value) for name, value in others.items() if name not in labels}
+    unkept = [note for note in sentence.notes if note.startswith(UNKEPT)]
     return {
         "id": sentence.id,
         # Only if it is known, as for text that this program has split into words.
         **({} if not sentence.text else {"text": sentence.text}),
         "words": sentence.words,
         **{layer: layer_to_json(sentence.layer(layer)) for layer in OWN_KEYS},
-        # Not as null, so that files without labels stay as earlier versions wrote them.
         **({"labels": labels} if labels else {}),
         **({"layers": layers} if layers else {}),
         **({} if sentence.second is None else {"second": sentence.second}),
+        **({_MADE_UP: True} if isinstance(sentence.id, MadeUpId) else {}),
+        **({} if offsets is None else {_OFFSETS: offsets}),
+        **({} if items is None else {_PROBABILITIES: _of_items(items)}),
+        **({_UNKEPT: unkept} if unkept else {}),
+    }
+
+
+def _of_items(items: Mapping[str, Sequence[Item]]) -> dict[str, Any]:
+    return {
+        task: [{key: value for key, value in item._asdict().items() if value is not None} for item in of_task]
+        for task, of_task in items.items()
     }
 
 
@@ -129,11 +178,14 @@ def layer_from_json(value: Any, words: tuple[str, ...], name: str) -> Any:
 
 
 def from_json(record: Any, place: str = "") -> Sentence:
-    """The sentence of one line's object; raises `ValueError` saying which key is wrong and how."""
+    """The sentence of one line's object; raises `ValueError` saying which key is wrong and how.
+
+    What `to_json` adds to a sentence (offsets and probabilities) is left out.
+    """
     if not isinstance(record, dict):
         raise ValueError("not an object; write one sentence per line as {...}")
-    if not record.keys() <= {*_KEYS, _SKIPPED}:
-        unknown = next(key for key in record if key not in (*_KEYS, _SKIPPED))
+    if not record.keys() <= {*_KEYS, *_ADDED}:
+        unknown = next(key for key in record if key not in (*_KEYS, *_ADDED))
         raise ValueError(f"unknown key {unknown!r}; the keys are {', '.join(_KEYS)}")
     words = _strings(record.get("words") or [], None, "words")
     labels = _by_name(record, "labels", _label, words)
@@ -142,6 +194,8 @@ def from_json(record: Any, place: str = "") -> Sentence:
     name = record.get("id", "")
     if not isinstance(name, str):
         raise ValueError("'id' must be a string")
+    if type(made_up := record.get(_MADE_UP, False)) is not bool:
+        raise ValueError(f"'{_MADE_UP}' must be true or false")
     text = record.get("text", "")
     if not isinstance(text, str) or (text and letters(text) != letters("".join(words))):
         raise ValueError("'text' must be a string that 'words' spell, apart from white space")
@@ -155,14 +209,17 @@ def from_json(record: Any, place: str = "") -> Sentence:
     second = record.get("second")
     if message := second_fault(second, len(words)):
         raise ValueError(message)
+    headless = sum(
+        value.heads.count(None) for value in (*own.values(), *layers.values()) if isinstance(value, Arcs)
+    )
     sentence = Sentence(
         words,
         {**own, **labels, **layers},
         second=second,
-        id=name,
+        id=MadeUpId(name) if made_up else name,
         text=text,
         place=place,
-        notes=((SKIPPED,) if _SKIPPED in record else ()) + _misspelt(labels),
+        notes=((SKIPPED,) if _SKIPPED in record else ()) + _misspelt(labels) + (NO_HEAD,) * headless,
     )
     problem = fault(sentence)
     if problem is not None:
@@ -222,8 +279,8 @@ def _arcs(value: Any, words: tuple[str, ...], name: str) -> Arcs:
     heads, relations = value["heads"], _strings(value["relations"], words, "relations")
     if not isinstance(heads, list) or len(heads) != len(words):
         raise ValueError(f"'{name}' must have a head and a relation for each word: {len(words)} of both")
-    if not all(type(head) is int and 0 <= head <= len(words) for head in heads):
-        raise ValueError(f"'{name}' has a head that is not 0 (the root) to {len(words)}")
+    if not all(head is None or (type(head) is int and 0 <= head <= len(words)) for head in heads):
+        raise ValueError(f"'{name}' has a head that is not 0 (the root) to {len(words)}, or null")
     return Arcs(tuple(heads), relations)
 
 
@@ -329,4 +386,4 @@ OWN_KEYS: Mapping[str, _Reader] = {
     "frames": frames_from,
 }  # fmt: skip
 """The layers that are keys of a record, each with the function that reads its value."""
-_KEYS = ("id", "text", "words", *OWN_KEYS, "labels", "layers", "second")
+_KEYS = ("id", "text", "words", *OWN_KEYS, "labels", "layers", "second", _MADE_UP)

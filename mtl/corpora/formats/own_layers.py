@@ -1,10 +1,11 @@
-"""Layers without a column in CoNLL-U, which this program writes into comments and MISC, and reads back.
+"""Layers without a column in CoNLL-U, which this program writes into comments and MISC; graphs in DEPS.
 
 Words are counted from 1, as in the file, and a span has its first and its last word:
 
     # tree = (TOP (S (NP (PRP We)) (VP (VBD ate))))
     # frames = [{"word": 2, "sense": "eat.01", "arguments": [[1, 1, "ARG0"]]}]
     # classify = order          (a label of the whole sentence, by its task)
+    # id_made_up = true         (the sentence's id is a number that the program gave it)
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own)
@@ -13,21 +14,25 @@ Words are counted from 1, as in the file, and a span has its first and its last 
 Layers with names of their own are written as in JSON lines: words are counted from 0, and the end of a span
 is exclusive. The graph in the column DEPS (`enhanced`) has no comment. MISC has `NER=B-PER` and
 `SpaceAfter=No`.
+
+An empty node (8.1) stands for a word that is not said. It is not a word here: each path from a word or the
+root over empty nodes to a word becomes one arc, whose label joins the labels on the path with `>`. In `Ann
+reads papers and Bob 5.1 books`, where 5.1 is a `conj` of `reads` and `Bob` its `nsubj`, `Bob` is a
+`conj>nsubj` of `reads`. The evaluation of the shared tasks IWPT 2020 and 2021 follows this rule, and ELAS is
+defined by it. No path passes an empty node twice. Paths that begin at an empty node without a head are left
+out. A path may lead from a word to itself.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from mtl.corpora.formats.brackets import to_brackets
 from mtl.corpora.formats.columns import Line, cell
-from mtl.corpora.formats.enhanced import DEPS, deps_of
-from mtl.corpora.formats.iob import TagError, to_bio
 from mtl.corpora.formats.jsonl import (
     OWN_KEYS,
     SKIPPED,
@@ -37,11 +42,15 @@ from mtl.corpora.formats.jsonl import (
     letters,
     tree_from,
 )
+from mtl.corpora.formats.treebanks import to_brackets
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.regress import number_of
-from mtl.tasks.sentence import FEATS, LEMMAS, Frame, Sentence, is_label, is_per_word
+from mtl.tasks.sentence import FEATS, LEMMAS, Arc, Frame, Graph, MadeUpId, Sentence, is_label, is_per_word
+from mtl.tasks.sentence_tasks import number_of
+from mtl.tasks.tag_schemes import TagError, tags_of
 
+ARCS_MADE_UP = "# arcs_made_up = true"
+"""The comment of a sentence whose arcs only hold the place of a tree, which a scorer needs."""
 _COMMENT = re.compile(r"#\s*([\w-]+)\s*=[ \t]?(.*)")
 _NAMED = re.compile(r'#\s*(label|layer)\s+("(?:[^"\\]|\\.)*"|[^\s="][^\s=]*)\s*=[ \t]?(.*)')
 _NO_PLAIN_NAME = re.compile(r'[\s="]')
@@ -101,8 +110,7 @@ def _written_label(label: str | float) -> str:
 def _read_label(text: str) -> str | float:
     """The label that a comment gives a name of its own."""
     if text.startswith('"'):
-        with suppress(ValueError):  # earlier versions wrote quotes as they are
-            return str(json.loads(text))
+        return str(json.loads(text))
     number = number_of(text)
     return text if number is None else number
 
@@ -118,7 +126,7 @@ def misc_of(sentence: Sentence) -> list[str]:
     items: list[list[str]] = [[] for _ in sentence.words]
     if sentence.entities is not None:
         try:
-            tags = to_bio(sentence.entities, len(sentence))
+            tags = tags_of(sentence.entities, len(sentence))
         except TagError as error:
             raise InputError(f"sentence '{sentence.id}': {error} in CoNLL-U; write JSON instead") from error
         for item, tag in zip(items, tags, strict=True):
@@ -204,6 +212,10 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
         return {"text": text}
     if name in _WITH_COLUMN:  # all labels are `_`, which the column takes for none
         return {name: ("_",) * len(words)} if value == "_" and sentence.layer(name) is None else {}
+    if f"# {name} = {value}" == ARCS_MADE_UP:
+        return {"arcs": None}
+    if name == "id_made_up" and value == "true":
+        return {"id": MadeUpId(sentence.id)}
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":
@@ -218,9 +230,7 @@ def _frames(text: str, words: Sequence[str]) -> tuple[Frame, ...]:
         values = json.loads(text)
         return frames_from(
             [
-                value  # written by an earlier version, which counted from 0
-                if "predicate" in value
-                else {
+                {
                     "predicate": value["word"] - 1,
                     "sense": value["sense"],
                     "arguments": [[first - 1, last, label] for first, last, label in value["arguments"]],
@@ -249,3 +259,105 @@ def _label(task: str, text: str) -> str | float:
     if what is not None:
         raise ValueError(what)
     return value
+
+
+DEPS = "deps"
+"""The layer that is read from the column DEPS."""
+EMPTY = "empty node taken out of a graph, its arcs joined into labels such as 'conj>nsubj'"
+_HEAD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_MOST_STEPS = 10_000
+"""Maximum number of steps of paths over empty nodes in a sentence; it can be exponential in the nodes."""
+_MOST_NODES = 9
+"""Maximum number of empty nodes written after one word: UD's tools read 5.10 as 5.1."""
+
+
+class NodeArc(NamedTuple):
+    """An arc between nodes, by their ids in the file."""
+
+    dependent: str
+    head: str
+    label: str
+
+
+def node_arcs(node: str, cell: str, nodes: Collection[str]) -> Iterator[NodeArc]:
+    """The arcs of one node; raises `ValueError` unless the cell lists HEAD:LABEL with heads in `nodes`."""
+    if cell == "_":
+        return
+    for item in cell.split("|"):
+        head, colon, label = item.partition(":")
+        if not colon or not _HEAD.fullmatch(head):
+            raise ValueError(f"DEPS {item!a}; write HEAD:LABEL for each head, with '|' between, or '_'")
+        if head != "0" and head not in nodes:
+            raise ValueError(f"DEPS {item!a}: the sentence has no node {head}; correct the head")
+        yield NodeArc(node, head, label)
+
+
+def collapsed(arcs: Iterable[NodeArc]) -> Graph:
+    """The graph on words; raises `ValueError` for a repeated arc, and for more paths than can be intended."""
+    above: dict[str, list[NodeArc]] = defaultdict(list)
+    direct: list[Arc] = []
+    begun: list[tuple[NodeArc, tuple[str, ...]]] = []
+    for arc in arcs:
+        if "." in arc.dependent:
+            above[arc.dependent].append(arc)
+        elif "." in arc.head:
+            begun.append((arc, (arc.head,)))
+        else:
+            direct.append(_arc(arc))
+    over_nodes: set[Arc] = set()
+    steps = 0
+    while begun:
+        path, passed = begun.pop()
+        for arc in above[path.head]:
+            steps += 1
+            longer = NodeArc(path.dependent, arc.head, f"{arc.label}>{path.label}")
+            if "." not in arc.head:
+                over_nodes.add(_arc(longer))
+            elif arc.head not in passed:
+                begun.append((longer, (*passed, arc.head)))
+        if steps > _MOST_STEPS:
+            raise ValueError(f"more than {_MOST_STEPS:,} paths over the sentence's empty nodes; correct DEPS")
+    return Graph((*direct, *over_nodes.difference(direct)))
+
+
+class Deps(NamedTuple):
+    """The column DEPS: a cell per word, and the ids and cells of empty nodes by the word before them."""
+
+    words: list[str]
+    empty: dict[int, list[tuple[str, str]]]
+
+
+def deps_of(sentence: Sentence, empty_nodes: bool = True) -> Deps | None:
+    """The column for the layer `deps`; `None` if there is no such layer or the column cannot hold it.
+
+    It cannot hold a graph without arcs, or labels with a `|`. With `empty_nodes`, labels joined with `>` are
+    written as paths over empty nodes again, which arcs with the same head and first labels share. Without it,
+    they are written as they are, which is what ELAS is computed on.
+    """
+    graph = sentence.layer(DEPS)
+    if not isinstance(graph, Graph) or not graph.arcs or any("|" in arc.label for arc in graph.arcs):
+        return None
+    items: list[list[tuple[tuple[int, ...], str]]] = [[] for _ in sentence.words]
+    made: dict[tuple[int, str], str] = {}
+    empty: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for dependent, head, label in graph.arcs:
+        above, parts = str(head), label.split(">")
+        if not empty_nodes or not all(parts):
+            parts = [label]
+        for end, part in enumerate(parts[:-1], start=1):
+            begun = (head, ">".join(parts[:end]))
+            if begun not in made:
+                places = (*range(head, len(items) + 1), *range(head))
+                place = next((place for place in places if len(empty[place]) < _MOST_NODES), head)
+                made[begun] = f"{place}.{len(empty[place]) + 1}"
+                empty[place].append((made[begun], f"{above}:{part}"))
+            above = made[begun]
+        items[dependent - 1].append((tuple(map(int, above.split("."))), parts[-1]))
+    cells = [
+        "|".join(f"{'.'.join(map(str, head))}:{label}" for head, label in sorted(item)) for item in items
+    ]
+    return Deps([cell or "_" for cell in cells], empty)
+
+
+def _arc(arc: NodeArc) -> Arc:
+    return Arc(int(arc.dependent), int(arc.head), arc.label)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from mtl.corpora.splits import Split, refuse_existing, write_splits
-from mtl.corpora.toy.clauses import Clauses, Filler
-from mtl.corpora.toy.derivation import Part, Predication, annotate, phrase, word
+from mtl.config.schema import Split
+from mtl.corpora.splits import refuse_existing, write_splits
+from mtl.corpora.toy.grammar import (
+    Clauses,
+    Constituent,
+    Filler,
+    Nominals,
+    Predication,
+    annotate,
+    phrase,
+    word,
+)
 from mtl.corpora.toy.lexicon import known_names, new_names
-from mtl.corpora.toy.nominals import Nominals
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
 
@@ -42,22 +50,22 @@ def _sentence(rng: random.Random, nominals: Nominals, name: str) -> Sentence:
     return annotate(draw(clauses), clauses.predications, name)
 
 
-def _full(label: str, parts: list[Part], mark: str) -> Part:
+def _full(label: str, parts: list[Constituent], mark: str) -> Constituent:
     """A root over `parts`, headed by the last of them, and the final punctuation mark."""
     return phrase(label, "root", *parts, word(mark, ".", "punct"), head=-2)
 
 
-def _conjunction(form: str) -> Part:
+def _conjunction(form: str) -> Constituent:
     part = word(form, "CC", "cc")
     part.to_next = True
     return part
 
 
-def _statement(clauses: Clauses) -> Part:
+def _statement(clauses: Clauses) -> Constituent:
     return _full("S", clauses.clause(2, front=True)[0], ".")
 
 
-def _two(clauses: Clauses) -> Part:
+def _two(clauses: Clauses) -> Constituent:
     """Two coordinated clauses."""
     first = clauses.sentence_of(clauses.clause(1, front=True)[0], "root")
     second = clauses.sentence_of(clauses.clause(1)[0], "conj")
@@ -65,7 +73,7 @@ def _two(clauses: Clauses) -> Part:
     return phrase("S", "root", first, conjunction, second, word(".", ".", "punct"))
 
 
-def _shared(clauses: Clauses) -> Part:
+def _shared(clauses: Clauses) -> Constituent:
     """Two verb phrases that share their subject."""
     kind = clauses.verbs.kind()
     choices = [clauses.verbs.verb(kind, 1), clauses.verbs.verb(kind, 0)]
@@ -79,7 +87,7 @@ def _shared(clauses: Clauses) -> Part:
     return _full("S", [subject, both], ".")
 
 
-def _quoted(clauses: Clauses) -> Part:
+def _quoted(clauses: Clauses) -> Constituent:
     """A claim on both sides of its speaker, 'The dog , Mary said , slept': an argument in two parts."""
     parts, verb_phrase = clauses.clause(1)
     subject, rest = parts
@@ -93,7 +101,7 @@ def _quoted(clauses: Clauses) -> Part:
     return _full("S", [subject, phrase("PRN", "parataxis", commas[0], inner, commas[1], head=1), rest], ".")
 
 
-def _yes_no(clauses: Clauses) -> Part:
+def _yes_no(clauses: Clauses) -> Constituent:
     """A question that begins with its auxiliary."""
     kind = clauses.verbs.kind()
     choice = clauses.verbs.verb(kind, 1)
@@ -102,7 +110,7 @@ def _yes_no(clauses: Clauses) -> Part:
     return _full("SQ", [*inner.fronted, subject, inner.part], "?")
 
 
-def _who(clauses: Clauses) -> Part:
+def _who(clauses: Clauses) -> Constituent:
     """A question about the subject or the object."""
     if clauses.rng.random() < 0.5:
         choice = clauses.verbs.verb("person", 1)
@@ -118,13 +126,13 @@ def _who(clauses: Clauses) -> Part:
     return _full("SBARQ", [what, phrase("SQ", "root", *inner.fronted, subject, inner.part, head=-1)], "?")
 
 
-def _command(clauses: Clauses) -> Part:
+def _command(clauses: Clauses) -> Constituent:
     """An imperative: a predicate without a subject."""
     inner = clauses.verb_phrase(clauses.verbs.active("person"), [], "imperative", False, 1)
     return _full("S", [inner.part], ".")
 
 
-def _fragment(clauses: Clauses) -> Part:
+def _fragment(clauses: Clauses) -> Constituent:
     """A noun phrase alone, without a predicate or with one in a relative clause."""
     kind = clauses.verbs.kind()
     named, noun = clauses.nominals.any(kind, "root", pronouns=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from mtl.corpora.splits import Split
+from mtl.config.schema import Split
 
 Kind = Literal["person", "org", "thing", "place"]
 

@@ -1,4 +1,4 @@
-"""Runs with comparable masks and probes (same encoder, shape and probe settings), and notes on the others."""
+"""Which runs a report is about: those with comparable masks and probes; notes on the others."""
 
 from __future__ import annotations
 
@@ -15,21 +15,12 @@ from mtl.errors import InputError
 from mtl.probes.report.data import Setup
 from mtl.probes.sites import Site, shape_text, sites_among
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.encoders import encoder_of
-from mtl.runs.compare.heads import (
-    OF_MASKS,
-    SAME,
-    MeasuredHeads,
-    has_masks,
-    heads_of,
-    probed_with,
-    read_heads,
-)
-from mtl.runs.compare.keys import listed
-from mtl.runs.compare.settings import Settings, settings_of_run
-from mtl.runs.compare.setups import setups_of
+from mtl.runs.compare.heads import OF_MASKS, SAME, MeasuredHeads, has_masks, heads_of, probed_with, read_heads
+from mtl.runs.compare.settings import UNREADABLE, Settings, encoder_of, listed, settings_of_run
+from mtl.runs.compare.setups import repeats, setups_of
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
+from mtl.tasks.catalogue import catalogue_place
 from mtl.tasks.in_words import counted
 
 T = TypeVar("T")
@@ -82,12 +73,12 @@ def of_one_encoder(
 
 def _settings(folder: Path) -> dict[str, str]:
     try:
-        return heads_table.read(folder / "heads.parquet")[1]
+        return heads_table.read_heads_table(folder / "heads.parquet")[1]
     except ValueError:
         return {}
 
 
-def probes_of(
+def comparable_probes(
     runs: Sequence[Path],
     bare: Sequence[Path],
     encoder: Content,
@@ -252,3 +243,112 @@ def line(error: Exception, file: Path | None = None) -> str:
     if isinstance(error, json.JSONDecodeError):
         return "not JSON"
     return text.removeprefix(f"{file} ")[:120] or type(error).__name__
+
+
+UNFINISHED = ("running", "interrupted", "failed")
+"""The states of runs whose scores and masks are not final yet."""
+
+
+Choose = Callable[[list[RunWithSetup], list[str]], list[RunWithSetup]]
+"""Takes runs and the notes on them; returns those that a report shows, and adds a note on the others."""
+
+
+def all_of(runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+    """All runs, without a note."""
+    return runs
+
+
+def runs_in(
+    folder: Path, tasks: Sequence[str], notes: list[str], choose: Choose = all_of
+) -> list[RunWithSetup]:
+    """The finished runs in a folder or up to two folders below, without repeats, in the report's order.
+
+    `tasks` is the order of tasks. `notes` gets a line on whatever is left out.
+    """
+    runs = choose(_finished(folder, tasks, notes), notes)
+    repeated, left_out = repeats([(run.run.folder, run.setup, run.settings) for run in runs])
+    notes += left_out
+    return [run for run in runs if run.run.folder not in repeated]
+
+
+def folders_with(folder: Path, name: str, outside: Sequence[Path] = ()) -> list[Path]:
+    """The folders, at most two below this one, that hold a file of this name.
+
+    Hidden folders are left out, and so are those in `outside` and all below them.
+    """
+    paths = [path.parent for depth in ("", "*/", "*/*/") for path in sorted(folder.glob(f"{depth}{name}"))]
+    return [
+        path
+        for path in paths
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and not any(path.is_relative_to(other) for other in outside)
+    ]
+
+
+def runs_in_order(paths: Sequence[Path]) -> list[Path]:
+    """Folders of runs by number of tasks, tasks, settings and seeds, then all other paths as given.
+
+    So what is computed from runs depends neither on their names nor on the order in which they are given.
+    """
+    keys: dict[Path, tuple[object, ...]] = {}
+    for path in paths:
+        if not (path / "config.yaml").is_file():
+            continue
+        try:
+            made = settings_of_run(Run(path))
+        except UNREADABLE:
+            continue  # its reader says what is wrong
+        places = [catalogue_place(task) for task in made.tasks]
+        keys[path] = len(places), places, made.identity, made.observation, made.heads_kept or 0
+    runs = sorted((path for path in paths if path in keys), key=keys.__getitem__)
+    return [*runs, *(path for path in paths if path not in keys)]
+
+
+def _finished(folder: Path, tasks: Sequence[str], notes: list[str]) -> list[RunWithSetup]:
+    """The finished runs with readable configurations."""
+    configs: dict[Path, dict[str, Any]] = {}
+    for path in folders_with(folder, "config.yaml"):
+        try:
+            state = Run(path).status().get("state")
+        except UNREADABLE as error:
+            notes.append(_unusable(path / "status.json", error))
+            continue
+        try:
+            config = _configuration(Run.open(path))
+        except UNREADABLE as error:
+            notes.append(_unusable(path / "config.yaml", error))
+            continue
+        if state in UNFINISHED:
+            notes.append(f"{path} is not finished ({state}): left out")
+            continue
+        configs[path] = config
+    runs = with_setups([Run(path) for path in configs])
+    number = {task: place for place, task in enumerate(tasks)}
+
+    def order(run: RunWithSetup) -> tuple[object, ...]:
+        trained = [number.get(task, len(number)) for task in run.config["tasks"]]
+        of_setup = (0, []) if run.setup.single else (len(trained), trained)
+        return of_setup, run.setup.name, trained, run.config["seed"], run.run.folder
+
+    return sorted(runs, key=order)
+
+
+def _unusable(file: Path, error: Exception) -> str:
+    """The note on a damaged file, which names it once."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    whole = " ".join(str(cause).split())
+    if whole.startswith(f"{file.parent}/") and not whole.startswith(str(file)):  # another file of the run
+        return f"{whole}: left out"
+    return f"{file} cannot be used ({line(cause, file)}): left out"
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """A run's configuration; raises one of `UNREADABLE` if it lacks what a report needs."""
+    config = run.config()
+    if not isinstance(config, Mapping):
+        raise ValueError("it holds no keys")
+    if not config["tasks"] or not config["encoder"]["name"]:
+        raise ValueError("no tasks or no encoder")
+    settings_of_run(run)  # reads every group of keys
+    encoder_of(run)
+    return config

@@ -13,23 +13,25 @@ from jaxtyping import Float
 
 from mtl.config.instances import kind_of, setting_values
 from mtl.errors import InputError
-from mtl.probes.statistics.compared_runs import compare
-from mtl.probes.statistics.corrections import holm
-from mtl.runs.compare.left_out import without_repeats
+from mtl.probes.statistics.compared_runs import compare_setups
+from mtl.probes.statistics.significance import holm
+from mtl.probes.tables.table_files import ColumnUnit, types_of
 from mtl.runs.compare.settings import settings_of_run, sizes_told_apart
-from mtl.runs.compare.setups import setups_of
-from mtl.runs.folder import sentence_counts
+from mtl.runs.compare.setups import setups_of, without_repeats
+from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
 
 _INTERVALS = ("sentences", "seeds", "both")
-SCHEMA = pl.Schema(
-    {"task": pl.String, "score": pl.String, "sentences": pl.Int64, "runs": pl.Int64, "runs_against": pl.Int64}
-    | dict.fromkeys(("mean", "mean_against", "difference"), pl.Float64)
-    | {f"{name}_{end}": pl.Float64 for name in _INTERVALS for end in ("low", "high")}
-    | dict.fromkeys(("p_sentences", "p", "holm"), pl.Float64)
+UNITS = (
+    ColumnUnit.TEXT.of("task", "score")
+    | ColumnUnit.COUNT.of("sentences", "runs", "runs_against")
+    | ColumnUnit.PERCENT.of("mean", "mean_against")
+    | ColumnUnit.POINTS.of("difference", *(f"{name}_{end}" for name in _INTERVALS for end in ("low", "high")))
+    | ColumnUnit.P.of("p_sentences", "p", "holm")
 )
+SCHEMA = pl.Schema(types_of(UNITS))
 """A row per task: scores and differences in points, with the intervals and p of `compared_runs`.
 
 `sentences` is their number; `sentences_low` and the like are ends of intervals. `holm` corrects p for the
@@ -91,7 +93,9 @@ def compare_runs(
             for where, side in zip(("before", "after"), chosen, strict=True)
             if len(names := _setups(side)) > 1
         ]
-        result = compare(counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed)
+        result = compare_setups(
+            counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed
+        )
         rows.append(
             {
                 "task": name, "score": task.score, "sentences": counts[0].shape[1],
@@ -125,7 +129,7 @@ def compare_runs(
 def _kind_of_all(name: str, configs: Sequence[Mapping[str, Any]]) -> type[Task]:
     """The class of a task in these runs; raises `InputError` if they have different tasks of this name."""
     kinds = [kind_of(name, config.get("instances")) for config in configs]
-    for key in ("kind", "layers"):
+    for key in ("kind", "layers", "score"):
         values = {str(getattr(kind, key)) for kind in kinds}
         if len(values) > 1:
             raise InputError(
@@ -151,7 +155,7 @@ def _counts(
 ) -> list[Float[np.ndarray, "run sentence count"]] | None:
     """Each side's counts on the same sentences; `None` if none is annotated for the task."""
     tables = [
-        [sentence_counts.read(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
+        [run_tables.read_counts(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
         for side in sides
     ]
     model = tables[0][0]

@@ -1,29 +1,40 @@
-"""What is measured on the heads of several runs in one table."""
+"""What is measured on the heads of several runs in one table, and which were measured alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from mtl.config.instances import kinds_in, only_compared
+from mtl.config.keys import within
 from mtl.errors import InputError, as_input_error
-from mtl.probes.measures.table import MADE_BY_PROBING, SKILLS
+from mtl.probes.measures.groups import GROUPS, MADE_BY_PROBING, SKILLS
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.alike import comparable
-from mtl.runs.compare.encoders import check_encoders, encoder_of
-from mtl.runs.compare.keys import MASKS, listed
-from mtl.runs.compare.left_out import chosen_of, missing_seeds, nothing_left, without_repeats
-from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.settings import (
+    MASKS,
+    Settings,
+    check_encoders,
+    encoder_of,
+    keys_in_words,
+    listed,
+    settings_of_run,
+    sizes_told_apart,
+)
+from mtl.runs.compare.setups import chosen_of, missing_seeds, nothing_left, without_repeats
 from mtl.runs.folder.content import Content
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 
 MAY_DIFFER = MASKS
 """The keys in which runs of one regime may differ: those of masks."""
-SAME = ("split", "corpus", "centroids", "final_special", "precision")
+SAME = ("split", "corpus", "centroids", "constituents", "final_special", "precision")
 """The settings of probing in which compared runs must agree."""
 OF_MASKS = "masks"
 """The setting whether masks were applied, in which compared runs with masks must agree."""
@@ -49,7 +60,7 @@ class MeasuredHeads:
 def read_heads(folder: Path) -> MeasuredHeads:
     """The heads.parquet of a run, or of an encoder before training; raises `InputError` if it is damaged."""
     with as_input_error():
-        return heads_in(folder, *heads_table.read(folder / "heads.parquet"))
+        return heads_in(folder, *heads_table.read_heads_table(folder / "heads.parquet"))
 
 
 def heads_in(folder: Path, whole: pl.DataFrame, provenance: Mapping[str, str]) -> MeasuredHeads:
@@ -150,7 +161,7 @@ def heads_of(
     if not parts:
         raise nothing_left(notes, "nothing to draw: give probed runs")
     check_encoders(encoders)
-    check_settings(settings)
+    check_probed_alike(settings)
     heads = pl.concat(parts, rechunk=True)
     return heads, (*notes, *_missing_runs(heads))
 
@@ -159,7 +170,7 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.yaml").exists()
 
 
-def check_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
+def check_probed_alike(settings: Mapping[str, Mapping[str, str]]) -> None:
     """Raise `InputError` if the runs (the keys) were not probed alike (`probed_with`)."""
     known: dict[str, str] = {}
     for run, values in settings.items():
@@ -177,6 +188,174 @@ def _missing_runs(heads: pl.DataFrame) -> list[str]:
     runs = heads_table.runs_of(heads)
     trained = runs.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
     return [
-        f"no {regime} run of {task} with seed {seeds}"
+        f"no {regime} run of {task} with seed {', '.join(map(str, seeds))}"
         for (task, regime), seeds in missing_seeds(trained, "task", "regime")
     ]
+
+
+PROBES = "probes"
+"""The group whose settings are recorded without a prefix."""
+_NO_SETTING = ("run", "versions", "git", "draws", "seed", "conservation_error")
+"""What is recorded besides settings; the number and the seed of resamples change no value."""
+_OF_SENTENCES = ("corpus", "sentences")
+"""Settings in which only runs of one setup and the same tasks must agree; others have other sentences."""
+_OF_MASKS = "masks"
+_OF_ONE_MEASURE = {"steps": "integrated"}
+"""Settings that change only one measure of their group, which is not made if they are 0."""
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """How a run's heads were measured."""
+
+    repeats: Hashable
+    """Equal for runs of one setup and the same tasks."""
+    masked: bool
+    """Whether the run has masks."""
+    provenance: Mapping[str, str]
+    """The provenance in heads.parquet."""
+
+    def settings(self, group: str, measure: str) -> dict[str, str]:
+        """The settings that a measure of a group was made with; empty if it was not made."""
+        found = {
+            key.removeprefix(f"{group}."): value
+            for key, value in self.provenance.items()
+            if key.startswith(f"{group}.")
+        }
+        if group == PROBES and SAME[0] in self.provenance:
+            found = probed_with(self.provenance, masked=True)
+        if any(found.get(key) == "0" for key, name in _OF_ONE_MEASURE.items() if name == measure):
+            return {}
+        return {
+            key: value
+            for key, value in found.items()
+            if key not in _NO_SETTING
+            and (key != _OF_MASKS or self.masked)
+            and _OF_ONE_MEASURE.get(key, measure) == measure
+        }
+
+
+def measured_otherwise(runs: Mapping[str, MeasuredRun]) -> tuple[dict[str, set[str]], list[str]]:
+    """By run, the names in the column `measure` that were measured otherwise than in most runs; and notes.
+
+    Runs that have a measure are compared in its settings; those of one setup and the same tasks also in their
+    sentences. Of equally frequent settings, those of the first run are usual.
+    """
+    otherwise: dict[str, set[str]] = {}
+    notes: dict[str, None] = {}
+    for name, group in GROUPS.items():
+        for measure in group.measures:
+            settings = {run: made.settings(name, measure.name) for run, made in runs.items()}
+            settings = {run: found for run, found in settings.items() if found}
+            repeats: dict[Hashable, list[str]] = {}
+            for run in settings:
+                repeats.setdefault(runs[run].repeats, []).append(run)
+            compared = [([*settings], False), *((members, True) for members in repeats.values())]
+            for members, of_sentences in compared:
+                unlike = _unlike({run: settings[run] for run in members}, of_sentences)
+                for words, of_words in unlike.items():
+                    for run in of_words:
+                        otherwise.setdefault(run, set()).update(measure.names)
+                    notes[_note(name, words, of_words)] = None
+    return otherwise, list(notes)
+
+
+def _unlike(settings: Mapping[str, Mapping[str, str]], of_sentences: bool) -> dict[str, list[str]]:
+    """The runs with other settings than most, by the difference in words."""
+    chosen = {
+        run: {key: value for key, value in found.items() if (key in _OF_SENTENCES) == of_sentences}
+        for run, found in settings.items()
+    }
+    unlike: dict[str, list[str]] = {}
+    keys = dict.fromkeys(key for found in chosen.values() for key in found)
+    for key in keys:
+        having = {run: found[key] for run, found in chosen.items() if key in found}
+        usual = Counter(having.values()).most_common(1)[0][0]
+        for run, value in having.items():
+            if value != usual:
+                unlike.setdefault(f"{key}={value[:12]}, not {usual[:12]}", []).append(run)
+    return unlike
+
+
+def _note(group: str, words: str, runs: list[str]) -> str:
+    what = runs[0] if len(runs) == 1 else f"{counted(len(runs), 'run')} ({listed(runs)})"
+    measured = "heads were probed" if group == PROBES else f"{group} was measured"
+    return f"{what}: {measured} with other settings ({words}): left out"
+
+
+def comparable(
+    runs: Mapping[str, Settings], free: Collection[str] = (), like: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The runs that were made like most of them, except for keys in `free`; and notes on the others.
+
+    With `like`, only the runs of these names decide what is usual, and the others are compared with them.
+    Which runs are kept depends on their settings only, not on names or order.
+    """
+    if not runs:
+        return [], []
+    runs = dict(zip(runs, sizes_told_apart(list(runs.values())), strict=True))
+    by_identity: dict[str, list[str]] = {}
+    for name, settings in runs.items():
+        by_identity.setdefault(settings.identity, []).append(name)
+    count = Counter({
+        identity: len([name for name in names if like is None or name in like])
+        for identity, names in by_identity.items()
+    })  # fmt: skip
+    of = {identity: runs[names[0]] for identity, names in by_identity.items()}
+
+    def support(identity: str) -> tuple[int, str]:
+        alike = sum(n for other, n in count.items() if not of[identity].differing(of[other], free))
+        return -alike, identity
+
+    order = sorted(of, key=lambda identity: (not count[identity], *support(identity)))
+    usual = of[order[0]]
+    unlike: dict[str, list[str]] = {}
+    for identity in order:
+        unlike[identity] = usual.differing(of[identity], free)
+        if not unlike[identity]:
+            # Runs of other tasks use other keys, in which runs after them must not differ either.
+            known = {key: value for key, value in usual.values.items() if not _unknown(value)}
+            usual = dataclasses.replace(usual, values={**usual.values, **of[identity].values, **known})
+    kept = [name for name, settings in runs.items() if not unlike[settings.identity]]
+    others: dict[tuple[str, ...], list[str]] = {}
+    for name, settings in runs.items():
+        if unlike[settings.identity]:
+            others.setdefault(tuple(unlike[settings.identity]), []).append(name)
+    shown = next(name for name in kept if like is None or name in like)
+    notes = []
+    for keys, names in others.items():
+        what = names[0] if len(names) == 1 else f"{counted(len(names), 'run')} ({listed(names)})"
+        verb = "was" if len(names) == 1 else "were"
+        notes.append(f"{what} {verb} trained with another {keys_in_words(keys)} than {shown}: left out")
+    return kept, [*notes, *_by_place({name: runs[name] for name in kept}, free)]
+
+
+def _unknown(value: Any) -> bool:
+    return isinstance(value, Content) and value.digest is None
+
+
+def _by_place(runs: Mapping[str, Settings], free: Collection[str]) -> list[str]:
+    """A note on runs that did not record what was in files that they were given; none on a single run."""
+    unknown = [
+        # An encoder without recorded content is on the hub, and its name says what it is.
+        [key for key, value in made.values.items() if _unknown(value) and key != "encoder.name"]
+        for made in runs.values()
+    ]
+    found = [named for keys in unknown if (named := [key for key in keys if not within(key, free)])]
+    if len(runs) < 2 or not found:
+        return []
+    keys = list(dict.fromkeys(chain(*found)))
+    return [
+        f"{counted(len(found), 'run')} did not record what was in {keys_in_words(keys)}: compared by path"
+    ]
+
+
+def differences(runs: Mapping[str, Settings], free: Collection[str] = ()) -> list[str]:
+    """A note that names every key in which these runs differ, for figures that show any runs."""
+    keys: dict[str, None] = {}
+    distinct = list({made.identity: made for made in sizes_told_apart(list(runs.values()))}.values())
+    for place, one in enumerate(distinct):
+        for other in distinct[place + 1 :]:
+            keys |= dict.fromkeys(one.differing(other, free))
+    notes = [f"the {counted(len(runs), 'run')} differ in {', '.join(keys)}"] if keys else []
+    return [*notes, *_by_place(runs, free)]

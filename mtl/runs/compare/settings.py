@@ -1,37 +1,35 @@
-"""How a run was made, by its configuration and status; from this follows whether runs can be compared."""
+"""How a run was made: its configuration, origins, sentences and encoder; what of it can be compared."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from mtl.config.effective import (
+    VOLATILE,
     keys_of_other_tasks,
     neutral_values,
+    reference,
     settings_in,
     unused_keys,
     with_rates,
 )
-from mtl.config.instances import kinds_in, only_compared, setting_values
-from mtl.runs.compare.keys import (
-    AFTER_TRAINING,
-    MEASURING,
-    OF_ONE_RUN,
-    ORIGINS,
-    SOURCE_OF_MASKS,
-    within,
-)
-from mtl.runs.compare.origins import UNREADABLE, following, origins_of
-from mtl.runs.compare.sentences import sentences_of
-from mtl.runs.folder.content import Content, place_now
+from mtl.config.instances import architecture_in, kind_of, kinds_in, only_compared, setting_values
+from mtl.config.keys import within
+from mtl.config.schema import SPLITS, Files
+from mtl.errors import InputError
+from mtl.features import added
+from mtl.runs.folder.content import Content, digest_of, place_now
 from mtl.runs.folder.run import Run, derivation_in
-from mtl.tasks.order import in_order_of_catalogue
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 
 class Unused(enum.Enum):
@@ -64,6 +62,8 @@ class Settings:
     """Tells apart runs of one setup from which training started (`init_from`); empty without such a run."""
     heads_kept: int | None
     """The number of heads left, if it was cut or started from a cut run."""
+    by_task: frozenset[str]
+    """The keys that were set as suits its tasks and masks (`by_task`)."""
     derivation: str
     """How the run was made from another (`Run.derivation`); empty for a run that was trained."""
     values: Mapping[str, Any]
@@ -81,6 +81,11 @@ class Settings:
     def observation(self) -> tuple[Hashable, ...]:
         """Equal for runs of one setup that repeat each other."""
         return self.tasks, self.seed, tuple(sorted(self.draws.items())), self.masks or "", self.source
+
+    @property
+    def suited(self) -> tuple[Hashable, ...]:
+        """Runs in which this is equal do not differ in keys that suit tasks and masks (`by_task`)."""
+        return self.tasks, self.pruning, self.derivation
 
     @property
     def plain(self) -> bool:
@@ -102,10 +107,13 @@ class Settings:
         """The keys that both runs could use and in which they differ, without those that change no result.
 
         Keys that both use come before keys that only one uses. `free` are keys, or groups of keys, that may
-        differ because the comparison is about them. The sets of tasks may always differ, and with them the
-        keys of other tasks: every comparison says which tasks it is about.
+        differ because the comparison is about them. Keys of `by_task` may differ between runs of other tasks
+        or with other masks. The sets of tasks may always differ, and with them the keys of other tasks: every
+        comparison says which tasks it is about.
         """
         left_out = (*free, *MEASURING)
+        if self.suited != other.suited:
+            left_out = (*left_out, *self.by_task, *other.by_task)
         keys = [
             key
             for key, value in self.values.items()
@@ -139,7 +147,7 @@ def _differ(one: Any, other: Any) -> bool:
 def settings_of(
     config: Mapping[str, Any], status: Mapping[str, Any] | None = None, folder: Path | None = None
 ) -> Settings:
-    """The settings of a run with this configuration, which may be of an older program or lack keys.
+    """The settings of a run with this configuration.
 
     The run's `status` records what was at the places that the configuration names; without it, only the
     places are known. `folder` is where the run is now, to find what was moved together with it.
@@ -168,7 +176,7 @@ def settings_of(
         values = _alone(values, tasks[0])
     values |= _of_source(config, values, folder)
     values["encoder.name"] = Content(str(values["encoder.name"]), status.get("encoder_fingerprint"))
-    values |= sentences_of(config, tasks, status)
+    values |= _sentences_by_task(config, tasks, status)
     if "origins" in status:
         values |= {key: found and Content(*found) for key, found in status["origins"].items()}
     else:
@@ -181,7 +189,7 @@ def settings_of(
     masks, heads_kept = status.get("masks_fingerprint"), status.get("heads_kept")
     return Settings(
         tasks, int(config["seed"]), draws, compared, pruning, masks, _source(config, folder), heads_kept,
-        derivation, values,
+        frozenset(config.get("by_task") or ()), derivation, values,
     )  # fmt: skip
 
 
@@ -264,3 +272,163 @@ def _leaves(config: Mapping[str, Any], neutral: Mapping[str, Any], prefix: str =
         else:
             rows.append((dotted, list(value) if isinstance(value, tuple) else value))
     return rows
+
+
+GONE = "a run that is gone"
+_CHAIN: ContextVar[frozenset[Path]] = ContextVar("chain", default=frozenset())
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a damaged run raises; `InputError` is a `ValueError`."""
+
+
+class CircularError(InputError):
+    """A run started from one that was later replaced by a run that started from it: its source is gone."""
+
+
+@contextlib.contextmanager
+def following(run: Run) -> Iterator[None]:
+    """Read in the block what a run was made from; raises `CircularError` if this is going on already."""
+    chain, place = _CHAIN.get(), run.folder.resolve()
+    if place in chain:
+        raise CircularError(f"{run.folder} and the run that it started from start from each other")
+    token = _CHAIN.set(chain | {place})
+    try:
+        yield
+    finally:
+        _CHAIN.reset(token)
+
+
+def origins_of(
+    config: Mapping[str, Any],
+    values: Mapping[str, Any],
+    status: Mapping[str, Any],
+    folder: Path | None,
+    read: Callable[[Run], Settings],
+) -> dict[str, Any]:
+    """By key, what other runs made, as far as it can be found now; `read` gives the settings of such a run.
+
+    `values` are the run's own values by dotted key.
+    """
+    found: dict[str, Any] = {}
+    source = config.get("init_from")
+    path = None if source is None else place_now(source, config, folder)
+    if config.get("pruning", "none") in AFTER_TRAINING:
+        found[SOURCE_OF_MASKS] = path and _run(path, read)
+        # Apart from its masks, it starts from what that run started from; unknown if that run is gone.
+        with contextlib.suppress(*UNREADABLE):
+            found["init_from"] = None if path is None else read(Run.open(path)).values["init_from"]
+    else:
+        found["init_from"] = path and _run(path, read)
+    if isinstance(masks := values.get("gates.masks"), str):
+        found["gates.masks"] = _masks(place_now(masks, config, folder), status, read)
+    return found
+
+
+def _masks(path: Path, status: Mapping[str, Any], read: Callable[[Run], Settings]) -> Content:
+    """The masks that a run was given: those of another run, or those of a file."""
+    if (path.parent / "config.yaml").exists():
+        return _run(path.parent, read)
+    return Content(str(path), status.get("masks_fingerprint"))
+
+
+def _run(folder: Path, read: Callable[[Run], Settings]) -> Content:
+    """What the run in a folder is, whatever its name and seed; if the run is gone, only its place."""
+    try:
+        source = read(Run.open(folder))
+    except UNREADABLE:
+        return Content(f"{folder}, {GONE}")
+    made = [(key, source.values[key]) for key in sorted(source.set_keys) if not within(key, MEASURING)]
+    words = [f"{key}={_text(value)}" for key, value in made if not within(key, ("corpus", "encoder"))]
+    digest = digest_of((source.tasks, [(key, repr(value)) for key, value in made]))
+    return Content(" ".join(["+".join(source.tasks), *words]), digest)
+
+
+def _text(value: Any) -> str:
+    return value.place if isinstance(value, Content) else str(value)
+
+
+def _sentences_by_task(
+    config: Mapping[str, Any], tasks: Sequence[str], status: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The sentences of each task, by key; without a status, only their place is known."""
+    instances = config.get("instances")
+    read = [name for name in tasks if kind_of(name, instances).layers] or list(tasks)
+    digests = status.get("corpus_fingerprints") or {}
+    values: dict[str, Any] = {}
+    for name in read:
+        place, options = _source_of(config, name)
+        values[f"corpus.{name}"] = Content(place, f"{digests[name]}{options}" if name in digests else None)
+    return values
+
+
+def _source_of(config: Mapping[str, Any], task: str) -> tuple[str, str]:
+    """Where a task's sentences come from, and how they are read."""
+    corpus = config.get("corpus") or {}
+    own = corpus.get(task) or (corpus.get("instances") or {}).get(task)
+    files = own or corpus.get("files")
+    folder = corpus.get("path", reference().corpus.path)
+    if not isinstance(files, Mapping):
+        return str(files or folder), ""
+    plain = dataclasses.asdict(Files())
+    options = {key: value for key, value in files.items() if value != plain.get(key) and key not in SPLITS}
+    named = {split: files[split] for split in SPLITS if files.get(split) is not None}
+    place = ", ".join(f"{key}={value}" for key, value in (named | options).items())
+    known = bool(own) or folder is None  # else the format decides
+    return place if known else f"{place} or {folder}", repr(sorted(options.items())) if options else ""
+
+
+def encoder_of(run: Run) -> Content:
+    """The encoder from which a run started, directly or through other runs."""
+    with following(run):
+        config = run.config()
+        source = config.get("init_from")
+        if source and (Path(source) / "config.yaml").exists():
+            with contextlib.suppress(CircularError):
+                return encoder_of(Run.open(source))
+        return Content(encoder_in(config), run.status().get("encoder_fingerprint"))
+
+
+def encoder_in(config: Mapping[str, Any]) -> str:
+    """The encoder that a configuration names; for a model from scratch, its architecture."""
+    architecture = architecture_in(config)
+    return f"{architecture} from scratch" if architecture else str(config["encoder"]["name"])
+
+
+def check_encoders(encoders: Mapping[str, Content]) -> None:
+    """Raise `InputError` if the runs (the keys) have more than one encoder (the values)."""
+    first = next(iter(encoders.items()), None)
+    for run, encoder in encoders.items():
+        if first is not None and encoder.another_encoder(first[1]):
+            places = [f"{name} of {of.place}" for name, of in (first, (run, encoder))]
+            files = ", whose files differ" if encoder.place == first[1].place else ""
+            raise InputError(
+                f"runs of different encoders: {', '.join(places)}{files}; choose runs of one encoder"
+            )
+
+
+OF_ONE_RUN = ("name", "seed", *VOLATILE)
+"""Keys in which runs of one setup may differ."""
+MEASURING = (
+    *(name for name, keys in added(lambda feature: feature.keys).items() if keys.meter is not None),
+    "importance_every",
+    "importance_sentences",
+    "evaluate_train",
+)
+"""Keys of what is measured during training; they do not change what is trained."""
+MASKS = ("pruning", "gates")
+"""The keys that may differ in comparisons of runs whatever their masks."""
+SOURCE_OF_MASKS = "gates.init_from"
+"""The key for the run without masks on which masks are learned, if they are learned after training."""
+AFTER_TRAINING = ("static", "gates_only")
+"""The values of `pruning` that learn masks after training, on the run that `init_from` names."""
+ORIGINS = ("init_from", SOURCE_OF_MASKS, "gates.masks")
+"""The keys of what other runs made; a run's status records what that was when the run started."""
+
+
+def keys_in_words(keys: Sequence[str]) -> str:
+    """The first keys, and the number of the others."""
+    return listed(keys, 3)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """The first names, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

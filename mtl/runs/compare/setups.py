@@ -1,4 +1,4 @@
-"""Which runs are one setup: those that differ only in their seeds and in keys that change no result."""
+"""Which runs are one setup: those that differ only in seeds; what tables over several runs leave out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
-from mtl.config.part import files_of_parts, starts
+import polars as pl
+
+from mtl.config.keys import within
+from mtl.errors import InputError
 from mtl.probes.report.data import Setup
-from mtl.runs.compare.keys import MASKS, MEASURING
-from mtl.runs.compare.settings import UNUSED, Settings, settings_of, sizes_told_apart
+from mtl.runs.compare.settings import (
+    MASKS,
+    MEASURING,
+    UNUSED,
+    Settings,
+    settings_of,
+    settings_of_run,
+    sizes_told_apart,
+)
 from mtl.runs.folder.content import Content
-from mtl.tasks.order import in_order_of_catalogue
+from mtl.runs.folder.run import Run
+from mtl.tasks.catalogue import in_order_of_catalogue
 
 Variant = tuple[str, ...]
 """What a setup's name says besides the tasks."""
@@ -37,11 +49,15 @@ _KEYS_IN_WORDS = {
     "optimizer.encoder_lr": "encoder rate {}",
     "optimizer.decoder_lr": "decoder rate {}",
 }
-_BY_KIND_IN_WORDS = {"gates.penalty": "{} penalty {}", "gates.target_open": "{} target {}"}
-"""Keys that may have one value for each kind of attention."""
-_OF_NAME = ("tasks", "pruning", "derivation", *(start.key for start in starts()))
-"""The keys and groups that a setup's name says in a way of its own, except for `_SAID_ONLY_BY_KEY`."""
-_SAID_ONLY_BY_KEY = files_of_parts()
+_BY_PART_IN_WORDS = {
+    "gates.penalty": "{} penalty {}",
+    "gates.target_open": "{} target {}",
+    "gates.lr": "{} gates lr {}",
+    "optimizer.decoder_lr": "{} decoder rate {}",
+}
+"""Keys that may have one value for each kind of attention, or for each task."""
+_OF_NAME = ("tasks", "pruning", "derivation")
+"""The keys that a setup's name says in a way of its own."""
 
 
 def setups_of(runs: Sequence[Settings | Mapping[str, Any]]) -> list[Setup]:
@@ -79,7 +95,7 @@ def _name(
     tasks = f" {'+'.join(settings.tasks)}" if len(sets[size]) > 1 else ""
     keys = [key for key in named[size] if settings.values.get(key, UNUSED) is not UNUSED]
     words = dict.fromkeys(word for key in keys for word in words_of(key, settings.values[key]))
-    variant = tuple(word for word in (_masks(settings), *_starts(settings), *words) if word)
+    variant = tuple(word for word in (_masks(settings), *words) if word)
     return "STL" if size == 1 else f"MTL-{size}{tasks}", variant
 
 
@@ -170,17 +186,11 @@ def _masks(settings: Settings) -> str:
     return ", ".join(filter(None, (pruned, settings.derivation)))
 
 
-def _starts(settings: Settings) -> list[str]:
-    """What was done to the model before training, in words."""
-    used = {key: value for key, value in settings.values.items() if value is not UNUSED}
-    return [start.in_words(used) for start in starts()]
-
-
 def words_of(key: str, value: Any) -> list[str]:
-    """A setting in words: one text, or one for each kind of attention that has a number of its own."""
-    if isinstance(value, Mapping) and key in _BY_KIND_IN_WORDS:
-        return [in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
-    return [in_words(key, _text(value))]
+    """A setting in words: one text, or one for each kind of attention or task with a number of its own."""
+    if isinstance(value, Mapping) and key in _BY_PART_IN_WORDS:
+        return [setting_in_words(f"{key}.{kind}", str(number)) for kind, number in value.items()]
+    return [setting_in_words(key, _text(value))]
 
 
 def _text(value: Any) -> str:
@@ -193,17 +203,19 @@ def _text(value: Any) -> str:
 
 def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
     """By number of tasks, the keys that the names of their setups must say."""
+    by_task = frozenset[str]().union(*(one.by_task for one in settings))
+    settings = [replace(one, by_task=by_task) for one in settings]
     keys = dict.fromkeys(key for one in settings for key, value in one.values.items() if value is not UNUSED)
     named: dict[int, list[str]] = {size: [] for size in map(_size, settings)}
     for key in keys:
-        if key.partition(".")[0] in _OF_NAME and key not in _SAID_ONLY_BY_KEY:
+        if key.partition(".")[0] in _OF_NAME:
             continue
         values: dict[Hashable, dict[int, set[str]]] = {}
         for one in settings:
             if one.values.get(key, UNUSED) is not UNUSED:
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add(repr(one.values[key]))
-            elif key in _BY_KIND_IN_WORDS and one.pruning != "none":
+            elif key in _BY_PART_IN_WORDS and one.pruning != "none":
                 # Penalty and target may each be for other kinds of attention.
                 by_size = values.setdefault(_among(key, one), {})
                 by_size.setdefault(len(one.tasks), set()).add("")
@@ -216,7 +228,10 @@ def _named(settings: Sequence[Settings]) -> dict[int, list[str]]:
 
 
 def _among(key: str, settings: Settings) -> Hashable:
-    """A key is compared only among runs with the same value here: keys of masks by how masks were learned."""
+    """A key is compared only among runs with the same value here: keys of masks by how masks were learned,
+    those that a study sets by task and masks (`by_task`) by these."""
+    if within(key, settings.by_task):
+        return settings.suited
     if key in MEASURING:
         return settings.tasks, settings.pruning
     if key.startswith("gates."):
@@ -224,7 +239,7 @@ def _among(key: str, settings: Settings) -> Hashable:
     return None
 
 
-def in_words(key: str, value: str) -> str:
+def setting_in_words(key: str, value: str) -> str:
     """A setting as legends and tables print it; two settings never have the same words (9.0 is 9)."""
     if (key, value) in _VALUES_IN_WORDS:
         return _VALUES_IN_WORDS[key, value]
@@ -232,8 +247,8 @@ def in_words(key: str, value: str) -> str:
     if key in _KEYS_IN_WORDS:
         return _KEYS_IN_WORDS[key].format(value)
     above, _, kind = key.rpartition(".")
-    if above in _BY_KIND_IN_WORDS:
-        return _BY_KIND_IN_WORDS[above].format(kind, value)
+    if above in _BY_PART_IN_WORDS:
+        return _BY_PART_IN_WORDS[above].format(kind, value)
     words = re.sub(r"[._]", " ", key)
     return {"True": words, "False": f"without {words}", "None": f"no {words}"}.get(value, f"{words} {value}")
 
@@ -263,3 +278,62 @@ def _plainness(words: Variant) -> tuple[int, list[list[str | int]]]:
     """A key that sorts fewer words first, and numbers in them by size."""
     parts = [re.split(r"(\d+)", word) for word in words]
     return len(words), [[int(part) if part.isdigit() else part for part in word] for word in parts]
+
+
+MOST_NOTES = 4
+"""The largest number of notes that an error repeats; it counts the others."""
+
+
+def nothing_left(notes: Sequence[str], fix: str) -> InputError:
+    """The error if every run was left out: the first notes, the number of further ones, and the fix."""
+    more = [f"{len(notes) - MOST_NOTES} more like these"] if len(notes) > MOST_NOTES else []
+    return InputError("; ".join([*notes[:MOST_NOTES], *more, fix]))
+
+
+def chosen_of(known: Sequence[str], tasks: Sequence[str], run: str, notes: list[str]) -> list[str]:
+    """The chosen ones (`tasks`; empty: all) among the tasks that a run's table has; notes those it lacks."""
+    absent = [task for task in tasks if task not in known]
+    if absent:
+        notes.append(f"{run} has nothing on {', '.join(absent)}, only on {', '.join(known)}")
+    return [task for task in known if task in tasks or not tasks]
+
+
+def without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The runs without those that repeat an earlier one (`repeats`), and notes on the latter."""
+    settings = [settings_of_run(run) for run in runs]
+    made = zip((run.folder for run in runs), setups_of(settings), settings, strict=True)
+    repeated, notes = repeats(list(made))
+    return [run for run in runs if run.folder not in repeated], notes
+
+
+def repeats(runs: Sequence[tuple[Path, Setup, Settings]]) -> tuple[set[Path], list[str]]:
+    """The runs of an earlier one's setup that are no further observations, and notes on them.
+
+    They have its tasks, seed, draws and masks, and start from the same run, if they start from one.
+    """
+    first: dict[tuple[Hashable, ...], Path] = {}
+    repeated: dict[Path, str] = {}
+    for folder, setup, made in runs:
+        known = first.setdefault((setup.name, *made.observation), folder)
+        if known != folder:
+            repeated[folder] = f"{folder} repeats {known}, seed and all: left out"
+    return set(repeated), list(repeated.values())
+
+
+def missing_seeds(table: pl.DataFrame, *by: str) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """The groups, by the values of the columns `by`, that lack seeds of other groups, with those seeds.
+
+    Only groups that share a seed, directly or through further groups, are compared: a group with seeds of its
+    own, such as the runs for claims, lacks none of the others.
+    """
+    groups = table.group_by(by, maintain_order=True).agg(pl.col("seed").unique())
+    linked: list[set[int]] = []
+    for present in groups["seed"]:
+        joined = set(present).union(*(seeds for seeds in linked if seeds & set(present)))
+        linked = [seeds for seeds in linked if not seeds & joined] + [joined]
+    missing = []
+    for *names, present in groups.iter_rows():
+        lacking = next(seeds for seeds in linked if seeds >= set(present)).difference(present)
+        if lacking:
+            missing.append((tuple(names), tuple(sorted(lacking))))
+    return missing

@@ -9,19 +9,15 @@ import polars as pl
 
 from mtl.errors import InputError, as_input_error
 from mtl.heads.gate_file import last_log_alphas
-from mtl.probes.measures.table import BY_NAME
+from mtl.probes.measures.groups import BY_NAME
 from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_values
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.encoders import check_encoders, encoder_of
-from mtl.runs.compare.heads import has_masks
-from mtl.runs.compare.keys import listed
-from mtl.runs.compare.left_out import nothing_left, repeats
-from mtl.runs.compare.measured_alike import MeasuredRun, measured_otherwise
-from mtl.runs.compare.settings import settings_of_run
-from mtl.runs.compare.setups import setups_of
+from mtl.runs.compare.heads import MeasuredRun, has_masks, measured_otherwise
+from mtl.runs.compare.settings import check_encoders, encoder_of, listed, settings_of_run
+from mtl.runs.compare.setups import nothing_left, repeats, setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
+from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import counted, first_line
-from mtl.tasks.order import in_order_of_catalogue
 
 WORTH = tuple(name for names in OF_WORTH.values() for name in names)
 """Measures of what a head is worth; a run without any of them is left out."""
@@ -96,7 +92,7 @@ def measured_run(run: Run, setup: str, provenance: Mapping[str, str]) -> Measure
 def provenance_of(file: Path) -> Mapping[str, str] | None:
     """The provenance in a table of heads; `None` if it cannot be read, which its reader says."""
     try:
-        return heads_table.read(file)[1] if file.is_file() else None
+        return heads_table.read_heads_table(file)[1] if file.is_file() else None
     except ValueError:
         return None
 
@@ -114,7 +110,7 @@ def measured(
     finite = pl.col("value").is_finite().fill_null(False)
     if table is None:
         with as_input_error():
-            table = heads_table.read(file)[0]
+            table = heads_table.read_heads_table(file)[0]
     of_gates = run.folder / "gates.parquet"
     try:
         gates = last_log_alphas(of_gates)
@@ -133,7 +129,7 @@ def _run_of(path: Path) -> Run:
     if not path.is_file():
         return Run.open(path)
     with as_input_error():
-        made_of: Mapping[str, str] = heads_table.read(path)[1]
+        made_of: Mapping[str, str] = heads_table.read_heads_table(path)[1]
     folders = [value for key, value in made_of.items() if key.rpartition(".")[2] == "run"]
     known = [Path(folder) for folder in folders if (Path(folder) / "config.yaml").exists()]
     if not known:

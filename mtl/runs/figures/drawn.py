@@ -13,6 +13,7 @@ from mtl.errors import InputError
 from mtl.files import check_file_place, whole_file
 from mtl.probes.figures.style import FORMATS, render
 from mtl.probes.tables import table_files
+from mtl.probes.tables.table_files import Units
 from mtl.runs.folder.run import Run, is_probed_encoder
 
 
@@ -58,7 +59,9 @@ class FigureWithTables:
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """The numbers, by what is added to the stem of the figure's file name: '' or `-heads`."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)
-    """What is written as LaTeX instead of a table that is too long to be printed or has other units."""
+    """What is written as LaTeX instead of a table that is too long to be printed."""
+    units: Mapping[str, Units] = field(default_factory=dict)
+    """The units of the columns of each table, and of what is printed instead."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
@@ -78,7 +81,9 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
             beside = out.with_name(f"{out.stem}{end}.{form}")
             with whole_file(beside) as path:
                 shown = drawn.printed.get(end, table) if form == "tex" else table
-                table_files.write(shown, path, form, notes=drawn.notes)
+                table_files.write_table_file(
+                    shown, path, form, notes=drawn.notes, units=drawn.units.get(end, {})
+                )
             written.append(beside)
     return written
 

@@ -13,24 +13,29 @@ from jaxtyping import Bool, Float
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.probes.appearance import ordered
-from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.figures.gates_over_time import gates_over_time
-from mtl.probes.figures.grey_overlap import grey_overlap
-from mtl.probes.figures.masks import animation, mask_picture
-from mtl.probes.figures.rgb_overlap import CHANNELS, rgb_overlap
+from mtl.probes.figures.head_maps import correlation_matrix
+from mtl.probes.figures.history import gates_over_time
+from mtl.probes.figures.masks import CHANNELS, animation, grey_overlap, mask_picture, rgb_overlap
 from mtl.probes.sites import KEYS, Site
-from mtl.probes.statistics.masks import final_masks, mostly_forced
-from mtl.probes.statistics.overlap import correlation_table, task_overlaps
-from mtl.probes.tables.gates_table import last_gates
-from mtl.probes.tables.printed import open_heads
-from mtl.probes.task_order import by_catalogue
-from mtl.runs.compare.alike import comparable, differences
-from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.probes.statistics.masks import (
+    CORRELATION_UNITS,
+    OVERLAP_UNITS,
+    correlation_table,
+    final_masks,
+    mostly_forced,
+    task_overlaps,
+)
+from mtl.probes.tables.heads_table import last_gates
+from mtl.probes.tables.label_scores import open_heads_by_mask
+from mtl.probes.tables.table_files import ColumnUnit, by_catalogue
 from mtl.runs.compare.gates import gates_of
-from mtl.runs.compare.left_out import without_repeats
-from mtl.runs.compare.settings import settings_of_run
+from mtl.runs.compare.heads import comparable, differences
+from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
+from mtl.runs.compare.setups import without_repeats
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
 from mtl.tasks.in_words import counted
+
+_OF_GATES = {"": ColumnUnit.NUMBER.of("gate", "mean_gate")}
 
 
 def rgb(request: FigureRequest) -> FigureWithTables:
@@ -97,7 +102,7 @@ def _rgb(channels: _Channels, sites: Sequence[Site], notes: tuple[str, ...]) -> 
     drawn = rgb_overlap(channels.gates, sites, channels.names, channels.kept, channels.forced)
     each = zip(channels.names, channels.gates, channels.kept, channels.learned, strict=True)
     rows = pl.concat(_rows(sites, *mask) for mask in each)
-    return FigureWithTables(drawn, notes, {"": rows}, {"": open_heads(rows, "mask")})
+    return FigureWithTables(drawn, notes, {"": rows}, {"": open_heads_by_mask(rows, "mask")}, _OF_GATES)
 
 
 def _rows(
@@ -130,10 +135,10 @@ def grey(request: FigureRequest) -> FigureWithTables:
     ]  # fmt: skip
     used = pl.DataFrame(rows, (*KEYS, "mean_gate", "kept", "learned", "masks"), orient="row")
     drawn = grey_overlap(gate, masks.sites, mostly_forced(opened, masks.learned[:, 0]))
-    return FigureWithTables(drawn, notes, {"": used})
+    return FigureWithTables(drawn, notes, {"": used}, units=_OF_GATES)
 
 
-def correlation(request: FigureRequest) -> FigureWithTables:
+def draw_correlation(request: FigureRequest) -> FigureWithTables:
     """The correlation of tasks' masks."""
     gates, notes = _gates(request, averaged=True)
     masks, left_out = final_masks(gates)
@@ -144,17 +149,19 @@ def correlation(request: FigureRequest) -> FigureWithTables:
         left_out += (f"the diagonal is of seeds {first}, the first three of {len(masks.seeds)}",)
     table = correlation_table(masks)
     beside = {"": table, "-overlap": task_overlaps(masks)}
-    return FigureWithTables(correlation_matrix(table), (*notes, *left_out), beside)
+    units = {"": CORRELATION_UNITS, "-overlap": OVERLAP_UNITS}
+    return FigureWithTables(correlation_matrix(table), (*notes, *left_out), beside, units=units)
 
 
-def over_time(request: FigureRequest) -> FigureWithTables:
+def draw_gates(request: FigureRequest) -> FigureWithTables:
     """One run's gates over its training."""
     request.one_path()
     gates, notes = _gates(request)
     numbers = gates.select("task", "step", *KEYS, "gate")
     counts = gates.group_by("task", "step", maintain_order=True).agg(open=pl.col("open").cast(pl.Int64).sum())
     wide = counts.pivot("task", index="step", values="open")
-    return FigureWithTables(gates_over_time(gates), notes, {"": numbers}, {"": wide})
+    units = {"": ColumnUnit.NUMBER.of("gate") | ColumnUnit.NAMED.of(*counts["task"].unique())}
+    return FigureWithTables(gates_over_time(gates), notes, {"": numbers}, {"": wide}, units)
 
 
 def final(request: FigureRequest) -> FigureWithTables:
@@ -163,11 +170,17 @@ def final(request: FigureRequest) -> FigureWithTables:
     gates, notes = _gates(request)
     numbers = by_catalogue(last_gates(gates).select("task", *KEYS, "gate", "open", "learned"))
     return FigureWithTables(
-        mask_picture(gates), notes, {"": numbers}, {"": open_heads(numbers, "task", "open")}
+        mask_picture(gates),
+        notes,
+        {"": numbers},
+        {"": open_heads_by_mask(numbers, "task", "open")},
+        _OF_GATES,
     )
 
 
-def animate(request: FigureRequest, out: Path, kind: Literal["gif", "webp"]) -> tuple[int, tuple[str, ...]]:
+def animate_masks(
+    request: FigureRequest, out: Path, kind: Literal["gif", "webp"]
+) -> tuple[int, tuple[str, ...]]:
     """Write one run's masks over its training; returns the number of pictures, and notes."""
     request.one_path()
     gates, notes = _gates(request)

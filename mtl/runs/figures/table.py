@@ -1,68 +1,99 @@
-"""The table of figures: a new figure is a function and a row here; pieces of evidence add their own rows.
+"""The table of figures, to which features and their pieces of evidence add rows.
 
 A function is imported when its figure is drawn, so that the table itself is quick to import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
 
-from mtl.runs.evidence import evidence
-from mtl.runs.figures.row import FigureRow
+from mtl.features import Evidence, FigureRow, added, in_order
 
 if TYPE_CHECKING:
+    from mtl.probes.report.page_part import PagePart
     from mtl.runs.figures.drawn import FigureWithTables
 
-FIGURES = {
-    "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", "masks:rgb"),
-    "grey": FigureRow("overlap of all masks", "masks:grey"),
+
+MOVING = ("gif", "webp")
+"""The kinds of files that hold moving figures."""
+
+
+def page_parts() -> tuple[PagePart, ...]:
+    """What all pieces of evidence add to the report's page."""
+    from mtl.probes.report.page_part import PagePart
+
+    return tuple(PagePart(_loaded(piece.answer), _loaded(piece.shown)) for piece in evidence().values())
+
+
+def _loaded(function: str | None) -> Callable[..., Any] | None:
+    return None if function is None else resolve_name(function)
+
+
+@cache
+def evidence() -> Mapping[str, Evidence]:
+    """Every piece of evidence by its name."""
+    return added(lambda feature: feature.evidence)
+
+
+_MASKS = "mtl.runs.figures.masks"
+_MEASURED = "mtl.runs.figures.measured"
+
+_OWN = {
+    "rgb": FigureRow("overlap of three runs of a task, or of three tasks, as colours", f"{_MASKS}:rgb"),
+    "grey": FigureRow("overlap of all masks", f"{_MASKS}:grey"),
     "correlation": FigureRow(
-        "correlation of tasks' masks", "masks:correlation", tables=("", "-overlap")
+        "correlation of tasks' masks", f"{_MASKS}:draw_correlation", tables=("", "-overlap")
     ),
-    "gates": FigureRow("gates over the training of one run", "masks:over_time"),
-    "masks": FigureRow("masks of one run", "masks:final"),
-    "animation": FigureRow("masks over the training of one run, moving", animate="masks:animate"),
-    "labels": FigureRow("best head per label and regime, of probed runs of one task", "probed:labels"),
-    "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", "probed:heatmap"),
+    "gates": FigureRow("gates over the training of one run", f"{_MASKS}:draw_gates"),
+    "masks": FigureRow("masks of one run", f"{_MASKS}:final"),
+    "animation": FigureRow("masks over the training of one run, moving", animate=f"{_MASKS}:animate_masks"),
+    "labels": FigureRow("best head per label and regime, of probed runs of one task", f"{_MEASURED}:labels"),
+    "heatmap": FigureRow("heads by labels, of probed runs of one task and regime", f"{_MEASURED}:heatmap"),
+    "map": FigureRow(
+        "best label of every head in its cell, of probed runs of one task and regime",
+        f"{_MEASURED}:label_in_cells",
+    ),
+    "layers": FigureRow(
+        "accuracy by layer, a line for each label, of probed runs of one task and regime",
+        f"{_MEASURED}:by_layer",
+    ),
     "heads-kept": FigureRow(
-        "score against open heads", "scores:against_open_heads", uses=("tasks", "split")
+        "score against open heads", f"{_MEASURED}:against_open_heads", uses=("tasks", "split")
     ),
-    "heads": FigureRow("a measure per head and task", "worth:maps", uses=("tasks", "measure")),
-    "prediction": FigureRow("how well measures predict ablation", "worth:predictions"),
+    "heads": FigureRow("a measure per head and task", f"{_MEASURED}:maps", uses=("tasks", "measure")),
+    "prediction": FigureRow("how well measures predict ablation", f"{_MEASURED}:predictions"),
     "agreement": FigureRow(
-        "correlation of a measure between seeds, tasks and tables", "worth:agreements",
+        "correlation of a measure between seeds, tasks and tables", f"{_MEASURED}:agreements",
         uses=("tasks", "measure"),
     ),
     "importance-over-time": FigureRow(
-        "importance over the training of one run; as .gif or .webp moving", "importance:over_time",
-        "importance:animate",
+        "importance over the training of one run; as .gif or .webp moving", f"{_MEASURED}:draw_importance",
+        f"{_MEASURED}:animate_importance",
     ),
-    "curve": FigureRow(
-        "score against heads kept, of runs with pruning curves (mtl curve)", "scores:curve",
-        uses=("tasks", "split"),
-    ),
-    "curve-roles": FigureRow(
-        "roles that survive along pruning curves", "scores:roles", uses=("tasks", "split")
-    ),
-    "curve-kinds": FigureRow(
-        "heads of each kind of attention that are kept along pruning curves: which kind goes first",
-        "scores:kinds", uses=("tasks", "split"),
-    ),
-    "curve-time": FigureRow("time per sentence of cut models along pruning curves", "scores:times"),
-    "energy": FigureRow(
-        "variance that leading components of queries and keys capture, of tables that mtl energy wrote",
-        "energy:captured", uses=(),
-    ),
-    **{name: row for piece in evidence().values() for name, row in piece.figures.items()},
 }  # fmt: skip
+FIGURES = in_order(
+    _OWN,
+    added(lambda feature: feature.figures)
+    | {name: row for piece in evidence().values() for name, row in piece.figures.items()},
+)
 """Every figure by its name, in the order in which the help lists them."""
 SUMMARIES = {name: row.summary for name, row in FIGURES.items()}
 if TYPE_CHECKING:
     FigureName = str
 else:
     FigureName = Literal[tuple(FIGURES)]
+
+
+def file_kinds_of(name: FigureName) -> tuple[str, ...]:
+    """The kinds of files in which a figure can be written."""
+    from mtl.probes.figures.style import FORMATS
+
+    row = FIGURES[name]
+    return (*(FORMATS if row.draw else ()), *(MOVING if row.animate else ()))
 
 
 def draw(
@@ -72,18 +103,18 @@ def draw(
     split: str = "test",
     measure: str = "ablation",
 ) -> FigureWithTables:
-    """Draw a figure by its name; runs come in their own order (`in_order`), tables in that of `paths`.
+    """Draw a figure by its name; runs come in their own order (`runs_in_order`), tables in that of `paths`.
 
     Raises `InputError` or `ValueError` if it cannot be drawn from these.
     """
-    from mtl.runs.compare.find_runs import in_order
+    from mtl.runs.compare.comparable import runs_in_order
     from mtl.runs.figures.drawn import FigureRequest
 
     row = FIGURES[name]
     if row.draw is None:
         raise ValueError(f"{name} is a moving figure: it can only be animated")
-    request = FigureRequest(in_order(paths), tasks, split, measure)
-    drawn: FigureWithTables = row.loaded(row.draw)(request)
+    request = FigureRequest(runs_in_order(paths), tasks, split, measure)
+    drawn: FigureWithTables = resolve_name(row.draw)(request)
     assert set(drawn.tables) == set(row.tables)
     return drawn
 
@@ -99,5 +130,5 @@ def animate(
         raise ValueError(f"{name} is a single picture: it can only be drawn")
     request = FigureRequest(paths, tasks, "test", "ablation")
     kind = "gif" if out.suffix.lower() == ".gif" else "webp"
-    made: tuple[int, tuple[str, ...]] = row.loaded(row.animate)(request, out, kind)
+    made: tuple[int, tuple[str, ...]] = resolve_name(row.animate)(request, out, kind)
     return made

@@ -1,19 +1,18 @@
-"""What a run was given in files and folders, identified by content if it is known, and not by place."""
+"""What a run was given, identified by content and not by place, and the versions it was made with."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import importlib.metadata
 import os
+import platform
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtl.files import fingerprint
-
-DRAWS = "draws.json"
-"""The file beside drawn masks that records, by the name of each mask file, how it was drawn."""
 
 ENCODER_FILES = (".json", ".safetensors", ".bin", ".txt", ".model")
 """Endings of the files from which a transformer and its tokenizer are loaded."""
@@ -74,17 +73,29 @@ def files_of_encoder(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in ENCODER_FILES)
 
 
-def draw_of(path: Path) -> dict[str, Any] | None:
-    """How the masks in a file were drawn, by the record beside it; `None` if there is no such record."""
+_PACKAGES = ("torch", "transformers", "pytorch-lightning", "supar", "numpy", "mtl-heads")
+
+
+def version() -> str:
+    """The version of this package. A development version is one version, whatever its commit."""
+    return importlib.metadata.version("mtl-heads")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    return {"python": platform.python_version()} | {
+        package: importlib.metadata.version(package) for package in _PACKAGES
+    }
+
+
+def git_revision() -> str | None:
+    """The commit of the running code, with `-dirty` if files were changed; `None` outside of a checkout."""
+    here = Path(__file__).parent
     try:
-        record = json.loads((path.parent / DRAWS).read_text(encoding="utf-8")).get(path.name)
-    except (OSError, ValueError, AttributeError):
+        result = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True, text=True, check=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
         return None
-    return record if isinstance(record, dict) else None
-
-
-def drawn_content(record: Mapping[str, Any]) -> Content:
-    """The content of drawn masks, which is equal for all draws of one kind."""
-    kind = {key: value for key, value in record.items() if key != "draw"}
-    words = f"{'+'.join(record.get('tasks', ()))}-overlap{record.get('overlap')}"
-    return Content(words, digest_of(sorted(kind.items())))
+    return result.stdout.strip()

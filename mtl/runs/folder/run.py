@@ -1,4 +1,4 @@
-"""The folder of a training run on disk."""
+"""The folder of a training run on disk: its files, and whether it holds the run that is to be trained."""
 
 from __future__ import annotations
 
@@ -7,22 +7,100 @@ import csv
 import io
 import itertools
 import json
+import pickle
 import shutil
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from mtl.config.effective import counting_settings
-from mtl.config.presets import completed
-from mtl.config.yaml_file import dump
+import yaml
+
+from mtl.config.effective import different_keys, is_place, lasting_settings
+from mtl.config.keys import shown_key
+from mtl.config.parse import dump
 from mtl.errors import InputError
-from mtl.files import checksum, left_beside, recover_folder, remove_temporary_files, write_json, write_text
-from mtl.runs.folder.run_files import END, FIX, START, mapping_of, while_unchanged, whole_text
+from mtl.files import (
+    checksum,
+    left_beside,
+    recover_folder,
+    remove,
+    remove_temporary_files,
+    write_json,
+    write_text,
+)
 from mtl.workers.lease import changing
+
+T = TypeVar("T")
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader in C is about ten times as fast."""
+_SETTLED = 2.0
+"""Seconds after which any later change of a file also changes its time, even if clocks are coarse."""
+FIX = "put back an undamaged copy, or train again under another name"
+START, END = "---\n", "...\n"
+
+
+def while_unchanged(make: Callable[[Path], T]) -> Callable[[Path], T]:
+    """A function of a file that is computed again only after the file has changed.
+
+    A report reads every configuration a dozen times.
+    """
+    known = lru_cache(maxsize=4096)(lambda path, _: make(path))
+
+    def of_file(path: Path) -> T:
+        with contextlib.suppress(OSError):
+            now = path.stat()
+            if time.time() - max(now.st_mtime, now.st_ctime) > _SETTLED:
+                return known(path, (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
+        return make(path)
+
+    return of_file
+
+
+def mapping_in_file(path: Path) -> dict[str, Any]:
+    """The mapping in a file of a run; raises `InputError` with the file's name if it is damaged."""
+    found: dict[str, Any] = pickle.loads(_packed(path))  # a copy, which the caller may change
+    return found
+
+
+@while_unchanged
+def _packed(path: Path) -> bytes:
+    text, language = whole_text(path), path.suffix[1:].upper()
+    try:
+        values = json.loads(text) if language == "JSON" else yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no {language} ({' '.join(str(error).split())}): {FIX}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds no keys: {FIX}")
+    return pickle.dumps(values)
+
+
+def whole_text(path: Path) -> str:
+    """The text of a run's file; raises `InputError` if it cannot be read or lacks its end.
+
+    YAML that was cut off between two lines is still YAML. So a whole configuration ends with the mark that
+    `Run.create` puts there.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): {FIX}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}): {FIX}") from error
+    if not text.strip():
+        raise InputError(f"{path} is empty: {FIX}")
+    if path.name != "config.yaml":
+        return text
+    if text.startswith(START) and not text.endswith(END):
+        lines = text.count("\n") + 1
+        raise InputError(f"{path} was cut off (it ends in line {lines}, without the mark '...'): {FIX}")
+    return text
+
 
 SIGNATURES = "signatures"
 """The key of metrics.json beside the splits: by task and score, how it was counted."""
@@ -92,15 +170,24 @@ class Run:
         """The folder of the model that the run keeps: the best on dev, or the last (`TrainConfig.keep`)."""
         return self.folder / "model"
 
+    def snapshot(self, epoch: int) -> Path:
+        """The folder of the model of the evaluation after an epoch (`TrainConfig.snapshots`)."""
+        return self.folder / "snapshots" / f"epoch-{epoch}"
+
+    def snapshots(self) -> list[Path]:
+        """The folders of the models that are kept besides, in the order of their epochs."""
+        found = (self.folder / "snapshots").glob("epoch-*")
+        return sorted(found, key=lambda path: int(path.name.removeprefix("epoch-")))
+
     @property
     def resume_checkpoint(self) -> Path:
         """Lightning's checkpoint from which training resumes."""
         return self.folder / "checkpoints" / "last.ckpt"
 
     def config(self) -> dict[str, Any]:
-        """The whole configuration, parsed and `completed`; raises `InputError` if the file is damaged."""
+        """The whole configuration, parsed; raises `InputError` if the file is damaged."""
         path = self.folder / "config.yaml"
-        config = completed(mapping_of(path))
+        config = mapping_in_file(path)
         if not isinstance(config.get("tasks", []), list):
             raise InputError(f"{path} has no list of tasks: {FIX}")
         return config
@@ -111,10 +198,10 @@ class Run:
         Raises `InputError` if the file is damaged.
         """
         path = self.folder / "status.json"
-        return mapping_of(path) if path.exists() else {"state": "new"}
+        return mapping_in_file(path) if path.exists() else {"state": "new"}
 
     def derivation(self) -> str:
-        """How this run was made from another: `cut` (mtl prune), `collaborative 256` (mtl collaborate).
+        """How this run was made from another: `cut` (mtl prune), or in the words of another command.
 
         Such a run has a model and scores, but no history and no masks. A run that was trained has ''.
         """
@@ -122,7 +209,7 @@ class Run:
 
     def metrics(self) -> dict[str, dict[str, dict[str, float]]]:
         """By split and task, the scores of the kept model; raises `InputError` if the file is damaged."""
-        metrics = mapping_of(self.folder / "metrics.json")
+        metrics = mapping_in_file(self.folder / "metrics.json")
         return {split: scores for split, scores in metrics.items() if split != SIGNATURES}
 
     @property
@@ -134,6 +221,8 @@ class Run:
         """Clean up after a process that was killed here; only the holder of the lease may call it."""
         recover_folder(self.model)
         remove_temporary_files(self.folder)
+        for leftover in (self.folder / "snapshots").glob(".epoch-*"):
+            remove(leftover)
         if self.resume_checkpoint.parent.is_dir():
             for leftover in left_beside(self.resume_checkpoint):
                 leftover.unlink(missing_ok=True)
@@ -144,6 +233,18 @@ class Run:
         The file begins and ends with YAML's own marks (`---`, `...`), so that a truncated file is recognised.
         """
         write_text(self.folder / "config.yaml", f"{START}{dump(dict(config))}{END}")
+
+    def replace_config(self, config: Mapping[str, Any]) -> None:
+        """Write another configuration; the record of a finished run's files follows it.
+
+        The record forgets the file first, so that a process killed in between leaves a run that opens.
+        """
+        files = self.status().get("files")
+        if files is not None:
+            self.update_status({"files": {name: files[name] for name in files if name != "config.yaml"}})
+        self.create(config)
+        if files is not None:
+            self.update_status({"files": {**files, "config.yaml": _content(self.folder / "config.yaml")}})
 
     @property
     def replaced(self) -> Path:
@@ -261,18 +362,90 @@ def _content(path: Path) -> str:
     """
     if path.name != "config.yaml":
         return checksum(path)
-    counting = sorted(counting_settings(mapping_of(path)).items())
+    counting = sorted(lasting_settings(mapping_in_file(path)).items())
     return f"{zlib.crc32(json.dumps(counting, default=str).encode()):08x}"
 
 
 def derivation_in(status: Mapping[str, Any]) -> str:
     """How the run with this status was made from another; empty for a run that was trained."""
     steps = ["cut"] if "cut_from" in status else []
-    if "collaborated_from" in status:
-        steps.append(f"collaborative {status['components']}")
-    return ", ".join(steps)
+    return ", ".join([*steps, *filter(None, [status.get("derivation")])])
 
 
 def is_probed_encoder(folder: Path) -> bool:
     """Whether a folder holds no run, but the measures of `mtl probe` on an encoder before training."""
     return (folder / "heads.parquet").is_file() and not (folder / "config.yaml").exists()
+
+
+def holds(
+    run: Run,
+    config: Mapping[str, Any],
+    corpus: str,
+    overwrite: bool = False,
+    masks: str | None = None,
+    encoder: str | None = None,
+) -> bool:
+    """Whether the folder holds a run with this configuration and these fingerprints.
+
+    `corpus`, `masks` and `encoder` (a local one) are fingerprints: these count by content, wherever they are
+    and however their paths are spelt. The run that training starts from counts by its place, which may be
+    spelt in any way.
+
+    Raises `InputError` if it holds another run, unless `overwrite` allows replacing that.
+    """
+    if not (run.folder / "config.yaml").exists():
+        if overwrite and run.folder.exists() and any(run.folder.iterdir()):
+            raise InputError(
+                f"{run.folder} is not a run folder (no config.yaml): overwrite=true deletes runs only; "
+                "give another --name"
+            )
+        return False
+    old, status = run.config(), run.status()
+    compared = {
+        "corpus": "corpus_fingerprint" in status,
+        "gates": "masks_fingerprint" in status,
+        "encoder": encoder is not None and "encoder_fingerprint" in status,
+    }  # by the content of what is at their places
+    differing = [
+        key
+        for key in different_keys(old, config)
+        if not (is_place(key) or key == "encoder.name")
+        or not (compared.get(key.split(".")[0]) or _one_place(key, old, config))
+    ]
+    if differing and all(map(is_place, differing)):
+        raise InputError(
+            f"{run.folder} holds a run with {', '.join(map(shown_key, differing))} at another "
+            "place: put what was there back, or give another --name"
+        )
+    if differing:
+        problem = (
+            f"with another configuration ({', '.join(map(shown_key, differing[:5]))}"
+            f"{', …' if len(differing) > 5 else ''})"
+        )
+    elif status.get("encoder_fingerprint", encoder) != encoder:
+        problem = "of another encoder: its files were changed since it started"
+    elif status.get("corpus_fingerprint", corpus) != corpus:
+        problem = "on other sentences: the corpus was changed since it started"
+    elif status.get("masks_fingerprint", masks) != masks:
+        problem = "under other masks: gates.masks was changed since it started"
+    else:
+        return True
+    if not overwrite:
+        raise InputError(
+            f"{run.folder} holds a run {problem}: give another --name; "
+            "--overwrite=true would replace that run"
+        )
+    return False
+
+
+def _one_place(key: str, *configs: Mapping[str, Any]) -> bool:
+    """Whether a key names the same file or folder in two configurations, if spelt in two ways."""
+    places: list[Path] = []
+    for config in configs:
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if not isinstance(value, str) or not Path(value).exists():
+            return False
+        places.append(Path(value).resolve())
+    return places[0] == places[1]

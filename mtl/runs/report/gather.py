@@ -10,40 +10,105 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Literal
+from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 
-from mtl.config.instances import kinds_in, named_scores, on_words, only_compared
+from mtl.config.instances import architecture_in, kinds_in, named_scores, on_words, only_compared
+from mtl.config.schema import ScoredSplit, default_rates
 from mtl.errors import InputError
-from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData
-from mtl.probes.report.sweep import SweepEvidence
+from mtl.probes.report.data import HISTORY, SCORES, HeadsKept, ReportData, RunExamples
 from mtl.probes.sites import KEYS, sites_of
 from mtl.probes.statistics.head_values import head_values
 from mtl.probes.tables import heads_table
+from mtl.probes.tables.heads_table import runs_of
+from mtl.probes.tables.table_files import by_catalogue
 from mtl.runs.compare.comparable import (
+    Choose,
     RunWithSetup,
+    all_of,
+    comparable_probes,
+    folders_with,
     line,
     note_averages,
     of_one_encoder,
     of_one_shape,
-    probes_of,
+    runs_in,
 )
-from mtl.runs.compare.curves import pruning_of
-from mtl.runs.compare.encoders import encoder_in
-from mtl.runs.compare.find_runs import folders_with, runs_in
-from mtl.runs.compare.heads import MeasuredHeads, heads_in, read_heads
-from mtl.runs.compare.heads_kept import heads_kept_of
-from mtl.runs.compare.left_out import missing_seeds
-from mtl.runs.compare.measured_alike import measured_otherwise
-from mtl.runs.compare.scores import history_of, scores_of
-from mtl.runs.compare.trained_masks import choices_of, masks_of
+from mtl.runs.compare.gates import choices_of, masks_of
+from mtl.runs.compare.heads import MeasuredHeads, heads_in, measured_otherwise, read_heads
+from mtl.runs.compare.scores import heads_kept_of, history_of, scores_of
+from mtl.runs.compare.settings import encoder_in
+from mtl.runs.compare.setups import missing_seeds
 from mtl.runs.compare.worth import WORTH, measured, measured_run
-from mtl.runs.evidence import evidence
-from mtl.runs.report.examples import examples_of
-from mtl.runs.report.training_facts import COLUMNS, training_facts
+from mtl.runs.figures.table import evidence
 
-Split = Literal["dev", "test"]
+
+def examples_of(heads: pl.DataFrame | None, notes: list[str]) -> tuple[RunExamples, ...]:
+    """The examples of the first run with any, for each regime and task; damaged files are noted.
+
+    `heads` has the columns regime, run, seed and task.
+    """
+    if heads is None:
+        return ()
+    of_tasks = runs_of(heads).filter(pl.col("task") != "")
+    with_files = {run for run in of_tasks["run"].unique() if (Path(run) / heads_table.FILE).is_file()}
+    known = of_tasks.filter(pl.col("run").is_in(sorted(with_files))).sort("seed", maintain_order=True)
+    first = known.unique(["regime", "task"], keep="first", maintain_order=True)
+    found = []
+    for (regime, run), rows in first.group_by("regime", "run", maintain_order=True):
+        try:
+            read = heads_table.read_examples(Path(str(run)) / heads_table.FILE)
+        except ValueError as error:
+            notes.append(f"{error}: left out")
+            continue
+        found.append(RunExamples(str(regime), str(run), tuple(rows["task"]), read))
+    return tuple(found)
+
+
+COLUMNS = ("data", "sentences", "epochs", "batch", "rates")
+"""The places of its corpora; the sentences of train, dev and test; the most passes over train; the sentences
+of a batch; the learning rates of the encoder and the decoders. Empty if the run does not record it."""
+
+
+def training_facts(config: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, ...]:
+    """The values of `COLUMNS`, from a run's config.yaml and status.json."""
+    sizes = status.get("sentences")
+    batch = config.get("batch", {}).get("sentences")
+    return (
+        ", ".join(dict.fromkeys(_places(config))),
+        " + ".join(str(size) for size in sizes.values()) if isinstance(sizes, Mapping) else "",
+        str(config.get("max_epochs", "")),
+        "" if batch is None else str(batch),
+        _rates(config),
+    )
+
+
+def _places(config: Mapping[str, Any]) -> Iterator[str]:
+    corpus = config.get("corpus", {})
+    for task in config["tasks"]:
+        own = corpus.get(task) or corpus.get("instances", {}).get(task) or corpus.get("files")
+        place = own.get("train") if own else corpus.get("path")
+        if place:
+            yield str(place)
+
+
+def _rates(config: Mapping[str, Any]) -> str:
+    given = config.get("optimizer")
+    if not given:
+        return ""
+    rates = default_rates(config["encoder"]["name"], architecture_in(config))
+    known = [given[name] if given.get(name) is not None else rate for name, rate in rates.items()]
+    by_task = [
+        " ".join(f"{task} {each:.2g}" for task, each in rate.items())
+        if isinstance(rate, Mapping)
+        else f"{rate:.2g}"
+        for rate in known
+    ]
+    return ", ".join(by_task)
+
+
 FACTS = (
     "run", "setup", "tasks", "seed", "encoder", *COLUMNS, "state", "finished", "seconds", "device", "code",
     "corpus", "versions",
@@ -58,7 +123,7 @@ class RunsRead:
     """What a piece of evidence is read from: comparable runs of one encoder."""
 
     runs: Sequence[RunWithSetup]
-    split: Split
+    split: ScoredSplit
     """The split of the scores."""
     score: Mapping[str, str]
     """The name of each task's main score."""
@@ -70,21 +135,23 @@ class RunsRead:
 
 def gather(
     folder: Path,
-    split: Split,
+    split: ScoredSplit,
     score: Mapping[str, str],
-    sweep: SweepEvidence | None = None,
     not_to_probe: Collection[Path] = (),
+    asked: Mapping[Path, Collection[int]] = MappingProxyType({}),
+    choose: Choose = all_of,
 ) -> ReportData:
     """All finished runs and probes in `folder` or up to two folders below.
 
-    `score` names each task's main score. `sweep` is given if the runs are its trials. `not_to_probe` are the
-    folders of runs that were not to be probed. Scores are taken of all runs, masks and probes only of those
-    with the most frequent encoder and shape. Raises `InputError` if there are no runs and no probes.
+    `score` names each task's main score. `not_to_probe` are the folders of runs that were not to be probed,
+    and `asked` has, by the folder of a run, the seeds that are wanted of such runs: others are not missing.
+    Scores are taken of all runs that `choose` returns, masks and probes only of those with the most frequent
+    encoder and shape. Raises `InputError` if there are no runs and no probes.
     """
     if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder: use one that holds runs, such as studies/NAME")
+        raise InputError(f"{folder} is not a folder: use one that holds runs, such as runs")
     notes: list[str] = []
-    runs = runs_in(folder, list(score), sweep, notes)
+    runs = runs_in(folder, list(score), notes, choose)
     score = {**named_scores(run.config for run in runs), **score}
     bare = folders_with(folder, "heads.parquet", outside=[run.run.folder for run in runs])
     bare = [path for path in bare if not (path / "config.yaml").exists()]
@@ -97,16 +164,13 @@ def gather(
     unlabelled = {run.run.folder for run in same if not on_words(kinds_in(run.config).values())}
     gates = masks_of(same, notes)
     read, rows, made_of = _read_once(same)
-    heads, probes = probes_of(
+    heads, probes = comparable_probes(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
     )
     gates, heads = of_one_shape(gates, heads, notes)
     note_averages(runs, heads, notes)
     scores = _scores(runs, split, score, notes)
-    notes += [
-        f"no scores of {task} in {setup} with seed {seeds}"
-        for (setup, task), seeds in missing_seeds(scores, "setup", "task")
-    ]
+    notes += _missing(runs, scores, asked)
     # Only at the beginning of a path, so that `s/runs/a` becomes `runs/a`, and not `runa`.
     of_folder = re.compile(rf"(?<![\w./-]){re.escape(str(folder))}/")
     return ReportData(
@@ -124,16 +188,33 @@ def gather(
         probes=probes,
         worth=_worth(same, rows, made_of, notes),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
-        pruning=pruning_of(same, split, notes),
         examples=examples_of(heads, notes),
         choices=choices_of(same),
         notes=tuple(dict.fromkeys(of_folder.sub("", note) for note in notes)),
-        sweep=sweep,
         only_compared=frozenset(
             name for run in runs for name, kind in kinds_in(run.config).items() if only_compared([kind])
         ),
         on_words=not runs or any(on_words(kinds_in(run.config).values()) for run in runs),
     )
+
+
+def _missing(
+    runs: Sequence[RunWithSetup], scores: pl.DataFrame, asked: Mapping[Path, Collection[int]]
+) -> list[str]:
+    """Notes on seeds that a setup lacks: one for all tasks that lack the same."""
+    wanted: dict[str, set[int]] = {}
+    for run in runs:
+        if run.run.folder in asked:
+            wanted.setdefault(run.setup.name, set()).update(asked[run.run.folder])
+    lacking: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (setup, task), seeds in missing_seeds(scores, "setup", "task"):
+        left = tuple(seed for seed in seeds if seed in wanted.get(setup, seeds))
+        if left:
+            lacking.setdefault((setup, left), []).append(task)
+    return [
+        f"no scores of {', '.join(tasks)} in {setup} with seed {', '.join(map(str, seeds))}"
+        for (setup, seeds), tasks in lacking.items()
+    ]
 
 
 def _evidence(read: RunsRead, notes: list[str]) -> dict[str, pl.DataFrame]:
@@ -172,7 +253,7 @@ def _history(runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list
             continue
         seed = pl.lit(int(run.config["seed"])).cast(pl.Int64)
         of_run = {"setup": pl.lit(run.setup.name), "run": pl.lit(str(run.run.folder))}
-        parts.append(history.with_columns(seed=seed, **of_run).select(HISTORY.names()))
+        parts.append(by_catalogue(history.with_columns(seed=seed, **of_run).select(HISTORY.names())))
     return pl.concat(parts)
 
 
@@ -180,7 +261,7 @@ def _kept(
     runs: Sequence[RunWithSetup],
     gates: pl.DataFrame | None,
     scored: Collection[str],
-    split: Split,
+    split: ScoredSplit,
     score: Mapping[str, str],
 ) -> HeadsKept | None:
     """Scores against open heads of the runs in `scored`; `None` if there are no masks or no scores.
@@ -206,7 +287,7 @@ def _kept(
 
 
 def _scores(
-    runs: Sequence[RunWithSetup], split: Split, score: Mapping[str, str], notes: list[str]
+    runs: Sequence[RunWithSetup], split: ScoredSplit, score: Mapping[str, str], notes: list[str]
 ) -> pl.DataFrame:
     parts = []
     for run in runs:
@@ -217,7 +298,8 @@ def _scores(
             continue
         notes += unscored
         seed, setup = pl.lit(int(run.config["seed"])), pl.lit(run.setup.name)
-        parts.append(scores.with_columns(seed=seed.cast(pl.Int64), setup=setup).select(SCORES.names()))
+        scores = scores.with_columns(seed=seed.cast(pl.Int64), setup=setup)
+        parts.append(by_catalogue(scores.select(SCORES.names())))
     return pl.concat([pl.DataFrame(schema=SCORES), *parts])
 
 
@@ -234,7 +316,7 @@ def _read_once(
     for run in runs:
         folder = run.run.folder
         try:
-            table, provenance = heads_table.read(folder / "heads.parquet")
+            table, provenance = heads_table.read_heads_table(folder / "heads.parquet")
             table = heads_table.in_categories(table)
             tables[folder] = heads_in(folder, table, provenance)
             rows[folder] = _worth_rows(run, table)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.report.claims import claim_sets
-from mtl.probes.report.head_svg import head_map, strip
-from mtl.probes.report.page_part import PageData, Section, Shown
-from mtl.probes.report.templates import environment, text_of
+from mtl.probes.report.data import claim_sets
+from mtl.probes.report.head_maps import head_map, strip
+from mtl.probes.report.page_part import PageData, Section, ShownEvidence, environment, package_text
 from mtl.probes.sites import grid, sites_of
 from mtl.probes.statistics.masks import Masks
-from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
-from mtl.probes.stem_cell.statistics.competition import PRIMARY, TOGETHER, Competition, compete
-from mtl.probes.tables.printed import in_units, labels
+from mtl.probes.statistics.skill import VALUE_UNITS
+from mtl.probes.stem_cell.statistics.competition import CLAIMS_UNITS as BY_CLAIMS_UNITS
+from mtl.probes.stem_cell.statistics.competition import (
+    HEAD_UNITS,
+    PRIMARY,
+    SIGNS,
+    SPREAD,
+    TEST_UNITS,
+    TOGETHER,
+    Competition,
+    by_claims,
+    compete,
+)
+from mtl.probes.stem_cell.statistics.competition import LOSSES_UNITS as LOSS_UNITS
+from mtl.probes.tables.table_files import About
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",
@@ -51,12 +61,46 @@ ON_OVERLAP = (
     "Tasks may want the same heads because any decoder needs them; the rows of a control task, if there are "
     "any, can tell."
 )
-_SCALED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "competition-heads": (("static", "stl", "joint"), ("loss",)),
-    "competition-by-claims": ((), ("difference",)),
-    "task-losses": ((), ("loss", "low", "high")),
+P_BY = {
+    SPREAD: "Student’s, spread of runs",
+    SIGNS: "Student’s over pairs of seeds; p by exchanging their signs",
 }
-"""For each table, the columns that are shares, and those that are differences of shares."""
+_HEADS = (
+    "static, stl, joint: mean skill before training, in single-task and in joint runs; loss: stl less joint"
+)
+_ABOUT = {
+    "competition-heads": About(HEAD_UNITS, (_HEADS,)),
+    "competition-by-claims": About(
+        BY_CLAIMS_UNITS,
+        (
+            "value, learned: Spearman's correlation of claims and loss within layers; p: one-sided, by "
+            "permuting heads within layers; p_holm: p after Holm over all rows",
+            "difference: the loss of contested heads less that of other heads within layers",
+        ),
+    ),
+    "competition-tests": About(
+        TEST_UNITS,
+        (
+            "loss: skill in single-task runs less skill in joint runs; p: by permuting heads (within layers "
+            "where the test says so); low, high: 95 % interval by inverting that test",
+        ),
+    ),
+    "labels": About(
+        VALUE_UNITS,
+        ("the best head's accuracy before training (static), in single-task (stl), pair and joint runs",),
+    ),
+    "task-losses": About(
+        LOSS_UNITS,
+        (
+            "loss: skill of the regime after 'against' less skill of the regime before it",
+            f"p_by '{SPREAD}': low, high and p are Student's with the spread of the runs of all regimes; "
+            f"p_by '{SIGNS}': low and high are Student's over seeds, p is by exchanging the signs of seeds",
+            "p_holm: p after Holm over the tasks of a comparison; paired_low, paired_high: Student's over "
+            "pairs of runs with the same seed; paired_p: by exchanging their signs",
+        ),
+    ),
+}
+"""The units of the tables' columns, and the notes on their numbers."""
 _PACKAGE = "mtl.probes.stem_cell.report"
 
 
@@ -71,7 +115,7 @@ class ClaimsAndLosses:
     """Why there is no verdict; empty if there is one."""
 
 
-def shown(page: PageData) -> Shown:
+def claims_and_losses_section(page: PageData) -> ShownEvidence:
     """The section on claims and losses, its verdict above the notes, and its tables."""
     notes: list[str] = []
     found = claims_and_losses(page, notes)
@@ -86,6 +130,7 @@ def shown(page: PageData) -> Shown:
             "claim_words": "" if claimed is None else claimed.claims_in_words(),
             "losses": _loss_maps(competition, claimed),
             "comparison_names": COMPARISON_NAMES,
+            "p_by": P_BY,
             "primary_test": PRIMARY,
             "together": TOGETHER,
         }
@@ -99,39 +144,22 @@ def shown(page: PageData) -> Shown:
             "labels": competition.labels,
             "task-losses": competition.task_losses,
         }
-    return Shown(
+    return ShownEvidence(
         lead=None if competition is None else Markup(texts.lead()),
         sections=[section] if page.data.on_words else [],
         terms=TERMS,
         on_overlap=ON_OVERLAP,
-        style=text_of("claims_and_losses.css", _PACKAGE),
+        style=package_text("claims_and_losses.css", _PACKAGE),
         head_skills=None if competition is None else competition.heads,
         tables=tables,
-        printed=_printed(tables),
+        about=_ABOUT if by is None else _ABOUT | {
+            name: replace(_ABOUT[name], notes=(f"claims: the masks of {by.setup}", *_ABOUT[name].notes))
+            for name in ("competition-heads", "competition-tests")
+        },
         notes=notes,
         lines=[] if competition is None or by is None
         else [f"competition: {competition.verdict}; by the claims of {by.setup}"],
     )  # fmt: skip
-
-
-def _printed(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The tables as papers print them: shares in per cent, their differences in points."""
-    made = {
-        name: in_units(tables[name], per_cent, points)
-        for name, (per_cent, points) in _SCALED.items()
-        if name in tables
-    }
-    if "labels" in tables:
-        made["labels"] = labels(tables["labels"])
-    if "competition-tests" in tables:
-        in_points = pl.col("sides") == 2
-        scaled = [
-            pl.when(in_points).then(pl.col(column) * 100).otherwise(column).alias(column)
-            for column in ("value", "low", "high")
-        ]
-        unit = pl.when(in_points).then(pl.lit("points")).otherwise(pl.lit("correlation"))
-        made["competition-tests"] = tables["competition-tests"].with_columns(*scaled, unit=unit)
-    return made
 
 
 def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:

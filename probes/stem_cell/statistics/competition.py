@@ -1,39 +1,217 @@
-"""Claims and losses: do heads that more tasks claim lose more skill in joint training?
+"""Competition: whether claims and losses go together, by setup and by task.
 
-This is a description. That the two go together does not say that tasks compete: they also go together if
-every task loses on the heads that it claims itself, whoever else claims them, or if joint training keeps half
-of every gain.
+This is a description; the test of claims is in `contest`. That the two go together does not say that tasks
+compete: they also go together if every task loses on the heads that it claims itself, whoever else claims
+them, or if joint training keeps half of every gain.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
 
-from mtl.probes.signed_words import SignedWords
 from mtl.probes.sites import KEYS, Site, sites_of
+from mtl.probes.statistics.compared_runs import difference, seed_effect
 from mtl.probes.statistics.masks import Masks
-from mtl.probes.statistics.resampling import permutations_within
-from mtl.probes.statistics.skill import label_values, skills
-from mtl.probes.statistics.stratified_tests import (
+from mtl.probes.statistics.significance import (
+    Finding,
+    holm,
     inverted_interval,
     mean_difference,
+    paired,
     permutation_chance,
+    permutations_within,
     spearman,
 )
-from mtl.probes.stem_cell.statistics.task_losses import task_losses
+from mtl.probes.statistics.skill import label_values, skills
+from mtl.probes.stem_cell.statistics.wording import SignedWords, beside_learned
 from mtl.probes.tables.heads_table import runs_of
-from mtl.probes.tables.label_scores import FEWEST_ITEMS, weighted_mean
+from mtl.probes.tables.label_scores import FEWEST_ITEMS, best_of_labels, skill_scores, weighted_mean
+from mtl.probes.tables.table_files import CHANGE_OF_ROW, ColumnUnit, by_catalogue, types_of
+
+CLAIMS_UNITS = (
+    ColumnUnit.TEXT.of("claims")
+    | ColumnUnit.COUNT.of("tasks", "seeds", "contested")
+    | ColumnUnit.NUMBER.of("value")
+    | ColumnUnit.P.of("p", "p_holm")
+    | ColumnUnit.CHANGE.of("difference")
+    | ColumnUnit.NUMBER.of("learned")
+    | ColumnUnit.TEXT.of("lacking")
+)
+CLAIMS_SCHEMA = pl.Schema(types_of(CLAIMS_UNITS))
+
+
+def by_claims(
+    sets: Mapping[str, Masks], heads: pl.DataFrame, level: float = 0.05, draws: int = 2000, seed: int = 0
+) -> pl.DataFrame:
+    """The one test of `compete` by the claims of each of several setups, in their order.
+
+    `value` is Spearman's correlation of claims and loss within layers, `p` is one-sided. `p_holm` is p after
+    Holm over all setups that have one: at most the chance that any of them is as small if claims and losses
+    have nothing to do with each other in any setup. `difference` is the loss of contested heads less that of
+    others within layers, as a share. `learned` is `value` by the claims that no target forced; null if none
+    is forced. `lacking` says why these claims give no verdict. Raises `ValueError` as `compete` does.
+    """
+    skill = skills(heads)
+    rows = []
+    for name, masks in sets.items():
+        table = losses(claims(masks), skill)
+        tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
+        test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
+        apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
+        result = verdict(masks, heads, table, tests, level)
+        rows.append(
+            {
+                "claims": name, "tasks": len(masks.tasks), "seeds": len(masks.seeds),
+                "contested": int(table["contested"].sum()), "value": test["value"], "p": test["p"],
+                "difference": apart["value"], "learned": _of_learned(masks, skill, level, draws, seed),
+                "lacking": result.reason if result.word == TOO_FEW else "",
+            }
+        )  # fmt: skip
+    return _corrected(
+        pl.DataFrame(rows, schema={key: kind for key, kind in CLAIMS_SCHEMA.items() if key != "p_holm"})
+    )
+
+
+def _of_learned(masks: Masks, skill: pl.DataFrame, level: float, draws: int, seed: int) -> float | None:
+    """Spearman's correlation by learned claims alone; `None` if no head was forced."""
+    if not masks.forced().any():
+        return None
+    table = losses(claims(masks.learned_alone()), skill)
+    tests = head_tests(table, 1 - level, draws, np.random.default_rng(seed))
+    value = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)["value"]
+    return None if value is None else float(value)
+
+
+def _corrected(table: pl.DataFrame) -> pl.DataFrame:
+    """The table with `p_holm`; rows without a p do not count as tests."""
+    tested = table["p"].is_not_null().to_numpy()
+    corrected = np.full(table.height, np.nan)
+    corrected[tested] = holm(table["p"].drop_nulls().to_numpy())
+    return table.with_columns(p_holm=pl.Series(corrected, dtype=pl.Float64).fill_nan(None)).select(
+        *CLAIMS_SCHEMA
+    )
+
+
+COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
+LOSSES_UNITS = (
+    ColumnUnit.TEXT.of("comparison", "task")
+    | ColumnUnit.COUNT.of("labels", "seeds")
+    | ColumnUnit.CHANGE.of("loss", "low", "high")
+    | ColumnUnit.P.of("p", "p_holm")
+    | ColumnUnit.TEXT.of("p_by")
+    | ColumnUnit.P.of("seed_p")
+    | ColumnUnit.COUNT.of("worse", "pairs")
+    | ColumnUnit.CHANGE.of("paired_low", "paired_high")
+    | ColumnUnit.P.of("paired_p")
+)
+LOSSES_SCHEMA = pl.Schema(types_of(LOSSES_UNITS))
+SPREAD, SIGNS = "spread of runs", "signs of seeds"
+"""What `p` of a row comes from: Student's t with the spread of the runs of all regimes, or the exchange of
+the signs of seeds."""
+
+
+def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
+    """Per comparison and task the mean loss, as a share, positive if joint training is worse.
+
+    In each run, the best head's value of every label is averaged over labels that count (`label_scores`),
+    weighted by their items. Only labels that all runs of both regimes have are included. Labels of one run
+    are not independent of each other, so the run is the unit. `low`, `high` and `p` are those of
+    `difference`, whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a
+    comparison; `seed_p` is that of `seed_effect`.
+
+    Other columns pair runs by seed: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
+    Student's interval, and `paired_p` is the two-sided p by exchanging the signs of seeds, which cannot be
+    below 2 / 2^n for n seeds. The encoder before training is the same for all seeds, so against it `low`,
+    `high` and `p` are the paired ones (`p_by`). Null: no spread is known. `heads` as `skills` takes it.
+    """
+    values, rows = _best(heads), []
+    for regime, than in COMPARISONS:
+        of_comparison = [
+            _row(of_task, regime, than, level) | {"comparison": f"{regime} against {than}", "task": task}
+            for (task,), of_task in by_catalogue(values).group_by("task", maintain_order=True)
+            if {regime, than} <= set(of_task["regime"])
+        ]
+        of_comparison = [row for row in of_comparison if row["labels"]]
+        corrected = holm(np.array([row["p"] for row in of_comparison], dtype=float))
+        rows += [row | {"p_holm": float(p)} for row, p in zip(of_comparison, corrected, strict=True)]
+    return pl.DataFrame(rows, schema=LOSSES_SCHEMA).fill_nan(None)
+
+
+def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str, Any]:
+    """One task's row of one comparison; `labels` is 0 where the two have none in common."""
+    compared = values.filter(pl.col("regime").is_in([regime, than]))
+    runs = compared.select("regime", "seed").n_unique()
+    per_label = compared.group_by("label", maintain_order=True).agg(pl.len())
+    common = per_label.filter(pl.col("len") == runs)["label"]
+    of_run = (
+        values.filter(pl.col("label").is_in(common.implode()))
+        .group_by("regime", "seed", maintain_order=True)
+        .agg(weighted_mean(pl.col("value")).alias("value"), labels=pl.len())
+        .filter(pl.col("labels") == len(common))
+        .sort("seed")
+    )
+    scores = {
+        str(name): dict(table.select("seed", "value").iter_rows())
+        for (name,), table in of_run.group_by("regime", maintain_order=True)
+    }
+    if not len(common):
+        return {"labels": 0}
+    ours, theirs = scores[regime], scores[than]
+    if than == "static":
+        [before] = theirs.values()
+        losses = before - np.array([*ours.values()])
+    else:
+        both = of_run.filter(regime=regime).join(of_run.filter(regime=than), on="seed", suffix="_than")
+        losses = (both["value_than"] - both["value"]).to_numpy()
+    low, high, p = paired(losses, level)
+    found: dict[str, Any] = {
+        "labels": len(common),
+        "worse": int((losses > 1e-12).sum()),
+        "pairs": len(losses),
+    }
+    found |= {"paired_low": low, "paired_high": high, "paired_p": p}
+    if than == "static":
+        own = {"loss": losses.mean(), "low": low, "high": high, "p": p, "p_by": SIGNS}
+        return found | own | {"seeds": len(ours)}
+    of_all = {name: values for name, values in scores.items() if name != "static"}
+    made = difference(of_all, {than: 1.0, regime: -1.0}, level)
+    own = {"loss": made.value, "low": made.low, "high": made.high, "p": made.p, "p_by": SPREAD}
+    own["seed_p"] = seed_effect(of_all).p
+    return found | own | {"seeds": min(len(ours), len(theirs))}
+
+
+def _best(heads: pl.DataFrame) -> pl.DataFrame:
+    """Per regime, seed, task and label that counts the best head's value, the mean over runs of one seed."""
+    return (
+        best_of_labels(skill_scores(heads).filter("counted"), ("regime", "run", "seed"))
+        .group_by("regime", "seed", "task", "label", maintain_order=True)
+        .agg(pl.col("value").mean(), pl.col("count").max())
+    )
+
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
 _DIFFERENCE = "loss of contested less that of other heads"
 DIFFERENCE = f"{_DIFFERENCE}{WITHIN}"
 
+HEAD_UNITS = (
+    ColumnUnit.NUMBER.of("demand")
+    | ColumnUnit.SHARE.of("static", "stl", "joint")
+    | ColumnUnit.CHANGE.of("loss")
+)
+TEST_UNITS = (
+    ColumnUnit.TEXT.of("test")
+    | ColumnUnit.OF_ROW.of("value", "low", "high")
+    | ColumnUnit.P.of("p")
+    | ColumnUnit.COUNT.of("sides")
+    | ColumnUnit.TEXT.of("unit")
+)
 TOGETHER: Final = "claims and loss go together"
 APART: Final = "claims and loss are not seen to go together"
 TOO_FEW: Final = "too few runs to say"
@@ -45,30 +223,18 @@ FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether claims and losses go together, with the reason and the level of the test. It names no cause."""
-
-    word: Word
-    reason: str
-    level: float
-
-    def __str__(self) -> str:
-        return f"{self.word}: {self.reason}"
-
-
-@dataclass(frozen=True)
 class Competition:
     """All numbers on claims and losses; a loss is a share, positive where joint training has less skill."""
 
     heads: pl.DataFrame
     """attention, layer, head, claims, demand, contested; static, stl and joint (mean skill); loss."""
     head_tests: pl.DataFrame
-    """test, value, low, high, p, sides."""
+    """test, value, low, high, p, sides, unit (of value, low and high)."""
     labels: pl.DataFrame
     """task, label, count, and the best head's value in static, stl and joint."""
     task_losses: pl.DataFrame
     """The columns of `task_losses`."""
-    verdict: Verdict
+    verdict: Finding
 
 
 def compete(
@@ -95,15 +261,6 @@ def compete(
         beside = beside_learned((found.word, found.reason), (other.word, other.reason))
         found = replace(found, reason=f"{masks.forced_in_words()}{found.reason}{beside}")
     return Competition(table, tests, label_values(heads), task_losses(heads), found)
-
-
-def beside_learned(of_all: tuple[str, str], of_learned: tuple[str, str]) -> str:
-    """What a statement adds on the claims that no target forced; both statements are word and reason."""
-    if of_all == of_learned:
-        return "; by learned claims alone, the same"
-    word, reason = of_learned
-    agree = "the same word" if of_all[0] == word else f"another word, {word}"
-    return f"; by learned claims alone, {agree}: {reason}"
 
 
 def claims(masks: Masks) -> pl.DataFrame:
@@ -176,7 +333,15 @@ def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Gen
         orders = permutations_within(strata, draws, rng)
         for column in ("claims", "demand"):
             value, p = spearman(table[column].to_numpy().astype(np.float64), loss, strata, orders)
-            rows.append({"test": f"Spearman of {column} and loss{name}", "value": value, "p": p, "sides": 1})
+            rows.append(
+                {
+                    "test": f"Spearman of {column} and loss{name}",
+                    "value": value,
+                    "p": p,
+                    "sides": 1,
+                    "unit": "correlation",
+                }
+            )
         weights = mean_difference(loss, contested, strata)
         low, high = inverted_interval(loss, contested, weights, orders, level)
         p = permutation_chance(loss, weights, orders)
@@ -184,21 +349,21 @@ def head_tests(table: pl.DataFrame, level: float, draws: int, rng: np.random.Gen
             {
                 "test": f"{_DIFFERENCE}{name}",
                 "value": float(loss @ weights), "low": low, "high": high, "p": p, "sides": 2,
+                "unit": CHANGE_OF_ROW,
             }
         )  # fmt: skip
-    schema = {"test": pl.String} | dict.fromkeys(("value", "low", "high", "p"), pl.Float64)
-    table = pl.DataFrame(rows, schema=schema | {"sides": pl.Int64}).fill_nan(None)
+    table = pl.DataFrame(rows, schema=types_of(TEST_UNITS)).fill_nan(None)
     ends = [pl.when(pl.col(end).is_finite()).then(pl.col(end)).alias(end) for end in ("low", "high")]
     return table.with_columns(ends)
 
 
 def verdict(
     masks: Masks, heads: pl.DataFrame, table: pl.DataFrame, tests: pl.DataFrame, level: float
-) -> Verdict:
+) -> Finding:
     """Whether claims and losses go together, by the one test that was fixed beforehand; losses in points."""
     lacking = _lacking(masks, heads, table, level)
     if lacking:
-        return Verdict(TOO_FEW, lacking, level)
+        return Finding(TOO_FEW, lacking, tests)
     test = tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
     apart = tests.row(by_predicate=pl.col("test") == DIFFERENCE, named=True)
     means = dict(table.group_by("contested").agg(pl.col("loss").mean()).iter_rows())
@@ -219,7 +384,7 @@ def verdict(
         reason += f", within layers contested heads lose {MORE.of(apart['value'])} than others"
     if apart["value"] is not None and apart["low"] is not None:
         reason += f", {1 - level:.0%} interval {MORE.interval(apart['low'], apart['high'])}"
-    return Verdict(TOGETHER if together else APART, reason + ")", level)
+    return Finding(TOGETHER if together else APART, reason + ")", tests)
 
 
 LOST = SignedWords("lost", "gained", "points", 2, 100)

@@ -9,10 +9,11 @@ import polars as pl
 from jaxtyping import Float, Int
 
 from mtl.probes.sites import KEYS
-from mtl.probes.statistics.resampling import accepted_interval, permutations_within
-from mtl.probes.statistics.stratified_tests import mean_difference
+from mtl.probes.statistics.significance import accepted_interval, mean_difference, permutations_within
+from mtl.probes.tables.table_files import ColumnUnit
 
 CLASSES = ("neither", "one", "both")
+CONFLICT_UNITS = ColumnUnit.NUMBER.of("cosine")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Is a head that a task claims worth less to it beside a partner that claims the head, too?
+"""The contest: whether a head is worth less to a task beside a partner that claims it, too.
+
+A task *claims* a head if its mask keeps the head open in more than half of its seeds (`Masks.claimed`); the
+partner is the other task of a run of two.
 
 Over the heads h that task t itself claims and its partners u, with the mean over seeds of what the head is
 worth to t in the pair run of t and u (in a unit of `worth_units`):
@@ -28,23 +31,296 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int, Shaped
+from scipy.special import ndtri
 
-from mtl.probes.signed_words import SignedWords
-from mtl.probes.statistics.resampling import permutations_within
-from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth, contest_cells
-from mtl.probes.stem_cell.statistics.contest_model import TaskBlock, in_unit
-from mtl.probes.stem_cell.statistics.worth_units import STANDARDISED_LOGS, Unit, log_spread
+from mtl.probes.sites import KEYS, Site, sites_of
+from mtl.probes.statistics.significance import CANNOT_TELL, permutations_within
+from mtl.probes.stem_cell.statistics.wording import SignedWords
 from mtl.tasks.in_words import counted
+
+
+class TaskBlock:
+    """Worth and claims of one task's own heads (those that it claims) beside each of its partners.
+
+    The effects of heads, and of partners by site, are taken out.
+    """
+
+    def __init__(self, cells: ContestCells, of: TaskWorth, values: Float[np.ndarray, "partner cell"]) -> None:
+        self.own: Int[np.ndarray, " own"] = np.flatnonzero(cells.claims[of.task])
+        self.partners = of.partners
+        strata = cells.strata[self.own]
+        alike = (strata[:, None] == strata).astype(np.float64)
+        self.within = np.eye(len(self.own)) - alike / np.maximum(alike.sum(1), 1)
+        self.claim: Float[np.ndarray, "partner own"] = np.array(
+            [cells.claims[partner][self.own] for partner in of.partners], dtype=np.float64
+        )
+        self.residual = self.centred(values[:, self.own])
+        # One over the part of a cell's variance that the effects leave; 0 if they leave nothing.
+        left = np.diag(self.within) * (1 - 1 / len(of.partners))
+        self.over = np.where(left > 0, 1 / np.maximum(left, 1e-12), 0.0)
+
+    def centred(
+        self, values: Float[np.ndarray, "*draw partner own"]
+    ) -> Float[np.ndarray, "*draw partner own"]:
+        """Values less the means of heads, and of partners by site: residuals of a complete two-way table."""
+        return (values - values.mean(-2, keepdims=True)) @ self.within
+
+    def with_worth(
+        self, claim: Float[np.ndarray, "partner own"], values: Float[np.ndarray, "seed partner cell"]
+    ) -> Float[np.ndarray, " seed"]:
+        """The inner products of claims with the worth of each seed, without the effects."""
+        return np.asarray((claim * self.centred(values[..., self.own])).sum((-2, -1)))
+
+    def with_claims(self, claims: Float[np.ndarray, "mask partner own"]) -> Float[np.ndarray, "mask mask"]:
+        """The inner products of all pairs of sets of claims without the effects."""
+        return np.einsum("auh,buh->ab", claims, self.centred(claims))
+
+    def sums(
+        self,
+        claims: Float[np.ndarray, "*draw mask partner own"],
+        others: Float[np.ndarray, "mask partner own"],
+    ) -> Float[np.ndarray, "*draw part"]:
+        """What the statistic at any beta is made of, for any claims.
+
+        `others` are the masks for which the claims are instruments; with one mask, its own claims. At beta, a
+        cell's score is first + beta * second: the products of claims with worth, and with `others`, summed
+        over masks, without the effects. The five parts are sums over cells: of first; of second; and, each
+        divided by the part of the cell's variance that the effects leave, of first squared, of first times
+        second, and of second squared.
+        """
+        centred = self.centred(claims)
+        first = centred.sum(-3) * self.residual
+        second = np.einsum("...suh,suh->...uh", centred, self.centred(others))
+        parts = (first, second, first**2 * self.over, first * second * self.over, second**2 * self.over)
+        return np.stack([part.sum((-2, -1)) for part in parts], axis=-1)
+
+    def compared(self) -> Int[np.ndarray, " compared"]:
+        """The cells of the heads that some partner claims and another does not."""
+        return self.own[self.claim.any(0) & ~self.claim.all(0)]
+
+
+def in_unit(of: TaskWorth, unit: WorthUnit) -> Float[np.ndarray, "seed partner cell"]:
+    """What heads are worth to a task, in a unit; raises `ValueError` for worth that the unit cannot hold."""
+    try:
+        return unit.scaled(of.worth)
+    except ValueError as error:
+        raise ValueError(f"{of.task} beside {', '.join(of.partners)}: {error}") from error
+
+
+TWIN, CONTROL = "twin", "control"
+"""Partners that are shown beside the pairs and enter no estimate: the task itself, and a task whose labels
+are random."""
+
+
+@dataclass(frozen=True)
+class TaskWorth:
+    """What all heads are worth to one task in its pair runs."""
+
+    task: str
+    partners: tuple[str, ...]
+    worth: Float[np.ndarray, "seed partner cell"]
+    """As measured; cells are the heads of all sites, as `ContestCells.strata` numbers them."""
+
+
+@dataclass(frozen=True)
+class ContestCells:
+    """Worth and claims laid out by task, partner, seed and head."""
+
+    seeds: tuple[int, ...]
+    sites: tuple[Site, ...]
+    heads: int
+    """Heads of each site."""
+    strata: Int[np.ndarray, " cell"]
+    """The site of each head; heads of a site are adjacent."""
+    claims: dict[str, Bool[np.ndarray, " cell"]]
+    """The heads that each task claims."""
+    tasks: tuple[TaskWorth, ...]
+    of_seeds: dict[str, Bool[np.ndarray, "claim_seed cell"]] = field(default_factory=dict)
+    """The claims by the mask of each seed, of which `claims` are the majority; empty if not known."""
+
+
+def contest_cells(
+    worth: pl.DataFrame, claims: pl.DataFrame, tasks: Sequence[str] = ()
+) -> tuple[ContestCells, tuple[str, ...]]:
+    """The tables laid out as arrays, and notes on seeds that are left out.
+
+    `worth`: task, partner, seed, attention, layer, head, worth; one row per task, partner, seed and head.
+    `claims`: task, attention, layer, head, claimed, and if known `of_seeds` (a list: whether the head is open
+    in the mask of each seed). `tasks` chooses the tasks whose heads are compared; their partners are kept.
+    The control task, partners without claims, and seeds that some pair lacks are left out.
+
+    Raises `ValueError` if nothing is left, or if not every head has exactly one value in each pair run
+    and one claim of each task.
+    """
+    claims = claims.filter(pl.col("task") != CONTROL)
+    known = set(claims["task"].unique())
+    in_play = worth.filter(pl.col("task").is_in(known) & pl.col("partner").is_in(known))
+    if tasks:
+        in_play = in_play.filter(pl.col("task").is_in(tasks))
+    if in_play.is_empty():
+        raise ValueError(
+            "no pair run of two tasks that both have claims: train pairs, and masks of each task"
+        )
+    sites = sites_of(claims)
+    heads = int(claims["head"].to_numpy().max()) + 1
+    place = {site: number for number, site in enumerate(sites)}
+    per_pair = {
+        (task, partner): set(rows["seed"])
+        for (task, partner), rows in in_play.group_by("task", "partner", maintain_order=True)
+    }
+    seeds = tuple(sorted(set.intersection(*per_pair.values())))
+    all_seeds = set().union(*per_pair.values())
+    notes = [
+        f"no worth of heads for {task} beside {partner} with seed "
+        f"{', '.join(map(str, sorted(all_seeds - has)))}: left out of the contest"
+        for (task, partner), has in per_pair.items()
+        if all_seeds - has
+    ]
+    if not seeds:
+        raise ValueError("no seed that all pairs have: measure the same seeds of every pair")
+
+    def cells_of(rows: pl.DataFrame, column: str, title: str) -> Float[np.ndarray, " cell"]:
+        values = np.full(len(sites) * heads, np.nan)
+        for kind, layer, head, value in rows.select(*KEYS, column).iter_rows():
+            site = place.get(Site(kind, layer))
+            if site is None or head >= heads:
+                raise ValueError(f"{title}: masks and worth are of encoders of different shapes")
+            values[site * heads + head] = value
+        if rows.height != len(values) or np.isnan(values).any():
+            raise ValueError(
+                f"{title}: {rows.height} of {counted(len(values), 'head has', 'heads have')} a "
+                f"value, and each needs exactly one"
+            )
+        return values
+
+    claimed = {
+        str(task): cells_of(rows, "claimed", f"claims of {task}") > 0.5
+        for (task,), rows in claims.group_by("task", maintain_order=True)
+    }
+    masks = int(claims["of_seeds"].list.len().to_numpy().min()) if "of_seeds" in claims.columns else 0
+    of_seeds = {
+        str(task): np.array(
+            [
+                cells_of(rows.with_columns(pl.col("of_seeds").list.get(mask)), "of_seeds", f"masks of {task}")
+                > 0.5
+                for mask in range(masks)
+            ]
+        )
+        for (task,), rows in claims.group_by("task", maintain_order=True)
+        if masks
+    }
+    laid_out = []
+    for (task,), of_task in in_play.group_by("task", maintain_order=True):
+        partners = tuple(of_task["partner"].unique(maintain_order=True))
+        runs = dict(of_task.group_by("seed", "partner", maintain_order=True))
+        values = [
+            [
+                cells_of(runs[seed, partner], "worth", f"{task} beside {partner}, seed {seed}")
+                for partner in partners
+            ]
+            for seed in seeds
+        ]
+        laid_out.append(TaskWorth(str(task), partners, np.array(values)))
+    strata = np.repeat(np.arange(len(sites)), heads)
+    return ContestCells(seeds, sites, heads, strata, claimed, tuple(laid_out), of_seeds), tuple(notes)
+
+
+Worth = Float[np.ndarray, "*many cell"]
+"""Heads of one run and task along the last axis."""
+
+
+@dataclass(frozen=True)
+class WorthUnit:
+    """How worth becomes a number that can be compared between runs."""
+
+    name: str
+    """As tables and figures print it."""
+    scaled: Callable[[Worth], Worth]
+    """The worth of all heads of a run and task in this unit; raises `ValueError` for what it cannot hold."""
+    multiplicative: bool
+    """Whether the unit is of logs, so that a difference is a share of worth."""
+
+
+def logs(worth: Worth) -> Worth:
+    """Natural logarithms; raises `ValueError` for a head that is worth nothing, since there is no log of 0.
+
+    An open head always has some importance; exact zeros are heads that were closed or cut, and a floor for
+    them would decide the result by its own size.
+    """
+    bad = int((~(np.isfinite(worth) & (worth > 0))).sum())
+    if bad:
+        heads = "1 head has" if bad == 1 else f"{counted(bad, 'head has', 'heads have')}"
+        raise ValueError(
+            f"{heads} importance 0 or none (closed or cut heads): logs need a model with all heads open; "
+            "measure with --masks=false, or leave cut runs out"
+        )
+    return np.log(worth)
+
+
+def standardised_logs(worth: Worth) -> Worth:
+    """Logs less their mean over all heads of the run and task, divided by their standard deviation.
+
+    So a partner has no effect if it only scales what all heads are worth, or only widens or narrows its
+    spread.
+    """
+    return _standardised(logs(worth), "importance")
+
+
+def standardised_points(worth: Worth) -> Worth:
+    """The same for points themselves, which may be negative.
+
+    They are sharper than ranks, in which heads that are worth nothing take as much room as others.
+    """
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no worth: measure the run again")
+    return _standardised(worth, "worth")
+
+
+def _standardised(values: Worth, measure: str) -> Worth:
+    spread = values.std(-1, keepdims=True)
+    if (spread <= 1e-12).any():
+        raise ValueError(f"all heads of a run have the same {measure}: there is nothing to compare")
+    return (values - values.mean(-1, keepdims=True)) / spread
+
+
+def log_spread(worth: Worth) -> Float[np.ndarray, "*many"]:
+    """The standard deviation of logs over all heads of each run and task."""
+    return logs(worth).std(-1)
+
+
+def normal_scores(worth: Worth) -> Worth:
+    """Van der Waerden's scores: ranks over all heads of the run and task as quantiles of a normal.
+
+    For worth that may be negative, such as the score lost by ablation; equal values have equal scores.
+    """
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no worth: measure the run again")
+    ranks = np.apply_along_axis(lambda heads: pl.Series(heads).rank().to_numpy(), -1, worth)
+    return ndtri(ranks / (worth.shape[-1] + 1))
+
+
+def as_measured(worth: Worth) -> Worth:
+    """Unchanged, for skills above a baseline, which are shares; raises `ValueError` if one is missing."""
+    if not np.isfinite(worth).all():
+        raise ValueError("some heads have no skill: probe the run again")
+    return worth
+
+
+STANDARDISED_LOGS = WorthUnit("standardised logs", standardised_logs, True)
+STANDARDISED_POINTS = WorthUnit("standardised points", standardised_points, False)
+NORMAL_SCORES = WorthUnit("normal scores", normal_scores, False)
+SKILL_POINTS = WorthUnit("skill above chance", as_measured, False)
+SKILL_BEYOND_INPUT = WorthUnit("skill above a random projection", as_measured, False)
+
 
 SUPPORTED: Final = "supported"
 REFUTED: Final = "refuted"
-CANNOT_TELL: Final = "cannot tell"
 Word = Literal["supported", "refuted", "cannot tell"]
 FEWEST_SEEDS = 3
 """Runs of every pair that a word other than *cannot tell* needs."""
@@ -88,7 +364,7 @@ class ContestEstimate:
 def contest(
     worth: pl.DataFrame,
     claims: pl.DataFrame,
-    unit: Unit = STANDARDISED_LOGS,
+    unit: WorthUnit = STANDARDISED_LOGS,
     *,
     tasks: tuple[str, ...] = (),
     level: float = LEVEL,
@@ -103,7 +379,10 @@ def contest(
     `contest_cells` and the unit do.
     """
     cells, notes = contest_cells(worth, claims, tasks)
-    return estimate(cells, unit, level=level, draws=draws, seed=seed), (*notes, *no_common_head(cells))
+    return estimate_contest(cells, unit, level=level, draws=draws, seed=seed), (
+        *notes,
+        *no_common_head(cells),
+    )
 
 
 def no_common_head(cells: ContestCells) -> tuple[str, ...]:
@@ -116,9 +395,9 @@ def no_common_head(cells: ContestCells) -> tuple[str, ...]:
     )
 
 
-def estimate(
+def estimate_contest(
     cells: ContestCells,
-    unit: Unit = STANDARDISED_LOGS,
+    unit: WorthUnit = STANDARDISED_LOGS,
     *,
     level: float = LEVEL,
     draws: int = DRAWS,
@@ -240,7 +519,7 @@ def _reliability(masks: Mapping[str, Bool[np.ndarray, "mask cell"]], blocks: Seq
 
 
 def _share(
-    cells: ContestCells, unit: Unit, blocks: list[TaskBlock], square: float
+    cells: ContestCells, unit: WorthUnit, blocks: list[TaskBlock], square: float
 ) -> Callable[[float], float]:
     """From a beta in the unit to the share of a claimed head's worth that is lost.
 
@@ -271,8 +550,9 @@ def _share(
     return lambda beta: TENTH * beta / rise if rise > 0 else float("nan")
 
 
-WORTH = SignedWords("less", "more", "%", 1, 100)
-"""The wording of a lost share of worth."""
+WORTH = SignedWords("less", "more", "%", 1, 100, most=1)
+"""The wording of a lost share of worth. More than all of it cannot be lost, and an end at which more than the
+same again is won comes from dividing by a claim's reliability near zero."""
 
 
 def _word(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtl.analysis.measuring import Progress, silent
-from mtl.probes.measures.groups import Group, Measure
+from mtl.features import Measure, MeasureGroup
 
 if TYPE_CHECKING:
     import polars as pl
 
     from mtl.analysis.trained import TrainedRun
 
-ROW = Group(
+ROW = MeasureGroup(
     "tests.mtl.analysis.norm_measure:measure_norm",
     (Measure("norm", "mean norm of the head's output", unit="number", predictor="output norm"),),
     "measure how large the outputs of heads are",

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 import mtl
 from mtl import HeadTable, ablate_heads, head_importance, lowest, plot_heads, prune_heads
 from mtl.errors import InputError
-from mtl.probes.head_names import head_name
-from mtl.probes.sites import sites_of
+from mtl.probes.sites import head_name, sites_of
 from tests.mtl import tiny
 from tests.mtl.commands.runs_for_commands import made_run
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mtl.commands.command_table import MEASURES
 from mtl.commands.main import main
 from mtl.models.inputs import InputCache
 from mtl.probes.tables import heads_table
@@ -33,7 +34,7 @@ def test_another_table_has_other_sentences_and_knows_its_run(run, tmp_path, caps
     assert main(["importance", str(run), "--split=train", *given]) == 0
     assert main(["ablate", str(run), "--split=train", "--draws=10", *given]) == 0
     assert not (run / "heads.parquet").exists()
-    table, made_of = heads_table.read(out)
+    table, made_of = heads_table.read_heads_table(out)
     assert {"importance", "ablation", "ablation_q"} <= set(table["measure"])
     assert (made_of["ablation.split"], made_of["ablation.run"]) == ("train", str(run.resolve()))
     values, _ = worth_of([out])
@@ -43,7 +44,7 @@ def test_another_table_has_other_sentences_and_knows_its_run(run, tmp_path, caps
     assert "in a folder that exists" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["importance", "ablate", "relevance", "probe"])
+@pytest.mark.parametrize("command", [*MEASURES, "ablate", "probe"])
 def test_a_table_that_cannot_be_written_is_refused_before_anything_is_measured(
     command, run, monkeypatch, capsys
 ) -> None:

@@ -16,19 +16,22 @@ from mtl.commands.command_table import COMMANDS, measuring_command
 from mtl.commands.help import help_of
 from mtl.commands.main import main
 from mtl.config.effective import plain
-from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
+from mtl.features import features
 from mtl.models.inputs import InputCache
 from mtl.probes.measures.groups import GROUPS, measured_groups
 from mtl.probes.tables import heads_table
-from mtl.runs.folder.code_fingerprint import code_fingerprint, modules_of
-from mtl.study.config import ProbesConfig
-from mtl.study.jobs.job import Job, code_part
-from mtl.study.jobs.wanted import codes_of, probe_settings
-from mtl.study.measures.check_measures import check_measures
-from mtl.study.measures.measure import measure
+from tests.kit.absent import needs
 from tests.mtl.analysis import worth
 from tests.mtl.analysis.norm_measure import ROW
+
+if "study" in features():
+    from mtl.study.config import ProbesConfig
+    from mtl.study.grid import check_measures
+    from mtl.study.perform import make_measurement
+    from mtl.study.plan import probe_settings
+
+of_studies = needs("study")
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,7 +62,7 @@ def test_the_command_has_the_settings_of_the_function(norm, run, capsys) -> None
     printed = capsys.readouterr().out
     assert "pos: the 3 heads of highest norm, of 12" in " ".join(printed.split())
     assert "dep" not in printed
-    heads, made_of = heads_table.read(run / "heads.parquet")
+    heads, made_of = heads_table.read_heads_table(run / "heads.parquet")
     assert set(heads["measure"]) == {"norm"}
     assert set(heads["task"]) == {"pos"}
     assert (made_of["norm.order"], made_of["norm.split"], made_of["norm.sentences"]) == ("1", "dev", "5")
@@ -68,13 +71,14 @@ def test_the_command_has_the_settings_of_the_function(norm, run, capsys) -> None
     assert "did you mean 'order'" in capsys.readouterr().err
 
 
+@of_studies
 def test_a_study_measures_it_with_settings_of_its_own(norm, run) -> None:
     # The name itself is a value of `probes.measures` where the row is there before the study's module.
     probes = ProbesConfig(sentences=4, options={"norm": {"order": 1}})
     check_measures(probes)
     settings = {**plain(asdict(probes)), "target": str(run)}
-    assert measure("norm", settings, InputCache()) is None
-    heads, made_of = heads_table.read(run / "heads.parquet")
+    assert make_measurement("norm", settings, InputCache()) is None
+    heads, made_of = heads_table.read_heads_table(run / "heads.parquet")
     assert set(heads["measure"]) == {"norm"}
     assert (made_of["norm.order"], made_of["norm.sentences"]) == ("1", "4")
     # What the result is made of.
@@ -89,47 +93,13 @@ def test_a_study_measures_it_with_settings_of_its_own(norm, run) -> None:
             check_measures(ProbesConfig(options=wrong))
 
 
-def test_a_new_row_repeats_no_other_measure(norm, monkeypatch) -> None:
-    names = ("probes", "importance", "ablation", "relevance", "curve")
-    job = Job("run", "all", TrainConfig(), probes=ProbesConfig(measures=names))
-    with_norm = codes_of(job)
-    monkeypatch.delitem(GROUPS, "norm")
-    assert codes_of(job) == with_norm
-    assert len({with_norm[code_part(name)] for name in names}) == len(names)
-    for name in names:
-        assert "mtl.probes.measures.groups" not in modules_of(*GROUPS[name].modules)
-    assert "mtl.probes.measures.clustering" in modules_of(*GROUPS["probes"].modules)
-    assert "mtl.probes.measures.clustering" not in modules_of(*GROUPS["importance"].modules)
-
-
-def test_a_changed_loss_repeats_the_training_and_the_measures_of_its_task_alone(monkeypatch) -> None:
-    measures = ("probes", "importance", "ablation", "relevance", "curve")
-    jobs = [
-        Job("run", "all", TrainConfig(tasks=(name,)), probes=ProbesConfig(measures=measures))
-        for name in ("pos", "dep")
-    ]
-    before = [codes_of(job) for job in jobs]
-    read = Path.read_bytes
-    changed = ROOT / "tasks" / "decoders" / "dep.py"
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda path: read(path) + b"CHANGED = 1\n" * path.samefile(changed)
-    )
-    monkeypatch.setattr("mtl.study.jobs.wanted.code_fingerprint", code_fingerprint.__wrapped__)
-    pos, dep = (
-        {part for part, code in codes_of(job).items() if code != earlier[part]}
-        for job, earlier in zip(jobs, before, strict=True)
-    )
-    assert pos == {code_part("probes")}
-    assert dep == {"code", *map(code_part, measures)}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tmp_path, tiny_encoder) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "from mtl.probes.measures.groups import GROUPS\n"
+        "from mtl.probes.measures.groups import add_group\n"
         "from tests.mtl.analysis.norm_measure import ROW\n"
-        "GROUPS['norm'] = ROW\n"
+        "add_group('norm', ROW)\n"
     )
     environment = {
         **os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1", "COLUMNS": "200"
@@ -157,7 +127,7 @@ def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tm
 
     mtl("study", "own.yaml")
     (folder,) = (tmp_path / "studies" / "own" / "runs").glob("*/heads.parquet")
-    heads, made_of = heads_table.read(folder)
+    heads, made_of = heads_table.read_heads_table(folder)
     assert {"norm", "ablation"} <= set(heads["measure"])
     assert made_of["norm.order"] == "1"
     assert (folder.parent / "curve.parquet").exists()
@@ -169,4 +139,4 @@ def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tm
     assert "mean norm of the head" in page
     assert "output norm" in page
     mtl("norm", str(folder.parent), "--order=2")
-    assert heads_table.read(folder)[1]["norm.order"] == "2"
+    assert heads_table.read_heads_table(folder)[1]["norm.order"] == "2"

@@ -10,9 +10,8 @@ import polars as pl
 import pytest
 import yaml
 
-import mtl.analysis.ablation.run as ablation_run
-from mtl.analysis.ablation.joint import Ablator
-from mtl.analysis.ablation.run import every_ablation, measure_ablation
+import mtl.analysis.ablation as ablation_run
+from mtl.analysis.ablation import Ablator, every_ablation, measure_ablation
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
 from mtl.probes.tables import heads_table
@@ -39,8 +38,12 @@ def command(*words: str) -> int:
 def test_both_commands_write_into_one_table(run, capsys) -> None:
     assert command("importance", str(run), "--sentences=8", "--steps=2") == 0
     assert command("ablate", str(run), "--sentences=8", "--close=[head,layer]", "--draws=20") == 0
-    table, provenance = heads_table.read(run / "heads.parquet")
+    table, provenance = heads_table.read_heads_table(run / "heads.parquet")
     measures = set(table["measure"])
+    said = capsys.readouterr().out
+    assert said.count("with 20 resamples the q of one in 12 cannot be below 0.57; --draws=240 suffices") == 2
+    assert said.count("one in 3 cannot be below 0.14; --draws=60 suffices") == 2
+    assert provenance["ablation.draws"] == "20"
     assert {
         "importance",
         "taylor",
@@ -59,11 +62,13 @@ def test_both_commands_write_into_one_table(run, capsys) -> None:
     assert provenance["ablation.sentences"] == "8"
     # Again, with other settings: the rows are replaced, the others stay.
     assert command("importance", str(run), "--sentences=4", "--task=pos") == 0
-    again, _ = heads_table.read(run / "heads.parquet")
+    again, _ = heads_table.read_heads_table(run / "heads.parquet")
     assert set(again.filter(measure="importance")["task"]) == {"pos"}
     assert again.filter(measure="integrated").is_empty()
     assert again.filter(measure="ablation").equals(table.filter(measure="ablation"))
-    assert "cost significantly" in capsys.readouterr().out
+    assert command("ablate", str(run), "--sentences=4", "--close=layer", "--draws=60") == 0
+    assert "suffices" not in capsys.readouterr().out
+    assert "cost significantly" in said
 
 
 def test_a_set_of_heads_is_closed_together(run, tmp_path) -> None:
@@ -124,7 +129,6 @@ def test_what_is_done_so_far_of_something_else_is_not_used(run, monkeypatch) -> 
     trained = open_trained(run, None, "test", sentences=6)
     chosen = every_ablation(trained, ("head",))
     expected = measure_ablation(trained, chosen, draws=20)
-    (run / ".ablation.npz").write_bytes(b"of an older version")
     for content in (b"", b"PAR1 damaged"):
         (run / ".ablation.parquet").write_bytes(content)
         again = measure_ablation(trained, chosen, draws=20)

@@ -16,11 +16,11 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.instances import Instance
 from mtl.config.schema import TrainConfig
-from mtl.probes.statistics.compared_runs import compare
-from mtl.runs.folder import sentence_counts
+from mtl.probes.statistics.compared_runs import compare_setups
+from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
-from mtl.tasks.dep import Dep
-from mtl.tasks.metrics.metric import share
+from mtl.tasks.metrics import share
+from mtl.tasks.structured import Dep
 
 SENTENCES = 40
 
@@ -39,7 +39,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 for task in tasks
                 for number in range(SENTENCES)
             ]
-            sentence_counts.write(run, "test", pl.DataFrame(rows, schema=sentence_counts.SCHEMA))
+            run_tables.write_counts(run, "test", pl.DataFrame(rows, schema=run_tables.COUNTS_SCHEMA))
     return tmp_path
 
 
@@ -52,13 +52,13 @@ def test_the_table_is_that_of_the_statistic(runs: Path, capsys: pytest.CaptureFi
     counts = [
         np.array(
             [
-                sentence_counts.read(Run(runs / name), "test").filter(task="pos")["counts"].to_list()
+                run_tables.read_counts(Run(runs / name), "test").filter(task="pos")["counts"].to_list()
                 for name in side
             ]
         )
         for side in (("a1", "a2"), ("b1", "b2"))
     ]
-    expected = compare(*counts, share, draws=200)
+    expected = compare_setups(*counts, share, draws=200)
     assert (row["both_low"], row["both_high"]) == expected.both
     assert (row["p"], row["p_sentences"]) == (expected.p, expected.p_sentences)
     assert row["holm"] == row["p"]
@@ -117,7 +117,7 @@ def test_runs_that_score_the_same_have_no_interval_over_runs(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for source, other in (("a1", "a2"), ("b1", "b2")):
-        sentence_counts.write(Run(runs / other), "test", sentence_counts.read(Run(runs / source), "test"))
+        run_tables.write_counts(Run(runs / other), "test", run_tables.read_counts(Run(runs / source), "test"))
     assert main(["compare", "a1", "a2", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]) == 0
     [row] = pl.read_parquet("c.parquet").rows(named=True)
     assert (row["seeds_low"], row["seeds_high"]) == (None, None)
@@ -132,9 +132,9 @@ def test_runs_that_score_the_same_have_no_interval_over_runs(
 
 def test_counts_of_another_version_are_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(runs / "b2")
-    counts = sentence_counts.read(run, "test")
+    counts = run_tables.read_counts(run, "test")
     more = counts.with_columns(pl.col("counts").list.concat([0.0]))
-    sentence_counts.write(run, "test", more)
+    run_tables.write_counts(run, "test", more)
     assert main(["compare", "a1", "--against", "b1", "b2"]) == 2
     error = capsys.readouterr().err
     assert "pos: b2 has other counts per sentence than a1" in error
@@ -143,8 +143,8 @@ def test_counts_of_another_version_are_one_line(runs: Path, capsys: pytest.Captu
 
 def test_other_sentences_are_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(runs / "b1")
-    counts = sentence_counts.read(run, "test")
-    sentence_counts.write(run, "test", counts.with_columns(key=pl.col("key") + 1))
+    counts = run_tables.read_counts(run, "test")
+    run_tables.write_counts(run, "test", counts.with_columns(key=pl.col("key") + 1))
     assert main(["compare", "a1", "--against", "b1"]) == 2
     assert "are scored on different sentences (40 sentences and 40 of test)" in capsys.readouterr().err
 
@@ -153,7 +153,7 @@ def test_what_the_sides_differ_in_is_said(runs: Path, capsys: pytest.CaptureFixt
     for name, seed, changes in (("c1", 5, {"max_epochs": 3}), ("c2", 6, {})):
         other = Run(runs / name)
         other.create(plain(asdict(TrainConfig(name=name, tasks=("pos",), seed=seed, **changes))))
-        sentence_counts.write(other, "test", sentence_counts.read(Run(runs / "a1"), "test"))
+        run_tables.write_counts(other, "test", run_tables.read_counts(Run(runs / "a1"), "test"))
     assert main(["compare", "a1", "--against", "c1", "--draws=100"]) == 0
     assert "note: the two sides differ in max_epochs\n" in capsys.readouterr().out
     assert main(["compare", "a1", "--against", "c2", "b1", "--draws=100"]) == 0
@@ -171,8 +171,8 @@ def test_one_name_for_two_tasks_is_refused(runs: Path, capsys: pytest.CaptureFix
         other = Run(runs / name)
         config = TrainConfig(name=name, tasks=("own",), instances={"own": made})
         other.create(plain(asdict(config)))
-        counts = sentence_counts.read(Run(runs / "a1"), "test").with_columns(task=pl.lit("own"))
-        sentence_counts.write(other, "test", counts)
+        counts = run_tables.read_counts(Run(runs / "a1"), "test").with_columns(task=pl.lit("own"))
+        run_tables.write_counts(other, "test", counts)
     assert main(["compare", "a1", "d1", "--against", "d3", "--draws=100"]) == 0
     capsys.readouterr()
     assert main(["compare", "d1", "--against", "d2", "--draws=100"]) == 2
@@ -185,7 +185,7 @@ def test_runs_scored_by_other_rules_are_refused(runs: Path, capsys: pytest.Captu
     """The counts of DEP without punctuation are of fewer words."""
     other = Run(runs / "c1")
     other.create(plain(asdict(TrainConfig(name="c1", tasks=("pos", "dep"), dep=Dep(punct=False)))))
-    sentence_counts.write(other, "test", sentence_counts.read(Run(runs / "b1"), "test"))
+    run_tables.write_counts(other, "test", run_tables.read_counts(Run(runs / "b1"), "test"))
     assert main(["compare", "b1", "--against", "c1", "--tasks=[pos]", "--draws=100"]) == 0
     assert main(["compare", "b1", "--against", "c1"]) == 2
     assert "dep: the runs are scored by different dep.punct (false, true)" in capsys.readouterr().err

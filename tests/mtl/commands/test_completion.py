@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
-from mtl.commands.command_table import COMMANDS, load
+from mtl.commands.command_table import COMMANDS
 from mtl.commands.completion import VARIABLE
 from mtl.commands.help import help_of
 from mtl.commands.main import main
@@ -77,5 +78,5 @@ def test_bash_completes_by_the_script(tmp_path, capsys):
 
 @pytest.mark.parametrize(("shell", "sign"), [("zsh", "#compdef mtl"), ("fish", "complete --no-files")])
 def test_other_shells_have_scripts(shell, sign, capsys):
-    load(COMMANDS["completion"].function)(shell)
+    resolve_name(COMMANDS["completion"].function)(shell)
     assert sign in capsys.readouterr().out

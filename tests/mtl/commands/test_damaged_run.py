@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtl.commands.main import main
+from mtl.config.parse import read_mapping
 from mtl.config.schema import TrainConfig
-from mtl.config.yaml_file import read_mapping
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
 from tests.mtl.commands.test_odd_paths import commands_on_runs
@@ -29,15 +29,6 @@ def test_a_configuration_that_was_cut_off_anywhere_is_refused(tmp_path):
         (tmp_path / "config.yaml").write_text("".join(lines[:end]))
         with pytest.raises(InputError, match=r"config.yaml (was cut off|is empty)"):
             Run.open(tmp_path)
-
-
-def test_an_older_configuration_without_marks_is_read_but_not_half_of_it(tmp_path):
-    lines = written(tmp_path)[1:-1]
-    (tmp_path / "config.yaml").write_text("".join(lines))
-    assert Run.open(tmp_path).config()["tasks"] == ["pos"]
-    (tmp_path / "config.yaml").write_text("".join(lines[: lines.index("gates:\n")]))
-    with pytest.raises(InputError, match=r"is incomplete \(it lacks gates, trainer, wandb\)"):
-        Run.open(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["half", "empty", "folder"])
@@ -65,13 +56,3 @@ def test_every_command_that_reads_a_run_names_the_damaged_configuration(
         assert errors.count("\n") == 1, (name, errors)
         assert str(file) in errors, (name, errors)
         assert not any(out.iterdir()), name
-
-
-def test_a_damaged_status_is_known_before_the_heads_of_a_run_are_shared(tmp_path, capsys, monkeypatch):
-    run, out = tmp_path / "run", tmp_path / "out"
-    written(run)
-    (run / "status.json").write_text('{"state": "finis')
-    monkeypatch.setattr("mtl.models.joint.JointModel.from_pretrained", lambda *_: pytest.fail("read"))
-    assert main(["collaborate", str(run), f"--out={out}", "--dim=8"]) == 2
-    assert capsys.readouterr().err.startswith(f"mtl: {run / 'status.json'} is no JSON (Unterminated string")
-    assert not out.exists()

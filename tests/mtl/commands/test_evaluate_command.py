@@ -53,6 +53,15 @@ def test_tasks_without_gold_are_named_and_the_others_scored(run, tmp_path, capsy
     }
 
 
+def test_scores_of_some_tasks_leave_the_counts_of_all(run, capsys) -> None:
+    both = scores(run)
+    counts = (run / "sentence_counts" / "test.parquet").read_bytes()
+    assert scores(run, "--tasks=[dep]") == {"dep": both["dep"]}
+    assert (run / "sentence_counts" / "test.parquet").read_bytes() == counts
+    assert main(["evaluate", str(run), "--tasks=[ner]"]) == 2
+    assert "the model has no task 'ner': its tasks are pos, dep" in capsys.readouterr().err
+
+
 def test_a_corpus_without_any_gold_is_refused(run, tmp_path, capsys) -> None:
     (tmp_path / "bare").mkdir()
     sentences = read_jsonl(tmp_path / "corpus" / "test.jsonl")

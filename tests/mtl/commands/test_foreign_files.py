@@ -20,13 +20,14 @@ from mtl.commands.main import main
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import write_text
-from mtl.runs.folder import sentence_counts
+from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
+from tests.kit.absent import may_be_absent
 from tests.mtl import tiny
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
 from tests.mtl.commands.test_odd_paths import commands_on_runs
 
-MADE = ("importance", "curve")
+MADE = tuple(name for name in ("importance", "curve") if not may_be_absent([name]))
 """Commands that write tables into a run's folder."""
 READING = ("figure", "compare", "energy", "report")
 """Commands that show tables; they come before those that make some, which a foreign file may keep from it."""
@@ -121,7 +122,7 @@ def ended(folder: Path) -> Run:
     run.write_metrics({"dev": {"pos": {"accuracy": 50.0}}})
     write_text(run.model / "model.json", "{}")
     run.update_status({"trained": True})
-    sentence_counts.write(run, "test", pl.DataFrame(schema=sentence_counts.SCHEMA))
+    run_tables.write_counts(run, "test", pl.DataFrame(schema=run_tables.COUNTS_SCHEMA))
     run.finish({"state": "finished"})
     return run
 
@@ -129,7 +130,7 @@ def ended(folder: Path) -> Run:
 def test_a_run_that_has_ended_knows_its_files(tmp_path):
     run = ended(tmp_path / "run")
     (ended(tmp_path / "other").folder / "model" / "model.json").write_text("{ }")
-    sentence_counts.write(Run(tmp_path / "other"), "test", pl.DataFrame(schema=sentence_counts.SCHEMA))
+    run_tables.write_counts(Run(tmp_path / "other"), "test", pl.DataFrame(schema=run_tables.COUNTS_SCHEMA))
     for name, content in {
         "config.yaml": (run.folder / "config.yaml").read_text().replace("seed: 1", "seed: 2"),
         "metrics.json": "{}", "model/model.json": "{ }",

@@ -13,7 +13,7 @@ from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.corpora.at_hand import _place
 from mtl.corpora.formats.table import FORMATS
-from mtl.runs.folder.heads_file import read_measures
+from mtl.runs.folder.run_tables import read_measures
 
 CONLLU = """\
 1\tWe\twe\tPRON\tPRP\tCase=Nom\t2\tnsubj\t2:nsubj\t_
@@ -40,6 +40,8 @@ JSON = {
     "words": ["wake", "me", "six"], "tags": ["VB", "PRP", "CD"], "labels": {"intent": "alarm"},
     "layers": {"slots": [[2, 3, "TIME"]], "shape 1": ["x", "y", "x"], "static": ["a", "b", "a"]},
 }  # fmt: skip
+SDP = "#SDP 2015\n#1\n1\tWe\twe\tPRP\t-\t-\t_\tACT\n2\tate\teat\tVBD\t+\t+\tv:1\t_\n\n"
+SPACY = json.dumps({"text": "We ate in Rome.", "entities": [[10, 14, "LOC"]]}) + "\n"
 OTHER = {**JSON, "words": ["call", "me", "now"], "labels": {"intent": "call"}}
 CORPORA = {
     "jsonl": ("{}.jsonl", f"{json.dumps(JSON)}\n{json.dumps(OTHER)}\n", "pos intent shape_1 slots static_2"),
@@ -53,6 +55,8 @@ CORPORA = {
     "columns": ("shape/{}.txt", "We X\nate y\n\nBob X\nsleeps y\n\n", "shape"),
     "brackets": ("{}/a.mrg", TREES, "pos con"),
     "conll2005": ("{}.props", "We - (A0*)\nate eat (V*)\n\n", "srl"),
+    "sdp": ("{}.sdp", SDP, "pos lemmas deps senses"),
+    "json-entities": ("{}.jsonl", SPACY, "ner"),
     "glue-cola": ("CoLA/{}.tsv", "g\t1\t\tWe ate.\ng\t0\t*\tAte we.\n", "cola"),
     "glue-classify": ("intent/{}.tsv", "text\tlabel\nwake me\talarm\ncall Ann\tcall\n", "intent"),
     "glue-regress": ("{}.tsv", "text\tlabel\nwake me\t0.5\ncall Ann\t1.25\n", "mine"),
@@ -213,6 +217,31 @@ def test_what_cannot_be_learned_is_left_out_with_a_note(tmp_path, capsys):
     tasks = read_configuration(TrainConfig, Path(f"{folder}.yaml")).tasks
     assert "ner" not in tasks
     assert "intent" not in tasks
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "r1\tgood\t5\tA lovely film.\nr2\tbad\t1\tNever again.\nr3\tmixed\t3\tIt was fine.\n",
+        "r1\t1\t\tA lovely film.\nr2\t0\t\tNever again.\n",
+        "A lovely film.\tgood\nNever again.\tbad\nFine.\tgood\n",
+        "good\tA lovely film.\nbad\tNever again.\n",
+    ],
+)
+def test_a_table_of_texts_without_a_header_is_no_corpus_of_another_kind(rows, tmp_path, capsys):
+    """Neither CoLA's four columns, nor words with a label each, whose words would be whole texts."""
+    write(tmp_path / "reviews", "{}.tsv", rows)
+    assert main(["init", str(tmp_path / "reviews"), f"--out={tmp_path / 'c.yaml'}"]) == 2
+    error = capsys.readouterr().err
+    assert "train.tsv:1: no column of sentences for classify; name them" in error
+    assert error.count("\n") == 1
+    names = {" ": "text", "good": "label", "1": "label"}
+    fields = [
+        field if field in names else " " * (" " in field) for field in rows.partition("\n")[0].split("\t")
+    ]
+    head = "\t".join(names.get(field, f"column {number}") for number, field in enumerate(fields))
+    write(tmp_path / "reviews", "{}.tsv", f"{head}\n{rows}")
+    assert main(["init", str(tmp_path / "reviews"), f"--out={tmp_path / 'c.yaml'}"]) == 0
 
 
 def test_long_sentences_of_dev_are_let_in(tmp_path, capsys):

@@ -16,7 +16,7 @@ import torch
 from mtl.commands.main import main
 from mtl.corpora.formats.conllu import read_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.input_lines import standard_input
+from mtl.corpora.running_text import standard_input
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
@@ -28,6 +28,8 @@ LINES = {
     "tokens": "We ate .\n\n#a=b # text = x -DOCSTART- 10\u00a0000\r\n( ) -LRB- _ [WORD]\t|\n",
     "pairs": "We ate .\tIt was good\n\n#a=b (\t_ 10\u00a0000 .\n",
 }
+
+LAYERS = ("tags", "entities", "arcs", "tree", "frames")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,60 @@ def test_what_is_written_is_read_back(kind, runs, tmp_path, monkeypatch, capsys)
         assert sentences[1].words == ("#a=b", "#", "text", "=", "x", "-DOCSTART-", "10\u00a0000")
 
 
+def test_some_tasks_and_those_of_a_second_model(runs, tmp_path, monkeypatch, capsys) -> None:
+    """A second model adds the layers that the first does not annotate."""
+
+    def layers(*words: str) -> list[set[str]]:
+        given(monkeypatch, b"We ate in Paris .\n")
+        capsys.readouterr()
+        assert main(["predict", *words, "--input=tokens", "--output=json"]) == 0
+        records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [{key for key in record if record[key] and key in LAYERS} for record in records]
+
+    whole, tags = str(runs["text"]), str(tmp_path / "tags")
+    [every] = layers(whole)
+    assert layers(whole, "--tasks=[pos,dep]") == [{"tags", "arcs"}]
+    assert main(["prune", f"{whole}/model", "--task=pos", f"--out={tags}"]) == 0
+    assert layers(tags) == [{"tags"}]
+    assert layers(tags, f"--also=[{whole}]") == [every]
+    assert layers(whole, f"--also=[{tags}]", "--tasks=[pos]") == [{"tags"}]
+    for words, message in (
+        (["--tasks=[parse]"], "the model has no task 'parse': its tasks are"),
+        (["--also=[nowhere]"], "nowhere"),
+    ):
+        given(monkeypatch, b"We\n")
+        assert main(["predict", whole, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_rules_of_two_models_and_one_that_is_not_kept(runs, tmp_path, monkeypatch, capsys) -> None:
+    whole, tags, rules = str(runs["text"]), str(tmp_path / "tags"), tmp_path / "rules.yaml"
+    assert main(["prune", f"{whole}/model", "--task=pos", f"--out={tags}"]) == 0
+
+    def predicted(text: str, *words: str) -> tuple[int, list[dict[str, object]], str]:
+        rules.write_text(text)
+        given(monkeypatch, b"We ate in Paris .\nWe ate\n")
+        capsys.readouterr()
+        code = main(["predict", tags, f"--also=[{whole}]", "--input=tokens", "--output=json", *words])
+        out, err = capsys.readouterr()
+        return code, [json.loads(line) for line in out.splitlines()], err
+
+    flag = f"--rules={rules}"
+    arcs = "dep: {force: {We < ate: null, ate < We: null}}\n"
+    code, (first, _), err = predicted("pos: {force: {Paris: DT}}\n" + arcs, flag, "--tasks=[pos,dep]")
+    assert code == 0
+    assert first["tags"][3] == "DT"
+    assert "mtl: standard input, line 1: rule not kept" in err
+    assert "(2 such cases in all)" in err
+    for text, words, message in (
+        (arcs, ["--tasks=[pos]"], "dep is no task that is annotated"),
+        ("pos: {force: {Paris: XYZ}}", [], f"{rules}: pos: force: Paris: the model has no label 'XYZ'"),
+    ):
+        code, _, err = predicted(text, flag, *words)
+        assert code == 2
+        assert message in err
+
+
 def with_text(sentence: Sentence) -> Sentence:
     return (
         sentence
@@ -90,9 +146,9 @@ def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) 
     calls: list[int] = []
     annotate = JointModel.annotate
 
-    def counting(self, sentences, *rest):
+    def counting(self, sentences, *rest, **options):
         calls.append(len(sentences))
-        annotated = annotate(self, sentences, *rest)
+        annotated = annotate(self, sentences, *rest, **options)
         answered.release()
         return annotated
 

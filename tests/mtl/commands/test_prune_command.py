@@ -13,14 +13,14 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from mtl.commands.heads_given import heads_given
+from mtl.commands.common import heads_given
 from mtl.commands.main import main
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_masks
 from mtl.heads.load import MASKS, load_pruned
 from mtl.heads.records import recorded_cuts
 from mtl.heads.tap import head_scale
-from mtl.models.apply_masks import gates_for
+from mtl.models.derived import gates_for
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
@@ -45,7 +45,7 @@ def hidden(model: torch.nn.Module) -> torch.Tensor:
 
 def test_a_run_of_the_same_shape_is_what_plain_transformers_loads(runs: Path, tmp_path: Path, capsys) -> None:
     masked = JointModel.from_pretrained(runs / "dynamic")
-    gates, _ = gates_for(masked, None)
+    gates, _ = gates_for(masked)
     with head_scale(masked.encoder.transformer, gates):
         expected = hidden(masked.encoder.transformer)
     out = tmp_path / "closed"
@@ -95,7 +95,7 @@ def test_heads_are_cut_by_name_out_of_runs_and_encoders(
     torch.testing.assert_close(hidden(closed), hidden(smaller), rtol=0, atol=1e-6)
     # The run's own mask closes heads as well.
     dynamic = JointModel.from_pretrained(runs / "dynamic")
-    gates, _ = gates_for(dynamic, None)
+    gates, _ = gates_for(dynamic)
     first = int(gates[0].argmax())
     assert main(["prune", str(runs / "dynamic"), f"--out={tmp_path / 'more'}", f"--heads=L0H{first}"]) == 0
     assert f"{int((gates > 0.001).sum()) - int(gates[0, first] > 0.001)} of 12 heads kept" in (
@@ -132,6 +132,8 @@ def test_names_with_kinds_of_attention() -> None:
     sites = [Site(kind, layer) for kind in ("encoder", "decoder", "cross") for layer in range(2)]
     given = heads_given("cross L1H3,cross.1.2,encoder.0.1,decoder L1", sites, 4)
     assert given == {0: [1], 3: [0, 1, 2, 3], 5: [2, 3]}
+    of_kind = heads_given("cross L1H3,cross, Encoder.0.1", sites, 4)
+    assert of_kind == {0: [1], 4: [0, 1, 2, 3], 5: [0, 1, 2, 3]}
     with pytest.raises(InputError, match="write a head as cross L2H9"):
         heads_given("L1H3", sites, 4)
 
@@ -153,3 +155,27 @@ def test_a_table_by_hand_says_all_that_it_lacks(runs: Path, tmp_path: Path, caps
                 read_masks(path)
             named = re.search(r"lacks the columns? ([a-z, ]+):", str(raised.value))
             assert named[1].split(", ") == list(absent)
+
+
+@pytest.mark.parametrize("shape", [[], ["--keep_shape=true"]])
+def test_the_output_says_whose_mask_was_applied(
+    shape: list[str], runs: Path, tiny_encoder: Path, tmp_path: Path, capsys
+) -> None:
+    path = tmp_path / "chunks.parquet"
+    rows = list(itertools.product(["chunks"], range(3), range(4)))
+    table = pl.DataFrame(rows, schema=["task", "layer", "head"], orient="row")
+    table = table.with_columns(gate=pl.when(pl.col("head") == 2).then(0).otherwise(1))
+    table.write_parquet(path)
+    tasks = ", ".join(JointModel.from_pretrained(runs / "none").tasks)
+    done = "closed" if shape else "cut"
+    for model, others in ((runs / "none", f", for a model of {tasks}\n"), (tiny_encoder, "\n")):
+        out = tmp_path / f"of_{model.name}"
+        assert main(["prune", str(model), f"--mask={path}", f"--out={out}", *shape]) == 0
+        said = capsys.readouterr().out
+        assert f"heads are {done} by the mask of chunks in {path}{others}" in said
+    task = tasks.partition(",")[0]
+    both = pl.concat([table, table.with_columns(task=pl.lit(task), gate=pl.lit(1))], how="vertical_relaxed")
+    both.write_parquet(path)
+    words = [f"--task={task}", f"--mask={path}", f"--out={tmp_path / 'own'}", *shape]
+    assert main(["prune", str(runs / "none"), *words]) == 0
+    assert f"by the mask of {task} in {path}\n" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mtl.commands.command_table import COMMANDS
+from tests.kit.absent import needs
 from tests.mtl.studies import Study
 
 HEAVY = ("torch", "transformers", "torchmetrics", "pytorch_lightning", "numba", "polars", "matplotlib")
@@ -25,6 +26,8 @@ print("loaded:", *(name for name in {HEAVY} if name in sys.modules), file=sys.st
 sys.exit(code)
 """
 ROOT = Path(__file__).resolve().parents[3]
+of_studies = needs("study")
+of_sweeps = needs("sweep")
 
 
 def run(*words: str, code: int = 0) -> tuple[str, float]:
@@ -41,17 +44,19 @@ def run(*words: str, code: int = 0) -> tuple[str, float]:
     return done.stderr.splitlines()[-1].removeprefix("loaded:").strip(), seconds
 
 
+@of_studies
 def test_a_study_is_planned_without_anything_heavy(toy):
+    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[0] == ""
     words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
     assert run(*words)[0] == ""
 
 
 def test_mistyped_keys_and_printed_configurations_load_nothing_heavy():
     assert run("train", "configs/dep.yaml", "--sede=1", code=2)[0] == ""
-    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[0] == ""
     assert run("train", "configs/dep.yaml", "--print_config")[0] == ""
 
 
+@of_sweeps
 def test_a_sweep_is_planned_without_torch():
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run")[0] == ""
     assert run("sweep", "configs/sweep/penalty.yaml", "--local", "--trails=1", code=2)[0] == ""
@@ -73,6 +78,7 @@ def test_a_report_loads_no_torch(tmp_path):
     assert run("report", str(tmp_path))[0] == "polars matplotlib"
 
 
+@of_studies
 def test_what_writes_a_study_s_report_loads_no_torch():
     """A study's first process plans and reports; its workers train."""
     program = f"import sys, mtl.study.report; print(*(name for name in {HEAVY} if name in sys.modules))"
@@ -128,7 +134,17 @@ def test_help_takes_at_most_two_seconds_of_processor_time(name):
 @pytest.mark.slow
 def test_mistyped_keys_and_dry_runs_take_at_most_two_seconds_of_processor_time(toy):
     assert seconds("train", "configs/dep.yaml", "--sede=1", code=2) < 2
+
+
+@pytest.mark.slow
+@of_studies
+def test_studies_are_planned_in_at_most_two_seconds_of_processor_time(toy):
     assert seconds("study", "configs/study/demo.yaml", "--seeed=1", code=2) < 2
     words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
     assert seconds(*words) < 2
+
+
+@pytest.mark.slow
+@of_sweeps
+def test_sweeps_are_planned_in_at_most_two_seconds_of_processor_time():
     assert seconds("sweep", "configs/sweep/penalty.yaml", "--local", "--dry-run") < 2

@@ -5,17 +5,23 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import pkgutil
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import mtl
-from mtl.commands.command_table import COMMANDS, load
+from mtl.commands.command_table import COMMANDS, MEASURES
 from mtl.commands.main import main
 from mtl.runs.figures.table import FIGURES
+from tests.kit.absent import may_be_absent
 from tests.mtl.commands.runs_for_commands import TRAINING, made_run
 
 HEAVY = (
@@ -31,10 +37,10 @@ HEAVY = (
     "mtl.models.inputs.InputCache.split",
     "mtl.runs.report.gather.gather",
     "mtl.runs.figures.table.draw",
-    "mtl.commands.figure.draw",
-    "mtl.commands.figure.animate",
+    "mtl.commands.report.draw",
+    "mtl.commands.report.animate",
     "mtl.training.train.assemble",
-    "mtl.corpora.sources.corpus_fingerprint",
+    "mtl.corpora.load.corpus_fingerprint",
 )
 """Functions that read, compute or download; none of them may be reached."""
 
@@ -64,9 +70,8 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
         "export": [str(run)],
         "probe": measured,
         "show": [*measured[:1], "L0H0", *measured[1:]],
-        "importance": measured,
+        **dict.fromkeys(MEASURES, measured),
         "ablate": measured,
-        "relevance": measured,
         "energy": [str(encoder)],
         "collaborate": [str(encoder), "--dim=8", "--accelerator=cpu"],
         "report": [str(run.parent)],
@@ -142,7 +147,7 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
             f"--{other}={tmp_path / 'good' / other}.png"
             for other in (*COMMANDS[name].files, *COMMANDS[name].folders)
             if other != argument
-            and inspect.signature(load(COMMANDS[name].function)).parameters[other].default
+            and inspect.signature(resolve_name(COMMANDS[name].function)).parameters[other].default
             is inspect.Parameter.empty
         ]
         assert main([*words, *others, f"--{argument}={place}"]) == 2, what
@@ -153,18 +158,20 @@ def test_nothing_is_read_or_computed_for_a_place_that_cannot_be_written(
 
 
 def test_every_argument_that_names_something_to_write_is_in_the_table():
-    read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file", "runs"}
+    read = {"source", "mask", "corpus", "run", "folder", "cache", "model", "file", "runs", "rules"}
     for name, command in COMMANDS.items():
         if command.takes != "signature":
             continue
-        for parameter in inspect.signature(load(command.function)).parameters.values():
+        for parameter in inspect.signature(resolve_name(command.function)).parameters.values():
             if "Path" in str(parameter.annotation) and "tuple" not in str(parameter.annotation):
                 if "list" in str(parameter.annotation) or parameter.name in read:
                     continue
                 assert parameter.name in (*command.files, *command.folders), f"{name} --{parameter.name}"
 
 
-@pytest.mark.parametrize("name", ["probe", "importance", "ablate", "relevance", "curve"])
+@pytest.mark.parametrize(
+    "name", ["probe", *MEASURES, "ablate", *(name for name in ("curve",) if not may_be_absent([name]))]
+)
 @pytest.mark.parametrize("file", ["heads.parquet"])
 def test_a_run_s_own_table_that_cannot_be_replaced_is_known_first(name, file, run, tmp_path, no_work, capsys):
     copy = tmp_path / "run"
@@ -227,3 +234,101 @@ def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(
             errors = capsys.readouterr().err
             assert errors.startswith("mtl: "), (key, what)
             assert errors.count("\n") == 1, (key, what, errors)
+
+
+ROOT = Path(__file__).parents[3]
+STUDY = """\
+grid: [{setups: [single], masks: [none]}]
+seeds: [1]
+train: {tasks: [pos], corpus: {path: CORPUS}, encoder: {name: ENCODER}, max_epochs: 1}
+"""
+SWEEP = """\
+command: [mtl, train, TRAIN, "${args}"]
+method: random
+metric: {name: dev/mean, goal: maximize}
+run_cap: 1
+parameters: {max_epochs: {values: [1]}}
+"""
+TRAINED = "--corpus.path={corpus} --encoder.name={encoder} --max_epochs=1 --runs={out}"
+OF_README = {
+    "data": "data toy --out {out}/toy",
+    "init": "init {corpus} --out {out}/my.yaml",
+    "train": f"train dep {TRAINED} --name=dep --pruning=dynamic --gates.target_open=0.4",
+    "prune": "prune {out}/dep --out {out}/cut",
+    "evaluate": "evaluate {out}/dep --split test --export {out}/scored",
+    "predict": "predict {out}/dep {text}",
+    "export": "export {out}/dep --out {out}/onnx",
+    "probe": "probe {encoder} --corpus {corpus} --split test --out {out}/static",
+    "show": "show {out}/dep L0H0 --sentence=We --output {out}/head.png",
+    "importance": "importance {out}/dep",
+    "ablate": "ablate {out}/dep",
+    "curve": "curve {out}/dep --by=importance",
+    "figure": "figure masks {out}/dep --out {out}/masks.png",
+    "compare": "compare {out}/dep --against {out}/dep-2",
+    "report": "report {out}",
+    "study": "study {study} --studies={out}/studies",
+    "sweep": "sweep {sweep} --local --sweeps={out}/sweeps",
+    "serve": "serve {out}/dep --port=70000",
+}
+"""Each command of the README; all write into one folder. `serve` gets as far as its port."""
+
+
+def test_every_command_of_the_readme_has_a_line_here() -> None:
+    text = "".join(re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
+    assert set(re.findall(r"\bmtl ([a-z]+) ", text)) == {*OF_README}
+
+
+def test_matplotlib_has_a_folder_where_the_home_is_not_writable(tmp_path, monkeypatch) -> None:
+    from mtl.commands.main import give_matplotlib_a_folder
+
+    monkeypatch.setenv("MPLCONFIGDIR", "x")
+    monkeypatch.delenv("MPLCONFIGDIR")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "to" / "come"))
+    give_matplotlib_a_folder()
+    assert "MPLCONFIGDIR" not in os.environ
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    give_matplotlib_a_folder()
+    assert Path(os.environ["MPLCONFIGDIR"]).is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("user", "home"), [("65534", "/nonexistent"), ("54321", None)])
+def test_a_user_without_a_home_runs_every_command_of_the_readme(
+    user, home, tiny_encoder, toy, tmp_path
+) -> None:
+    """As in a container with any user id: the installation, the home and the current folder are read-only."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can start a process of another user, with setpriv")
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o777)
+    places = {"corpus": toy, "encoder": tiny_encoder, "out": out}
+    train = "{tasks: [pos], corpus: {path: CORPUS}, encoder: {name: ENCODER}}\n"
+    files = {"train": train, "study": STUDY, "sweep": SWEEP, "text": "We ate in Paris.\n"}
+    for name, text in files.items():
+        places[name] = tmp_path / f"{name}.yaml"
+        for word, path in {"CORPUS": toy, "ENCODER": tiny_encoder, "TRAIN": places.get("train")}.items():
+            text = text.replace(word, str(path))
+        places[name].write_text(text)
+    variables = {key: value for key, value in os.environ.items() if key not in ("HOME", "MPLCONFIGDIR")}
+    variables |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    variables |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    variables |= {} if home is None else {"HOME": home}
+    # Reading is allowed anywhere: an interpreter in root's home can be used.
+    reads = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *reads]
+    wrong = []
+    trained_again = OF_README["train"].replace("--name=dep ", "--name=dep-2 --seed=2 ")
+    for line in (*list(OF_README.values())[:3], trained_again, *list(OF_README.values())[3:]):
+        words = [word.format(**places) for word in line.split()]
+        if may_be_absent(words):
+            continue
+        command = [*as_user, sys.executable, "-m", "mtl", *words]
+        done = subprocess.run(command, cwd="/", env=variables, capture_output=True, text=True)
+        errors = done.stderr.replace("--port=70000: use a number from 0 to 65535", "")
+        right = done.returncode == (2 if words[0] == "serve" else 0)
+        if not right or re.search(r"Traceback|ermission|MPLCONFIGDIR|mkdir", errors):
+            wrong.append((line, done.returncode, done.stdout[-300:], done.stderr[-600:]))
+    assert not wrong

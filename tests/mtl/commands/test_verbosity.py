@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from mtl.commands.common import sentence_progress
 from mtl.commands.main import main
-from mtl.commands.progress import sentence_progress
 
 
 @pytest.fixture(autouse=True)

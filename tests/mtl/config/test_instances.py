@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from mtl.config.effective import counting_settings, different_keys, only_used, plain
-from mtl.config.parse import changed, configured, read_configuration
+from mtl.config.parse import changed, configuration_from, configured, read_configuration
 from mtl.config.schema import TrainConfig
-from mtl.config.typed import configuration_from
 from mtl.errors import InputError
-from mtl.study.config import StudyConfig
+from mtl.features import features
 from mtl.tasks.catalogue import KINDS
-from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.task import instance
+from tests.kit.absent import needs
+
+if "study" in features():
+    from mtl.study.config import StudyConfig
+
+of_studies = needs("study")
 
 SHORT = """
 tasks:
@@ -87,7 +92,7 @@ def test_settings_without_a_value_count_for_nothing(tmp_path: Path) -> None:
         ("tasks: {a: 3}", r"line 1: tasks\.a holds other keys, and cannot be '3'"),
         ("tasks: {a: {kind: tags, dropout: 7}}", r"line 1: tasks\.a\.dropout=7\.0: use a number from 0"),
         ("tasks: {a: {kind: tags, layer: ''}}", r"line 1: .*layer: '' is no layer"),
-        ("tasks: {a: {kind: tags, files: {trian: x}}}", "did you mean 'corpus.instances.a.train'"),
+        ("tasks: {a: {kind: tags, files: {trian: x}}}", "did you mean 'tasks.a.files.train'"),
         (
             "tasks: {a: {kind: tags, weight: 2}}\nbalancer: {name: uncertainty}",
             r"line 1: tasks\.a\.weight is for balancer\.name=fixed, and balancer\.name=uncertainty",
@@ -104,6 +109,7 @@ def test_a_key_of_a_task_that_is_not_trained_is_refused(tmp_path: Path) -> None:
         given(tmp_path, SHORT, "--tasks.graphs.kind=graph")
 
 
+@of_studies
 def test_keys_of_the_short_form_are_taken_in_blocks_of_a_study_and_by_sweeps(tmp_path: Path) -> None:
     config = given(tmp_path, SHORT)
     values = plain(dataclasses.asdict(config))

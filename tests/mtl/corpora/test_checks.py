@@ -9,20 +9,17 @@ from pathlib import Path
 import pytest
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.checks import CHECKS, Look, notes_on, refuse_shared_files
-from mtl.corpora.convert import convert
+from mtl.corpora.checks import CHECKS, CorpusCheck, notes_on, refuse_shared_files
+from mtl.corpora.folder import convert_corpus
 from mtl.corpora.formats.conll2003 import OtherColumn
-from mtl.corpora.load import load_split
-from mtl.corpora.merge import BY_ORDER, MASKED, merge
-from mtl.corpora.readers import read
-from mtl.corpora.real_words import with_words
-from mtl.corpora.sources import refuse_shared
+from mtl.corpora.load import load_split, refuse_files_of_two_splits
+from mtl.corpora.readers import BY_ORDER, MASKED, merge, read_sentences, with_real_words
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.structured import Pos
 from mtl.tasks.task import Labels
-from mtl.tasks.translate import Translate
 from mtl.tasks.tree import Tree
 
 ALL = {name: kind() for name, kind in TASKS.items()}
@@ -43,33 +40,42 @@ OTHER = replace(FULL, words=("They", "sat"), id="other")
 NOTED = replace(OTHER, notes=("tag repaired", "tag repaired"), place="a.conll:7")
 
 
+class Copied(Pos):
+    """A task that finds a tag odd that is its word."""
+
+    def is_odd(self, sentence: Sentence) -> bool:
+        return sentence.tags == sentence.words
+
+
 def refuse_words(sentences: Sequence[Sentence]) -> None:
-    assert list(with_words("x", sentences)) == sentences
+    assert list(with_real_words("x", sentences)) == sentences
 
 
 LOOKS = {
-    "_no_label": Look({"train": [replace(FULL, entities=())]}, ALL),
-    "_reader_notes": Look({"train": [FULL, NOTED]}, ALL),
-    "_empty_layer": Look({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
-    "_masked_words": Look({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
-    "_copied_translations": Look(
-        {"train": [Sentence(WORDS, translate=text, id="copy") for text in (" We  ate", "Wir aßen")]},
-        {"translate": Translate()},
+    "_no_label": CorpusCheck({"train": [replace(FULL, entities=())]}, ALL),
+    "_reader_notes": CorpusCheck({"train": [FULL, NOTED]}, ALL),
+    "_empty_layer": CorpusCheck({"train": [FULL], "dev": [replace(OTHER, frames=())]}, ALL),
+    "_masked_words": CorpusCheck({"train": [FULL, replace(FULL, words=("_", "ate"))]}, ALL),
+    "_odd_annotations": CorpusCheck(
+        {"train": [Sentence(WORDS, tags=tags, id=tags[0]) for tags in (("We", "ate"), ("A", "B"))]},
+        {"copied": Copied()},
     ),
-    "_labels_left_blank": Look(
+    "_labels_left_blank": CorpusCheck(
         {"train": [FULL], "dev": [replace(OTHER, arcs=Arcs((2, 0), ("_", "root")))]}, ALL
     ),
-    "_one_label": Look({"train": [replace(FULL, tags=("X", "X"))]}, ALL),
-    "_split_in_split": Look({"train": [FULL], "dev": [OTHER, FULL]}, ALL),
-    "_unseen_labels": Look({"train": [FULL], "test": [replace(OTHER, tags=("PRP", "NN"))]}, ALL),
-    "_not_represented": Look({"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL),
+    "_one_label": CorpusCheck({"train": [replace(FULL, tags=("X", "X"))]}, ALL),
+    "_split_in_split": CorpusCheck({"train": [FULL], "dev": [OTHER, FULL]}, ALL),
+    "_unseen_labels": CorpusCheck({"train": [FULL], "test": [replace(OTHER, tags=("PRP", "NN"))]}, ALL),
+    "_not_represented": CorpusCheck(
+        {"dev": [replace(FULL, entities=(Span(0, 1, "A"), Span(0, 2, "B")))]}, ALL
+    ),
 }
 LINES = {
     "_no_label": "ner: no entity in 1 annotated sentence of train, from full on",
     "_reader_notes": "train: tag repaired: 2 (the first, a.conll:7)",
     "_empty_layer": "dev: srl: no frame in 1 annotated sentence",
     "_masked_words": "train: 1 of 4 words are '_'",
-    "_copied_translations": "train: 1 of 2 translations equal their source (the first, copy)",
+    "_odd_annotations": "train: 1 of 2 sentences is odd (the first, We)",
     "_labels_left_blank": "dev: dep: 1 of 2 labels are '_'",
     "_one_label": "train: pos: all 2 labels are 'X'",
     "_split_in_split": "dev: 1 of 2 sentences in train, too (the first, full)",
@@ -94,15 +100,17 @@ def test_each_check_finds_its_case(check) -> None:
 def test_a_corpus_without_faults_has_no_notes() -> None:
     sentences = list({sentence.words: sentence for sentence in toy_corpus(60, seed=1)}.values())
     tasks = {kind.name: kind() for kind in STRUCTURED}
-    assert notes_on(Look({"train": sentences[:50]}, tasks)) == []
-    assert notes_on(Look({"train": [FULL], "dev": [OTHER]}, ALL)) == []
+    assert notes_on(CorpusCheck({"train": sentences[:50]}, tasks)) == []
+    assert notes_on(CorpusCheck({"train": [FULL], "dev": [OTHER]}, ALL)) == []
 
 
 @pytest.mark.parametrize("kind", STRUCTURED, ids=lambda kind: kind.name)
 def test_a_layer_without_a_label_is_refused_for_every_task(kind) -> None:
     empty = {"tags": ("_", "_"), "entities": (), "frames": (), "tree": Tree("TOP", tuple(TREE.leaves()))}
     layer = kind().layer
-    look = Look({"train": [replace(FULL, **{layer: empty[layer]})]} if layer in empty else {"train": []}, ALL)
+    look = CorpusCheck(
+        {"train": [replace(FULL, **{layer: empty[layer]})]} if layer in empty else {"train": []}, ALL
+    )
     if layer in empty:
         with pytest.raises(InputError, match=f"{kind.name}: no "):
             notes_on(look)
@@ -123,11 +131,13 @@ def test_labels_that_the_model_lacks_are_named_in_every_layer(layer: str) -> Non
     known = {name: task.labels([FULL]) for name, task in ALL.items() if name not in ("control", "cola")}
     known |= {"control": Labels(()), "cola": Labels(["1"])}
     dev = [replace(FULL, **{layer: changed[layer]})]
-    lines = notes_on(Look({"dev": dev}, ALL, known))
+    lines = notes_on(CorpusCheck({"dev": dev}, ALL, known))
     assert len(lines) == 1
     assert "1 of " in lines[0]
     assert ("(0 1)" if layer == "cola" else "(XX 1)") in lines[0]
-    assert any("training never saw" in line for line in notes_on(Look({"train": [FULL], "dev": dev}, ALL)))
+    assert any(
+        "training never saw" in line for line in notes_on(CorpusCheck({"train": [FULL], "dev": dev}, ALL))
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,32 +248,32 @@ def test_a_folder_is_not_several_splits(tmp_path: Path) -> None:
         replace(whole, train=one, dev=f"{folder}/*.conllu"),
     ):
         with pytest.raises(InputError, match="would be read for both train and dev: name the files"):
-            refuse_shared(CorpusConfig(None, files=files), ("dep",))
+            refuse_files_of_two_splits(CorpusConfig(None, files=files), ("dep",))
     with pytest.raises(InputError, match="would be read for both train and test"):
-        convert({"train": [f"conllu:{folder}"], "test": [f"conllu:{one}"]}, tmp_path / "out")
+        convert_corpus({"train": [f"conllu:{folder}"], "test": [f"conllu:{one}"]}, tmp_path / "out")
     refuse_shared_files({"train": [(one, [Path(one)])], "dev": [(one, [Path(one)])]})
-    converted = convert({"train": [f"conllu:{one}"], "dev": [f"conllu:{one}"]}, tmp_path / "out")
+    converted = convert_corpus({"train": [f"conllu:{one}"], "dev": [f"conllu:{one}"]}, tmp_path / "out")
     assert converted.notes == [f"dev: 1 of 1 sentence in train, too (the first, {one}:1)"]
 
 
 def test_another_column_looks_like_the_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("Ann\tB-PER\tO\nleft\tO\tO\n\nGo\tO\tO\n")
-    (note,) = read(path, "conll2003")[0].notes
+    (note,) = read_sentences(path, "conll2003")[0].notes
     assert isinstance(note, OtherColumn)
     assert "column 2 has tags such as B-PER" in note
     with pytest.raises(
         InputError,
         match=r"a\.tsv: the last column .* columns: \{word: 1, entity: 2\} .* conll2003:word=1,entity=2:PATH",
     ):
-        convert({"train": [f"conll2003:{path}"]}, tmp_path / "out")
-    assert read(path, "conll2003:entity=2")[0].entities == (Span(0, 1, "PER"),)
-    assert read(path, "conll2003:entity=3")[0].notes == ()  # named, so meant
+        convert_corpus({"train": [f"conll2003:{path}"]}, tmp_path / "out")
+    assert read_sentences(path, "conll2003:entity=2")[0].entities == (Span(0, 1, "PER"),)
+    assert read_sentences(path, "conll2003:entity=3")[0].notes == ()  # named, so meant
     path.write_text("Ann\tNNP\tB-NP\nleft\tVBD\tB-VP\n")
-    (note,) = read(path, "conll2003")[0].notes  # CoNLL-2000
+    (note,) = read_sentences(path, "conll2003")[0].notes  # CoNLL-2000
     assert note == "the last column of a file has phrases (NP, VP), read as entities"
     path.write_text("Ann\tB-NP\tO\nleft\tB-VP\tO\n")
-    assert read(path, "conll2003")[0].notes == ()  # CoNLL-2003's chunks
+    assert read_sentences(path, "conll2003")[0].notes == ()  # CoNLL-2003's chunks
 
 
 def test_columns_are_a_mapping_under_files(tmp_path: Path) -> None:

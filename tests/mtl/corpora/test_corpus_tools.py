@@ -6,10 +6,9 @@ import io
 import pytest
 from rich.console import Console
 
+from mtl.corpora.folder import corpus_stats, draw_sentences, select_sentences, stats_table
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.select import draw, select
 from mtl.corpora.splits import write_splits
-from mtl.corpora.stats import corpus_stats, stats_table
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
@@ -62,11 +61,14 @@ def test_no_corpus(tmp_path):
     with pytest.raises(InputError, match=r"no \*.jsonl files"):
         corpus_stats(tmp_path)
     with pytest.raises(InputError, match=r"no \*.jsonl files"):
-        select(tmp_path, [tmp_path / "x.ids"], tmp_path / "out")
+        select_sentences(tmp_path, [tmp_path / "x.ids"], tmp_path / "out")
 
 
 def test_what_is_no_folder_is_named(corpus, tmp_path):
-    for command in (corpus_stats, lambda place: select(place, [tmp_path / "x.ids"], tmp_path / "out")):
+    for command in (
+        corpus_stats,
+        lambda place: select_sentences(place, [tmp_path / "x.ids"], tmp_path / "out"),
+    ):
         with pytest.raises(InputError, match=r"train\.jsonl: a file, not a folder"):
             command(corpus / "train.jsonl")
         with pytest.raises(InputError, match="none: no such folder"):
@@ -78,16 +80,16 @@ def test_selection_keeps_the_lists_order_over_all_splits(corpus, tmp_path):
     first.write_text("b-1\na-1\n")
     second.write_text("a-2\n\n")
     out = tmp_path / "out"
-    assert select(corpus, [first, second], out) == {"first": 2, "second": 1}
+    assert select_sentences(corpus, [first, second], out) == {"first": 2, "second": 1}
     assert read_jsonl(out / "first.jsonl") == [BARE, FULL]
     assert [sentence.id for sentence in read_jsonl(out / "second.jsonl")] == ["a-2"]
     with pytest.raises(InputError, match=r"already holds a corpus \(first.jsonl, second.jsonl\)"):
-        select(corpus, [first], out)
+        select_sentences(corpus, [first], out)
     (out / "notes.txt").write_text("mine")
-    assert select(corpus, [first], out, overwrite=True) == {"first": 2}
+    assert select_sentences(corpus, [first], out, overwrite=True) == {"first": 2}
     assert sorted(path.name for path in out.iterdir()) == ["first.jsonl", "notes.txt"]
     with pytest.raises(InputError, match="is the corpus itself"):
-        select(corpus, [first], corpus, overwrite=True)
+        select_sentences(corpus, [first], corpus, overwrite=True)
 
 
 def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path):
@@ -96,7 +98,7 @@ def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path)
         write_jsonl(tmp_path / f"{split}.jsonl", sentences)
 
     def drawn(numbers, seed=1):
-        assert draw(tmp_path, numbers, tmp_path / "out", seed, overwrite=True) == numbers
+        assert draw_sentences(tmp_path, numbers, tmp_path / "out", seed, overwrite=True) == numbers
         return {
             split: [int(one.id) for one in read_jsonl(tmp_path / "out" / f"{split}.jsonl")]
             for split in numbers
@@ -111,16 +113,16 @@ def test_drawn_sentences_keep_their_order_and_depend_on_the_seed_alone(tmp_path)
     assert drawn({"dev": 50}) == {"dev": list(range(50))}
     assert not (tmp_path / "out" / "train.jsonl").exists()
     with pytest.raises(InputError, match=r"dev\.jsonl: 51 of 50 sentences: draw fewer"):
-        draw(tmp_path, {"dev": 51}, tmp_path / "other")
+        draw_sentences(tmp_path, {"dev": 51}, tmp_path / "other")
     with pytest.raises(InputError, match=r"no test\.jsonl to draw sentences from; it has dev, train"):
-        draw(tmp_path, {"test": 1}, tmp_path / "other")
+        draw_sentences(tmp_path, {"test": 1}, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 def test_ids_are_found_with_and_without_blanks_around_them(corpus, tmp_path):
     write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",), id=" c")])
     (tmp_path / "x.ids").write_text(" c\n b-1 \n")
-    assert select(corpus, [tmp_path / "x.ids"], tmp_path / "out") == {"x": 2}
+    assert select_sentences(corpus, [tmp_path / "x.ids"], tmp_path / "out") == {"x": 2}
 
 
 @pytest.mark.parametrize(
@@ -135,20 +137,20 @@ def test_faulty_lists(corpus, tmp_path, text, what):
     path = tmp_path / "x.ids"
     path.write_text(text)
     with pytest.raises(InputError, match=what):
-        select(corpus, [path], tmp_path / "out")
+        select_sentences(corpus, [path], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_ids_that_collide(corpus, tmp_path):
     (tmp_path / "x.ids").write_text("a-1\n")
     with pytest.raises(InputError, match="have the same name"):
-        select(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
+        select_sentences(corpus, [tmp_path / "x.ids", tmp_path / "sub" / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [BARE])
     with pytest.raises(InputError, match=r"test\.jsonl:1: the id 'b-1' is also that of .*dev\.jsonl:1"):
-        select(corpus, [tmp_path / "x.ids"], tmp_path / "out")
+        select_sentences(corpus, [tmp_path / "x.ids"], tmp_path / "out")
     write_jsonl(corpus / "dev.jsonl", [Sentence(("Hm",))])
     with pytest.raises(InputError, match=r"dev\.jsonl:1: a sentence without an id"):
-        select(corpus, [tmp_path / "x.ids"], tmp_path / "out")
+        select_sentences(corpus, [tmp_path / "x.ids"], tmp_path / "out")
 
 
 def test_an_empty_split_is_an_error(corpus):

@@ -13,12 +13,12 @@ import torch
 from mtl.config.instances import kind_of
 from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
-from mtl.corpora.checks import Look, notes_on
+from mtl.corpora.checks import CorpusCheck, notes_on
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.load import load_split
 from mtl.errors import InputError
-from mtl.tasks.lemma_lexicon import split_labels
-from mtl.tasks.sentence import Sentence, Span, feature_of, in_order
+from mtl.tasks.lemmas import split_lemma_labels
+from mtl.tasks.sentence import Sentence, Span, feature_of, features_in_order
 
 TEXT = (
     "1\tIch\tich\tPRON\t_\tPerson=1|Case=Nom\t0\troot\t_\t_\n"
@@ -48,7 +48,7 @@ def file(tmp_path: Path) -> str:
 def test_a_feature_of_a_bundle() -> None:
     assert [feature_of(bundle, "Case") for bundle in BUNDLES] == ["Nom", "Acc", "_"]
     assert feature_of("Number[psor]=Sing|Typo", "Number[psor]") == "Sing"
-    assert in_order("b=1|A=2|C=3") == "A=2|b=1|C=3"
+    assert features_in_order("b=1|A=2|C=3") == "A=2|b=1|C=3"
     sentence = Sentence(("a", "b", "c"), feats=BUNDLES, slots=(Span(0, 1, "A"),))
     assert sentence.layer("feats.Person") == ("1", "_", "_")
     assert sentence.with_layers({"feats.Person": ("2", "_", "_")}).layer("feats.Person") == ("2", "_", "_")
@@ -81,7 +81,7 @@ def test_bundles_and_features_of_them_are_tasks(tmp_path: Path, file: str, where
         "person": ("1", "_"),
     }
     assert [task.annotated(read) for task in chosen.values()] == [True] * 3
-    assert notes_on(Look({"train": [read]}, chosen)) == []
+    assert notes_on(CorpusCheck({"train": [read]}, chosen)) == []
     case = chosen["case"]
     metric = case.metric()
     metric.update([("Nom", "Nom", "_")], [read])
@@ -97,7 +97,7 @@ def test_a_saved_task_is_the_same_one(file: str, tmp_path: Path) -> None:
     )
     saved = {"case": {"kind": task.kind, "layer": task.layer}}
     assert type(task) is kind_of("case", saved)
-    decoder = task.decoder(4, task.labels([Sentence(("a",), feats=("Case=Nom",))]))
+    decoder = task.new_decoder(4, task.labels([Sentence(("a",), feats=("Case=Nom",))]))
     assert decoder(torch.zeros(1, 1, 4), torch.ones(1, 1, dtype=torch.bool)).shape == (1, 1, 1)
 
 
@@ -106,13 +106,13 @@ def test_lemmas_are_read_as_lemmas_or_as_any_label(file: str, tmp_path: Path) ->
     config = configured(tmp_path, {"lemmas": {"kind": "lemmas", "files": files}})
     [read] = loaded(config)
     assert read.layer("lemmas") == ("ich", "er", "!")
-    assert split_labels(config.task("lemmas").labels([read])).scripts.names == ("L0;¦",)
+    assert split_lemma_labels(config.task("lemmas").labels([read])).scripts.names == ("L0;¦",)
     (tmp_path / "a.txt").write_text("Ich ich\nihn er\n")
     files = {"train": str(tmp_path / "a.txt"), "format": "columns"}
     config = configured(
         tmp_path, {"roots": {"kind": "lemmas", "layer": "tags", "min_count": 1, "files": files}}
     )
-    assert split_labels(config.task("roots").labels(loaded(config))).scripts.names == ("=er", "L0;¦")
+    assert split_lemma_labels(config.task("roots").labels(loaded(config))).scripts.names == ("=er", "L0;¦")
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,20 @@ import pytest
 from mtl.config.instances import Instance
 from mtl.config.schema import CorpusConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import load_split, only, require_layers
-from mtl.corpora.merge import merge
-from mtl.corpora.sources import corpus_fingerprint, corpus_read, sources, with_files
+from mtl.corpora.load import (
+    corpus_fingerprint,
+    corpus_read,
+    load_split,
+    only,
+    require_layers,
+    sources,
+    with_files,
+)
+from mtl.corpora.readers import merge
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.con import Con
-from mtl.tasks.dep import Dep
-from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Arcs, Sentence, Span
+from mtl.tasks.structured import Con, Dep, Pos
 from mtl.tasks.tree import Tree
 
 WORDS = ("We", "ate")

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mtl.corpora.formats.lines import CARRIAGE_RETURN
-from mtl.corpora.input_lines import pairs, records_of, tokens
-from mtl.corpora.raw_text import sentences_of
-from mtl.corpora.running_text import splitter_for
+from mtl.corpora.raw_text import _UNBROKEN, _sentence_tokenizer, sentences_of
+from mtl.corpora.running_text import records_of, sentence_pairs, splitter_for, tokens
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,11 @@ from mtl.corpora.running_text import splitter_for
         ("Really?!! Ok...", "Really ?!! | Ok ..."),
         ("fine :) -- yes", "fine :) -- yes"),
         ("(see [1])", "( see [ 1 ] )"),
+        ("Thanks!!", "Thanks !!"),
+        ("What?! Great !!! See you.", "What ?! | Great !!! | See you ."),
+        ("Yahoo!'s stock rose. Yahoo!(the firm)", "Yahoo ! 's stock rose . | Yahoo ! ( the firm )"),
+        ("See www.a.com/q?[b]=1 now. http://a.com/b!@c", "See www.a.com/q?[b]=1 now . | http://a.com/b!@c"),
+        ('"Go!!" She went.', '" Go !! " | She went .'),
         ("It rained. We ate. Mr. Lee slept!", "It rained . | We ate . | Mr. Lee slept !"),
         ("", ""),
         (" \n", ""),
@@ -56,6 +61,89 @@ def test_nothing_is_lost_or_added(text: str) -> None:
     assert all(word and word.split() == [word] for sentence in sentences for word in sentence.words)
 
 
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "!",
+                "?",
+                ".",
+                "!!",
+                "?!",
+                "...",
+                "???",
+                "(",
+                ")",
+                "[b]",
+                '"',
+                "'",
+                "'s",
+                "”",
+                ":)",
+                "-",
+                "*",
+                "&",
+                "=1",
+                "http://a.com/",
+                "www.a.org",
+                "x@y.z",
+                "Yahoo",
+                "He",
+                "left",
+                "U.S.",
+                "Mr.",
+                "5",
+                "é",
+                "😀",
+                "👩\u200d👧",
+                "\u200b",
+                " ",
+                "  ",
+                "\n",
+                "\u00a0",
+                "\t",
+            ]
+        ),
+        max_size=14,
+    ).map("".join)
+)
+@example("Thanks!!")
+@example("Great !! See you.")
+@example("See https://a.com/?(x)=1 now.")
+@example("Yahoo!'s stock")
+@settings(deadline=None, max_examples=400)
+def test_no_sentence_ends_within_a_word(text: str) -> None:
+    """What has no white space in it is of one sentence, and what the rule calls a word is one."""
+    sentences = sentences_of(text)
+    stretches = [stretch for sentence in sentences for stretch in sentence.text.split()]
+    assert stretches == text.split()
+    words = Counter(word for sentence in sentences for word in sentence.words)
+    assert Counter(match[0] for match in _UNBROKEN.finditer(text)) <= words
+
+
+@pytest.mark.parametrize(("unit", "number"), [("!", 12_500), ("a!(b", 3_125), ("Hm?! ", 312)])
+def test_marks_in_a_row_take_no_quadratic_time(unit: str, number: int) -> None:
+    """A text of four times the length takes about four times as long, and would take sixteen times."""
+
+    def seconds(text: str) -> float:
+        start = time.process_time()
+        assert sentences_of(text)
+        return time.process_time() - start
+
+    seconds(unit)
+    assert seconds(4 * number * unit) < 8 * seconds(number * unit)
+
+
+def test_nltk_sets_no_limit_on_the_time_for_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its limit on a regular expression counts the time between two matches, too."""
+    redos = pytest.importorskip("nltk.redos")
+    monkeypatch.setattr(redos, "DEFAULT_TIMEOUT", 0.2)
+    spans = _sentence_tokenizer().span_tokenize("We ate. It rained. Bye.")
+    first = next(spans)
+    time.sleep(0.25)
+    assert [first, *spans] == [(0, 7), (8, 18), (19, 23)]
+
+
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a-" * 200_000, "www." * 100_000, "a." * 200_000])
 def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
     start = time.process_time()
@@ -63,7 +151,7 @@ def test_a_word_of_a_million_letters_takes_no_quadratic_time(text: str) -> None:
     assert time.process_time() - start < 30
 
 
-@pytest.mark.parametrize("split", [splitter_for("en"), tokens, pairs], ids=range(3))
+@pytest.mark.parametrize("split", [splitter_for("en"), tokens, sentence_pairs], ids=range(3))
 def test_lines_that_end_in_carriage_returns_are_not_one_line(split) -> None:
     (record,) = records_of(7, b"Ann left .\rBob\tsat .\r", split, 99, "x")
     assert (record.sentence.id, record.sentence.words) == ("7", ())

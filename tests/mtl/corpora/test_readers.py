@@ -1,9 +1,12 @@
+"""Patterns in paths: which names are patterns, and what they find."""
+
 from __future__ import annotations
 
 import bz2
 import gzip
 import lzma
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.lines import iterate_lines, no_text, read_lines
 from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import files, read
+from mtl.corpora.readers import files, matching, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Sentence
@@ -28,6 +31,8 @@ SAMPLES = {
     "uner": ("a.iob2", "1\tGo\tO\t-\tme\n2\t!\tO\t-\tme\n"),
     "brackets": ("a.mrg", "(TOP (S (VB Go) (. !)))\n"),
     "conll2005": ("a.props", "Go go (V*)\n! - *\n"),
+    "sdp": ("a.sdp", "#x\n1\tGo\tgo\tVB\t+\t-\n2\t!\t!\t.\t-\t-\n"),
+    "json-entities": ("a.json", '{"tokens": ["Go", "!"], "entities": []}\n'),
     **{
         f"glue-{name}": (
             "a.tsv",
@@ -46,6 +51,8 @@ LAYERS = {
     "uner": {"entities"},
     "brackets": {"tags", "tree"},
     "conll2005": {"frames"},
+    "sdp": {"tags", "lemmas", "deps"},
+    "json-entities": {"entities"},
     **{f"glue-{name}": {name} for name in SENTENCE_TASKS},
 }
 
@@ -58,30 +65,30 @@ def test_files_folders_and_globs(tmp_path, monkeypatch, name):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / file).write_text(text)
         (tmp_path / folder / "README").write_text("not a corpus")
-    (one,) = read(tmp_path / "x" / file, name)
+    (one,) = read_sentences(tmp_path / "x" / file, name)
     assert one.words == ("Go", "!")
     annotated = set(one.layers)
     assert annotated == LAYERS[sample]
     assert sample == "jsonl" or set(FORMATS[name].layers) == annotated
-    assert read(tmp_path, name) == [one, one]
+    assert read_sentences(tmp_path, name) == [one, one]
     assert files(tmp_path, name) == [tmp_path / "x" / file, tmp_path / "y/z" / file]
-    assert read(str(tmp_path / "*" / file), name) == [one]
-    assert read(str(tmp_path / "**" / file), name) == [one, one]
+    assert read_sentences(str(tmp_path / "*" / file), name) == [one]
+    assert read_sentences(str(tmp_path / "**" / file), name) == [one, one]
     monkeypatch.chdir(tmp_path)
-    assert read(f"x/{file[0]}*", name) == [one]
+    assert read_sentences(f"x/{file[0]}*", name) == [one]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("odd", ["a\nb\t[1]", os.fsdecode(b"caf\xe9"), "#?%*'\" "])
-def test_odd_names_of_files_are_no_fault_of_what_is_in_them(tmp_path, name, odd):
+def test_odd_names_of_files_are_no_fault_of_what_is_in_them(tmp_path, name):
     file, text = SAMPLES[name]
-    path = tmp_path / odd / f"{odd}{Path(file).suffix}"
-    path.parent.mkdir()
-    path.write_text(text)
-    for place in (path, path.parent):
-        (one,) = read(place, name)
-        write_jsonl(tmp_path / "out.jsonl", [one])
-        assert read(tmp_path / "out.jsonl", "jsonl")[0].id == one.id
+    for odd in ("a\nb\t[1]", os.fsdecode(b"caf\xe9"), "#?%*'\" "):
+        path = tmp_path / odd / f"{odd}{Path(file).suffix}"
+        path.parent.mkdir()
+        path.write_text(text)
+        for place in (path, path.parent):
+            (one,) = read_sentences(place, name)
+            write_jsonl(tmp_path / "out.jsonl", [one])
+            assert read_sentences(tmp_path / "out.jsonl", "jsonl")[0].id == one.id, place
 
 
 def test_files_of_a_folder_are_read_once_and_hidden_ones_not(tmp_path):
@@ -94,7 +101,7 @@ def test_files_of_a_folder_are_read_once_and_hidden_ones_not(tmp_path):
     assert files(f"{folder}/[bc].jsonl", "jsonl") == [folder / "b.jsonl"]
     assert files(f"{folder}/**/*.jsonl", "jsonl") == files(folder, "jsonl")
     assert files(f"{folder}/.*/b*", "jsonl") == [folder / ".ipynb_checkpoints" / "b-checkpoint.jsonl"]
-    assert len(read(folder, "jsonl")) == 2
+    assert len(read_sentences(folder, "jsonl")) == 2
 
 
 def test_folders_behind_links_are_read_and_those_without_end_once(tmp_path):
@@ -109,36 +116,36 @@ def test_folders_behind_links_are_read_and_those_without_end_once(tmp_path):
     found = [folder / "a" / "1.jsonl", folder / "linked" / "b" / "2.jsonl"]
     for place in (folder, f"{folder}/**/*.jsonl"):
         assert [file.resolve() for file in files(place, "jsonl")] == [file.resolve() for file in found]
-        assert len(read(place, "jsonl")) == 2
+        assert len(read_sentences(place, "jsonl")) == 2
 
 
 def test_declared_variants(tmp_path):
     (tmp_path / "a.conllu").write_text(SAMPLES["conllu"][1])
-    assert read(tmp_path, "conllu")[0].tags == ("VB", ".")
-    assert read(tmp_path, "conllu-upos")[0].tags == ("VERB", "PUNCT")
+    assert read_sentences(tmp_path, "conllu")[0].tags == ("VB", ".")
+    assert read_sentences(tmp_path, "conllu-upos")[0].tags == ("VERB", "PUNCT")
     (tmp_path / "a.conll").write_text("Go I-X\n")
-    assert len(read(tmp_path, "conll2003-iob1")) == 1
+    assert len(read_sentences(tmp_path, "conll2003-iob1")) == 1
     with pytest.raises(InputError, match="IOB2 writes B-"):
-        read(tmp_path, "conll2003-iob2")
+        read_sentences(tmp_path, "conll2003-iob2")
     (tmp_path / "a.mrg").write_text("(TOP (S-IMP (VB Go)))")
-    assert str(read(tmp_path, "brackets")[0].tree) == "(TOP (S (VB Go)))"
-    assert str(read(tmp_path, "brackets-verbatim")[0].tree) == "(TOP (S-IMP (VB Go)))"
+    assert str(read_sentences(tmp_path, "brackets")[0].tree) == "(TOP (S (VB Go)))"
+    assert str(read_sentences(tmp_path, "brackets-verbatim")[0].tree) == "(TOP (S-IMP (VB Go)))"
 
 
 def test_what_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="unknown format 'conlu': did you mean 'conllu'"):
-        read(tmp_path, "conlu")
+        read_sentences(tmp_path, "conlu")
     with pytest.raises(InputError, match=r"no \*\.jsonl in this folder"):
-        read(tmp_path, "jsonl")
+        read_sentences(tmp_path, "jsonl")
     with pytest.raises(InputError, match="no such file"):
-        read(tmp_path / "none.jsonl", "jsonl")
+        read_sentences(tmp_path / "none.jsonl", "jsonl")
     (tmp_path / "a.jsonl").write_text("\n")
     with pytest.raises(InputError, match="no sentence in it"):
-        read(tmp_path, "jsonl")
+        read_sentences(tmp_path, "jsonl")
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", "/dev/null"):
         with pytest.raises(InputError, match="a pipe or a device"):
-            read(place, "jsonl")
+            read_sentences(place, "jsonl")
 
 
 TEXT = "Ann B-PER\nleft O\n\n" * 9
@@ -157,12 +164,16 @@ NO_TEXT = {
 
 
 @pytest.mark.parametrize("format", sorted({*FORMATS} - {"glue", "parallel"}))
-@pytest.mark.parametrize("name", NO_TEXT)
-def test_files_that_are_no_text_are_named(name, format, tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(NO_TEXT[name])
-    with pytest.raises(InputError, match=rf"a\.txt: .*{name}"):
-        read(path, format)
+def test_files_that_are_no_text_are_named(format, tmp_path):
+    path, said = tmp_path / "a.txt", {}
+    for name, content in NO_TEXT.items():
+        path.write_bytes(content)
+        try:
+            read_sentences(path, format)
+        except InputError as error:
+            said[name] = str(error)
+    assert said.keys() == NO_TEXT.keys()
+    assert [name for name, message in said.items() if not re.search(rf"a\.txt: .*{name}", message)] == []
 
 
 def test_text_may_begin_like_what_is_no_text(tmp_path):
@@ -198,3 +209,18 @@ def test_text(tmp_path):
             reader(path)
     write_jsonl(path, [Sentence(("é",))])
     assert "é" in path.read_text(encoding="utf-8")
+
+
+def test_a_part_of_a_path_is_a_pattern_only_where_nothing_has_that_name(tmp_path):
+    for name in ("lr1", "lr[1]", "lr2", "a [x]/b1", "a [x]/b[1]", "a x/b1"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def found(pattern: str) -> list[str]:
+        return [path.relative_to(tmp_path).as_posix() for path in matching(tmp_path / pattern)]
+
+    assert found("lr[1]") == ["lr[1]"]
+    assert found("lr[12]") == ["lr1", "lr2"]
+    assert found("a [x]/b*") == ["a [x]/b1", "a [x]/b[1]"]
+    assert found("a [x]/b[1]") == ["a [x]/b[1]"]
+    assert found("a [y]/b1") == found("a**") == []
+    assert found("**/b1") == ["a [x]/b1", "a x/b1"]

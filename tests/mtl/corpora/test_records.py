@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import locale
 import os
 import random
 import subprocess
@@ -12,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtl.corpora.records import Records, RecordWriter, packed
 from mtl.errors import RunError
 from mtl.files import in_use
+from mtl.training.store import Records, RecordWriter, packed_record
 from mtl.workers.cache import Damaged
 
 VALUES = [("word", number, b"\0" * number) for number in range(40)]
@@ -23,9 +24,9 @@ VALUES = [("word", number, b"\0" * number) for number in range(40)]
 @pytest.fixture
 def folder(tmp_path) -> Path:
     with RecordWriter(tmp_path) as writer:
-        writer.add(map(packed, VALUES[:25]))
+        writer.add(map(packed_record, VALUES[:25]))
         assert list(writer.written()) == VALUES[:25]
-        writer.add(map(packed, VALUES[25:]))
+        writer.add(map(packed_record, VALUES[25:]))
         assert list(writer.written()) == VALUES
         writer.finish({"labels": ["a", "ä"]}, {"lengths": np.arange(40)})
     return tmp_path
@@ -43,8 +44,21 @@ def test_what_was_written_comes_back(folder):
     assert records.array("lengths").tolist() == list(range(40))
 
 
+@pytest.mark.skipif(bool(sys.flags.utf8_mode), reason="no locale decides: Python is in its UTF-8 mode")
+def test_facts_are_read_alike_in_this_process_in_another_locale(folder):
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        with Path(os.devnull).open() as plain:
+            assert "utf" not in plain.encoding.lower()
+        assert Records(folder).facts["labels"] == ["a", "ä"]
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+
+
+@pytest.mark.slow
 def test_facts_are_read_alike_in_every_locale(folder):
-    code = f"from mtl.corpora.records import *; print(ascii(Records(Path({str(folder)!r})).facts['labels']))"
+    code = f"from mtl.training.store import *; print(ascii(Records(Path({str(folder)!r})).facts['labels']))"
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     read = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | plain, capture_output=True, text=True, check=False
@@ -68,7 +82,7 @@ def test_no_record_is_a_folder_too(tmp_path):
 
 def test_a_folder_that_was_not_finished_is_damaged(tmp_path):
     with RecordWriter(tmp_path) as writer:
-        writer.add(map(packed, VALUES))
+        writer.add(map(packed_record, VALUES))
     with pytest.raises(Damaged):
         Records(tmp_path)
 

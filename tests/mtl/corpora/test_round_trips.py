@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.conll2005 import read_conll2005, to_props
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
+from mtl.corpora.formats.treebanks import read_conll2005, to_props
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences
@@ -69,11 +69,6 @@ def test_labels_of_sentences_with_odd_texts(folder: Path, label: str) -> None:
     (folder / "n.conllu").write_text(to_conllu(sentence))
     (folder / "n.jsonl").write_text(to_line(sentence))
     assert read_conllu(folder / "n.conllu") == read_jsonl(folder / "n.jsonl") == [sentence]
-
-
-def test_a_label_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:
-    (folder / "n.conllu").write_text(to_conllu(Sentence(("a",), intent="x", id="1")).replace("= x", '= "x'))
-    assert read_conllu(folder / "n.conllu")[0].layers == {"intent": '"x'}
 
 
 def test_a_name_with_a_quote_is_read_as_older_files_have_it(folder: Path) -> None:

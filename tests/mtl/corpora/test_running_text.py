@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mtl.corpora import running_text
-from mtl.corpora.running_text import offsets_of, split
+from mtl.corpora.annotated_text import offsets_of
+from mtl.corpora.running_text import split
+from mtl.features import added
 from mtl.tasks.sentence import Sentence
 
 HOSTILE = st.one_of(
@@ -24,8 +26,11 @@ HOSTILE = st.one_of(
     ).map("".join),
 )  # fmt: skip
 
+OTHERS = ("de", "zh", "xx") if added(lambda feature: feature.splitters) else ()
+"""Languages that a feature has rules for."""
 
-@pytest.mark.parametrize("language", ["en", "de", "zh", "xx"])
+
+@pytest.mark.parametrize("language", ["en", *OTHERS])
 @given(text=HOSTILE)
 @example(text="")
 @example(text=" \n\t")
@@ -42,6 +47,19 @@ def test_offsets_are_exact_and_leave_out_white_space_only(language: str, text: s
             assert all(letter.isspace() or ord(letter) < 0xA0 for letter in text[here:start])
             here = end
     assert not any(letter.isalnum() for letter in text[here:])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\u2028"])
+@pytest.mark.parametrize("language", ["en", *OTHERS])
+def test_a_blank_line_ends_a_sentence_and_a_line_does_not(language: str, end: str) -> None:
+    if language != "en":
+        pytest.importorskip("spacy")
+    for blank in ("", " ", "\t \u00a0", "\0", "\x1f"):
+        letter = f"Dear Bob,{end}{blank}{end}{end}Thanks for{end}lunch{end}{blank}{end}Ann{end}"
+        assert [sentence.words for sentence in split(letter, language)] == [
+            ("Dear", "Bob", ","), ("Thanks", "for", "lunch"), ("Ann",)
+        ], repr(blank)  # fmt: skip
+    assert len(split("Annual report\u2029Ann ate.", language)) == 2
 
 
 def test_words_that_are_not_the_texts_have_no_place() -> None:

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from mtl.corpora.formats.conllu import read_conllu
-from mtl.corpora.scorer_files import export
+from mtl.corpora.scorers import export_for_scorers
 from mtl.tasks.catalogue import KINDS
-from mtl.tasks.dep import Dep
-from mtl.tasks.instance import instance
-from mtl.tasks.lemma_lexicon import RankedScripts
-from mtl.tasks.lemma_scripts import script
+from mtl.tasks.lemmas import RankedScripts, script
 from mtl.tasks.sentence import Arcs, Sentence
-from mtl.tasks.task import Task
+from mtl.tasks.structured import Dep
+from mtl.tasks.task import Task, instance
 
 FIGURES = {"upos": "UPOS", "xpos": "XPOS", "feats": "UFeats", "lemmas": "Lemmas"}
 LAYERS = {"upos": "upos", "xpos": "tags", "feats": "feats", "lemmas": "lemmas"}
@@ -81,7 +79,7 @@ def ours(task: Task, gold: Sequence[Sentence], predicted: Sequence[Sentence]) ->
 @pytest.mark.parametrize("seed", range(3))
 def test_scores(tmp_path: Path, seed: int) -> None:
     gold, predicted = pairs(seed)
-    assert export(gold, predicted, tmp_path, tasks()).left_out == {}
+    assert export_for_scorers(gold, predicted, tmp_path, tasks()).left_out == {}
     printed = evaluated(tmp_path)
     by_name = {task.name: task for task in tasks()}
     for name, figure in FIGURES.items():
@@ -94,7 +92,7 @@ def test_scores(tmp_path: Path, seed: int) -> None:
 
 def test_the_gold_scores_100_in_all(tmp_path: Path) -> None:
     gold, _ = pairs(9)
-    export(gold, gold, tmp_path, tasks())
+    export_for_scorers(gold, gold, tmp_path, tasks())
     printed = evaluated(tmp_path)
     assert {printed[figure] for figure in printed if figure not in ("ELAS", "EULAS")} == {100.0}
     assert [replace(s, text="") for s in read_conllu(tmp_path / "ud.gold.conllu")] == [
@@ -105,28 +103,30 @@ def test_the_gold_scores_100_in_all(tmp_path: Path) -> None:
 def test_only_what_is_predicted_is_written_and_heads_may_be_placeholders(tmp_path: Path) -> None:
     gold, predicted = pairs(4)
     chosen = [task for task in tasks() if task.name in ("upos", "lemmas")]
-    export(gold, predicted, tmp_path, chosen)
+    export_for_scorers(gold, predicted, tmp_path, chosen)
     printed = evaluated(tmp_path)
     assert ours(chosen[0], gold, predicted)["accuracy"] == pytest.approx(printed["UPOS"])
     assert ours(chosen[1], gold, predicted)["accuracy"] == pytest.approx(printed["Lemmas"])
     assert printed["LAS"] == 0
     read = read_conllu(tmp_path / "ud.pred.conllu")
-    assert {layer for sentence in read for layer in sentence.layers} == {"upos", "lemmas", "arcs"}
+    assert {layer for sentence in read for layer in sentence.layers} == {"upos", "lemmas"}
+    comments = (tmp_path / "ud.pred.conllu").read_text().count("# arcs_made_up = true\n")
+    assert comments == len(read) > 0
 
 
 def test_sentences_without_one_of_the_layers_are_left_out_and_counted(tmp_path: Path) -> None:
     gold, predicted = pairs(5)
     bare = [gold[0].with_layers({"lemmas": None}), gold[1].with_layers({"arcs": None}), *gold[2:]]
-    exported = export(bare, predicted, tmp_path, tasks())
+    exported = export_for_scorers(bare, predicted, tmp_path, tasks())
     [(name, count)] = exported.left_out.items()
     assert ("not annotated for all of upos, tags, feats, lemmas, arcs" in name, count) == (True, 2)
     assert [sentence.id for sentence in read_conllu(tmp_path / "ud.pred.conllu")] == [
         sentence.id for sentence in gold[2:]
     ]
-    nothing = export(bare[:2], predicted[:2], tmp_path, tasks())
+    nothing = export_for_scorers(bare[:2], predicted[:2], tmp_path, tasks())
     assert not (tmp_path / "ud.gold.conllu").exists()
     assert nothing.left_out[name] == 2
-    export(bare[:1], predicted[:1], tmp_path, tasks())
+    export_for_scorers(bare[:1], predicted[:1], tmp_path, tasks())
     [read] = read_conllu(tmp_path / "ud.pred.conllu")
     assert set(read.layers) == {"upos", "tags", "feats", "arcs"}  # no gold has lemmas
 
@@ -134,12 +134,12 @@ def test_sentences_without_one_of_the_layers_are_left_out_and_counted(tmp_path: 
 def test_a_task_of_the_same_name_has_files_of_its_own(tmp_path: Path) -> None:
     gold, predicted = pairs(6)
     named = [*tasks()[:1], instance("ud", KINDS["tree"], "arcs")()]
-    paths = export(gold, predicted, tmp_path, named).paths
+    paths = export_for_scorers(gold, predicted, tmp_path, named).paths
     assert sorted(path.name for path in paths) == sorted({*(path.name for path in tmp_path.iterdir())})
     own, universal = (read_conllu(tmp_path / f"{stem}.pred.conllu") for stem in ("ud", "ud_"))
     assert [sentence.arcs for sentence in own] == [sentence.arcs for sentence in predicted]
     assert {layer for sentence in universal for layer in sentence.layers} == {"upos", "arcs"}
     bare = [gold[0].with_layers({"upos": None}), *gold[1:]]
-    assert export(bare, predicted, tmp_path, named).left_out == {
+    assert export_for_scorers(bare, predicted, tmp_path, named).left_out == {
         "sentences of ud_.*, not annotated for all of upos, arcs": 1
     }

@@ -1,15 +1,22 @@
+"""The record of how gates move."""
+
 from __future__ import annotations
 
 import math
 
+import polars as pl
 import pytest
 import torch
+from polars.testing import assert_frame_equal
 from scipy.integrate import quad
 from torch import Tensor
 
 from mtl.errors import InputError
-from mtl.heads.gates import HeadGates, gates_from
+from mtl.heads.gate_file import CLOSING_POINT, LEARNED, add_gates, last_log_alphas, read_gates
+from mtl.heads.gates import HeadGates, gate_rows, gate_summary, gate_table, gates_from
 from mtl.heads.target import HeadTarget
+from mtl.models.derived import gates_from_file
+from mtl.probes.sites import Site
 
 LOG_ALPHAS = [-4.0, -2.398, -1.0, 0.0, 0.5, 2.0, 4.0]
 SAMPLES = 40_000
@@ -132,7 +139,7 @@ def test_float32_under_autocast() -> None:
 
     def everything() -> list[Tensor]:
         torch.manual_seed(0)
-        return [gates(), gates.gate(), gates.penalty(), gates.expected_l0(), gates.overlap()]
+        return [gates(), gates.gate(), gates.penalty(), gates.expected_l0()]
 
     exact = everything()
     with torch.autocast("cpu", torch.bfloat16):
@@ -143,42 +150,23 @@ def test_float32_under_autocast() -> None:
     assert all(value.dtype == torch.float32 for value in everything())
 
 
-def test_overlap_by_hand() -> None:
-    """Gates 0.5 | 1 | 0 and 0.5 | 0.5 | 1 overlap by 0.75."""
-    gates = with_log_alphas(torch.tensor([[[0.0, 9.0, -9.0]], [[0.0, 0.0, 9.0]]]))
-    overlap = gates.overlap()
-    torch.testing.assert_close(overlap, torch.tensor(0.75))
-    overlap.backward()
-    assert gates.log_alpha.grad is not None
-    slope = 1.2 * 0.25  # of the evaluation gate at a = 0
-    expected = torch.tensor([[[0.5 * slope, 0, 0]], [[0.5 * slope, 1.0 * slope, 0]]])
-    torch.testing.assert_close(gates.log_alpha.grad, expected)
-
-
-def test_overlap_of_three_masks_is_the_sum_over_pairs() -> None:
-    torch.manual_seed(0)
-    gates = HeadGates(2, 3, masks=["a", "b", "c"], init_std=2.0)
-    with torch.no_grad():
-        gates.log_alpha.clamp_(-2, 2)  # where gates have a slope
-    z = gates.gate()
-    pairs = sum((z[i] * z[j]).sum() for i in range(3) for j in range(i))
-    torch.testing.assert_close(gates.overlap(), pairs)
-    (expected,) = torch.autograd.grad(pairs, gates.log_alpha, retain_graph=True)
-    (gradient,) = torch.autograd.grad(gates.overlap(), gates.log_alpha)
-    torch.testing.assert_close(gradient, expected)
-    # As in implementations that hold one side constant: both sides of a pair, in turn.
-    held = z.detach()
-    (gradient,) = torch.autograd.grad((z * (held.sum(0) - held)).sum(), gates.log_alpha)
-    torch.testing.assert_close(gradient, expected)
-    assert HeadGates(2, 3).overlap().item() == 0
-
-
 def test_start_is_open_and_not_a_shock() -> None:
     torch.manual_seed(0)
     gates = HeadGates(12, 12)
     assert gates.open().all()
     assert gates.gate().min() > 0.95
     assert gates.masks == ("shared",)
+
+
+def test_log_alphas_can_start_as_published() -> None:
+    torch.manual_seed(5)
+    gates = HeadGates(12, 12, masks=("pos", "ner"), init="xavier", init_mean=9.0)
+    torch.manual_seed(5)
+    layers = [torch.nn.init.xavier_uniform_(torch.empty(1, 12, 1, 1)).flatten() for _ in range(24)]
+    assert torch.equal(gates.log_alpha.detach().flatten(0, 1), torch.stack(layers))
+    assert gates.log_alpha.abs().max() <= (6 / 13) ** 0.5
+    assert gates.log_alpha.std().item() == pytest.approx(0.39, abs=0.02)
+    assert gates.open().all()
 
 
 def test_impossible_settings() -> None:
@@ -249,3 +237,97 @@ def test_heads_of_ungated_rows_stay_open_and_are_not_counted():
     target.project(gates, 0.9)
     assert int(gates.open_learned().sum()) == 3
     assert gates.open()[0, 1].all()
+
+
+SITES = (Site("self", 0), Site("self", 1))
+
+
+def test_the_record_has_a_row_per_task_and_head():
+    gates = HeadGates(2, 3, init_mean=0.0, init_std=3.0)
+    table = gate_table(gate_rows(gates, ("pos", "dep"), 7, SITES))
+    assert table.columns == [
+        "task", "step", "attention", "layer", "head", "log_alpha", "gate", "open", "log_alpha_at_choice",
+        "unit",
+    ]  # fmt: skip
+    assert set(table["attention"]) == {"self"}
+    assert table["log_alpha_at_choice"].is_null().all()
+    assert len(table) == 2 * 2 * 3
+    row = table.row(
+        by_predicate=(pl.col("task") == "dep") & (pl.col("layer") == 1) & (pl.col("head") == 2), named=True
+    )
+    assert row["gate"] == pytest.approx(gates.gate()[0, 1, 2].item())
+    assert row["open"] == gates.open()[0, 1, 2].item()
+    assert gate_summary(gates)["shared"]["open"] == gates.open().sum().item()
+
+
+def test_rows_name_the_kind_of_attention_and_its_own_layers():
+    gates = HeadGates(3, 2, init_std=1.0)
+    sites = (Site("self", 0), Site("self", 1), Site("cross", 0))
+    at_choice = torch.arange(6.0).reshape(1, 3, 2)
+    table = gate_table(gate_rows(gates, ("pos",), 7, sites, at_choice))
+    cross = table.filter(attention="cross")
+    assert cross["layer"].to_list() == [0, 0]
+    assert cross["log_alpha_at_choice"].to_list() == [4.0, 5.0]
+    assert cross["gate"].to_list() == gates.gate()[0, 2].tolist()
+
+
+def test_a_mask_file_with_several_kinds_is_laid_out_by_site(tmp_path):
+    gates = HeadGates(3, 2, init_std=1.0)
+    sites = (Site("self", 0), Site("self", 1), Site("cross", 0))
+    gate_table(gate_rows(gates, ("pos",), 7, sites)).write_parquet(tmp_path / "gates.parquet")
+    torch.testing.assert_close(
+        gates_from_file(tmp_path / "gates.parquet", "pos", (3, 2)), gates.gate()[0].detach()
+    )
+
+
+def test_what_training_had_open_is_known_from_the_choice() -> None:
+    """Just above and below the closing point; without a target, the column `open` decides."""
+    gates = HeadGates(1, 4)
+    assert pytest.approx(gates.closing_point, abs=1e-12) == CLOSING_POINT
+    table = pl.DataFrame(
+        {
+            "log_alpha_at_choice": [gates.closing_point + 1e-4, gates.closing_point - 1e-4, None, None],
+            "open": [False, True, True, False],
+        }
+    )
+    assert table.select(learned=LEARNED)["learned"].to_list() == [True, False, True, False]
+
+
+def test_an_evaluation_made_again_replaces_its_rows_and_later_ones(tmp_path):
+    path = tmp_path / "gates.parquet"
+
+    def at(update):
+        return gate_table(gate_rows(HeadGates(2, 3, init_std=1.0), ("pos",), update, SITES))
+
+    first, second, again = at(5), at(10), at(10)
+    add_gates(path, first, first=True)
+    for rows in (second, at(15), again):
+        add_gates(path, rows, first=False)
+    assert_frame_equal(read_gates(path), pl.concat([first, again]))
+    add_gates(path, second, first=True)
+    assert_frame_equal(read_gates(path), second)
+
+
+def test_gates_of_earlier_evaluations_are_not_lost_in_silence(tmp_path):
+    rows = gate_table(gate_rows(HeadGates(2, 3), ("pos",), 10, SITES))
+    path = tmp_path / "gates.parquet"
+    with pytest.raises(InputError, match=r"gates\.parquet is gone"):
+        add_gates(path, rows, first=False)
+    path.write_text("damaged")
+    with pytest.raises(InputError, match="cannot be read"):
+        add_gates(path, rows, first=False)
+
+
+@pytest.mark.parametrize("update", [5, 10])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("column", ["gate", "log_alpha", "log_alpha_at_choice"])
+def test_a_value_that_is_no_number_is_named_at_any_update(tmp_path, column, bad, update):
+    table = gate_table(
+        [row for at in (5, 10) for row in gate_rows(HeadGates(2, 3, init_std=1.0), ("pos",), at, SITES)]
+    )
+    here = (pl.col("step") == update) & (pl.col("layer") == 1) & (pl.col("head") == 2)
+    broken = table.with_columns(pl.when(here).then(bad).otherwise(column).cast(pl.Float32).alias(column))
+    broken.write_parquet(tmp_path / "gates.parquet")
+    for read in (read_gates, last_log_alphas):
+        with pytest.raises(InputError, match=r"gates\.parquet: cannot be used \(1 gate with a value"):
+            read(tmp_path / "gates.parquet")

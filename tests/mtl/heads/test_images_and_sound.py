@@ -25,8 +25,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from mtl import (
     ablate_heads,
-    clone_heads,
-    collaborate,
     head_importance,
     head_scale,
     load_pruned,
@@ -36,25 +34,20 @@ from mtl import (
 from mtl.errors import InputError
 from mtl.heads.attentions import Attention, attentions
 from mtl.heads.families import family_of
-from mtl.heads.family_table import FAMILIES
 from mtl.heads.records import recorded_cuts
-from mtl.probes.head_names import with_names
+from mtl.probes.sites import with_names
 from tests.mtl import sensory, tiny
+from tests.mtl.sensory import vectors
 
 FAST = ("beit", "clip", "vit", "wav2vec2")
 """One for each way in which models are laid out."""
+structures = pytest.mark.parametrize("name", tiny.of_structure(sensory.NAMES))
 families = pytest.mark.parametrize(
     "name",
     [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in sensory.NAMES],
 )
 FLOAT32_INSIDE = ("dinov3_vit",)
 """Families that compute rotations in float32 whatever their weights are."""
-
-
-def vectors(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
-    """What a model computes last: vectors, or the scores of images and captions."""
-    found = model(**given)
-    return found[0] if isinstance(found[0], Tensor) else found.last_hidden_state
 
 
 def score(model: PreTrainedModel, given: Mapping[str, Tensor]) -> Tensor:
@@ -110,7 +103,7 @@ def test_a_scale_is_that_of_the_columns_of_the_output_projection(name: str) -> N
     assert (scaled - plain).abs().max() > 1e-3
 
 
-@families
+@structures
 def test_importance_is_the_finite_difference(name: str) -> None:
     model, given = sensory.model(name), sensory.batch(name)
     table = head_importance(model, [given], score)
@@ -131,7 +124,7 @@ def test_importance_is_the_finite_difference(name: str) -> None:
         np.testing.assert_allclose(-values[*place.site, head], slope, tolerance * 10, tolerance)
 
 
-@families
+@structures
 def test_ablation_is_closing_each_head(name: str) -> None:
     model, given = sensory.model(name), sensory.batch(name)
     table = ablate_heads(model, [given], score, draws=5, copies=3)
@@ -179,24 +172,6 @@ def test_a_cut_model_is_the_masked_model_and_loads(name: str, tmp_path: Path) ->
         type(model).from_pretrained(tmp_path)
 
 
-@families
-def test_copies_and_shared_components_leave_the_output(name: str, tmp_path: Path) -> None:
-    model, given = sensory.model(name), sensory.batch(name)
-    copied, found = copy.deepcopy(model), sites(model)
-    with torch.no_grad():
-        plain = vectors(model, given)
-        clone_heads(copied, {site: [0] for site in range(len(found))})
-        torch.testing.assert_close(vectors(copied, given), plain, rtol=0, atol=1e-6)
-        if FAMILIES[name].not_collaborative_because:
-            with pytest.raises(InputError, match="cannot share query and key components"):
-                collaborate(model, 8)
-            return
-        collaborate(model, max(place.heads * place.size for place in found), steps=1)
-        torch.testing.assert_close(vectors(model, given), plain, rtol=0, atol=1e-6)
-        model.save_pretrained(tmp_path)
-        torch.testing.assert_close(vectors(load_pruned(tmp_path), given), plain, rtol=0, atol=1e-6)
-
-
 def classes(name: str) -> list[str]:
     """The classes of a family's models, with and without a head on top."""
     config = CONFIG_MAPPING[name]
@@ -210,9 +185,10 @@ def classes(name: str) -> list[str]:
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name in sensory.NAMES for kind in classes(name)])
-def test_every_class_of_every_family_is_read_again(name: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in tiny.of_structure(sensory.NAMES) for kind in classes(name)]
+)
+def test_every_class_is_read_again(name: str, kind: str, tmp_path: Path) -> None:
     model = sensory.model(name, kind=kind)
     prune_heads(model, cuts(sites(model)))
     model.save_pretrained(tmp_path)

@@ -20,12 +20,13 @@ from mtl.heads.load import load_pruned
 from mtl.heads.prune import prune_heads
 from mtl.heads.records import recorded_cuts
 from mtl.heads.replay import LayerReplay
-from mtl.heads.tap import HeadTap, head_scale
+from mtl.heads.tap import HeadTap, eager_attention, head_scale
 from mtl.models.tapped import TappedModel
 from mtl.probes.sites import Site
 from tests.mtl import tiny
 
 translators = pytest.mark.parametrize("name", tiny.EVERY_TRANSLATOR)
+structures = pytest.mark.parametrize("name", tiny.of_structure(tiny.TRANSLATORS))
 SITES = 6
 KINDS = ("encoder", "decoder", "cross")
 # One site of each kind loses all of its heads: in the first layers, whose biases and caches others read.
@@ -33,6 +34,7 @@ CUTS: tuple[dict[int, list[int]], ...] = (
     {0: [0, 1, 2, 3], 1: [2], 2: [0, 1, 2, 3], 3: [1, 3], 4: [0, 1, 2, 3], 5: [0]},
     {0: [1], 2: [0, 3], 4: [1, 2]},
     {1: [0, 1, 2, 3], 3: [0, 1, 2, 3], 5: [0, 1, 2, 3]},
+    {4: [0, 1, 2, 3], 5: [0, 1, 2, 3]},
 )
 
 
@@ -66,7 +68,7 @@ def test_scales_of_one_and_of_zero_at_every_site(name: str) -> None:
         assert (gated - plain).abs().max() > 1e-6
 
 
-@translators
+@structures
 def test_what_is_observed_is_what_the_projection_of_the_site_is_given(name: str) -> None:
     model = tiny.translator(name)
     tap = HeadTap(model, family_of(model))
@@ -86,8 +88,7 @@ def test_what_is_observed_is_what_the_projection_of_the_site_is_given(name: str)
         assert torch.equal(output.flatten(2), given[site])
 
 
-@translators
-@pytest.mark.parametrize("heads", CUTS)
+@pytest.mark.parametrize(("name", "heads"), tiny.with_variants(tiny.TRANSLATORS, *zip(CUTS, strict=True)))
 def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]]) -> None:
     model = tiny.translator(name)
     given = tiny.parallel_batch()
@@ -104,7 +105,7 @@ def test_a_cut_model_is_the_masked_model(name: str, heads: dict[int, list[int]])
     assert [attention.output.weight.shape[1] for attention in attentions(model, family_of(model))] == kept
 
 
-@translators
+@structures
 def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
     once, steps = tiny.translator(name), tiny.translator(name)
     prune_heads(once, CUTS[0])
@@ -119,7 +120,7 @@ def test_cutting_in_steps_is_cutting_at_once(name: str) -> None:
     )
 
 
-@translators
+@structures
 def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> None:
     model = tiny.translator(name, dtype=torch.float32)
     prune_heads(model, CUTS[0])
@@ -141,9 +142,10 @@ def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> Non
     assert history[-1] < history[0]
 
 
-@translators
-@pytest.mark.parametrize("heads", CUTS[:2])
-@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "heads", "beams"),
+    tiny.with_options(tiny.TRANSLATORS, [CUTS[0], CUTS[1], CUTS[3]], [3, 1]),
+)
 def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
     name: str, heads: dict[int, list[int]], beams: int
 ) -> None:
@@ -154,6 +156,12 @@ def test_a_cut_model_generates_with_its_cache_what_the_masked_one_does(
         masked = model.generate(**given, **settings, use_cache=False)
     prune_heads(model, heads)
     assert torch.equal(model.generate(**given, **settings, use_cache=True), masked)
+    batch, source = tiny.parallel_batch(), tiny.parallel_batch()["input_ids"]
+    with eager_attention(model):
+        cached, plain = (model(**batch, use_cache=use, output_attentions=True) for use in (True, False))
+    torch.testing.assert_close(cached.logits, plain.logits, rtol=0, atol=1e-9)
+    assert cached.past_key_values.get_seq_length() == batch["decoder_input_ids"].shape[1]
+    assert {part.shape[3] for part in cached.cross_attentions} == {source.shape[1]}
 
 
 @translators
@@ -203,7 +211,7 @@ def test_importance_is_the_derivative_in_the_gate(name: str) -> None:
         np.testing.assert_allclose(found[place], (8 * near - far) / (12 * size), rtol, 1e-9)
 
 
-@translators
+@structures
 def test_ablation_is_closing_each_head(name: str) -> None:
     model = tiny.translator(name)
     given = tiny.parallel_batch()

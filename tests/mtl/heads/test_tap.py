@@ -21,7 +21,7 @@ FLOAT32_INSIDE = (
     "qwen2", "qwen3", "smollm3", "gte", "jina_embeddings_v3", "layoutlm", "nomic_bert", "splinter",
     *tiny.LIKE_LLAMA, *tiny.MIXTURES,
 )  # fmt: skip
-families = pytest.mark.parametrize("name", tiny.EVERY)
+structures = pytest.mark.parametrize("name", tiny.of_structure(tiny.NAMES))
 
 
 def tapped(name: str, dtype: torch.dtype = torch.float64) -> tuple[PreTrainedModel, HeadTap]:
@@ -32,18 +32,6 @@ def tapped(name: str, dtype: torch.dtype = torch.float64) -> tuple[PreTrainedMod
 def random_scale(*rows: int) -> Tensor:
     generator = torch.Generator().manual_seed(3)
     return torch.rand(*rows, tiny.LAYERS, tiny.HEADS, generator=generator, dtype=torch.float64)
-
-
-@families
-def test_a_scale_of_one_changes_nothing(name: str) -> None:
-    model, tap = tapped(name)
-    ids, mask = tiny.batch()
-    plain = tiny.vectors(model, ids, mask)
-    ones = torch.ones(tiny.LAYERS, tiny.HEADS)
-    with tap.scale(ones):
-        assert torch.equal(tiny.vectors(model, ids, mask), plain)
-    with tap.scale(ones.expand(len(ids), -1, -1)):
-        assert torch.equal(tiny.vectors(model, ids, mask), plain)
 
 
 def test_heads_of_a_model_with_bounded_scores_are_scaled() -> None:
@@ -64,18 +52,29 @@ def test_heads_of_a_model_with_bounded_scores_are_scaled() -> None:
     assert (gated - before).abs().max() > 1e-3
 
 
-@families
-def test_a_scale_of_zero_is_a_projection_with_zeroed_columns(name: str) -> None:
+@pytest.mark.parametrize("name", tiny.EVERY)
+def test_a_scale_of_one_changes_nothing_and_one_of_zero_zeroes_columns_of_the_projection(name: str) -> None:
     # ALBERT without sharing; with sharing see below.
     changes = {"num_hidden_groups": tiny.LAYERS} if name == "albert" else {}
     model = tiny.model(name, **changes)
     tap = HeadTap(model, family_of(model))
     ids, mask = tiny.batch()
     plain = tiny.vectors(model, ids, mask)
+    ones = torch.ones(tiny.LAYERS, tiny.HEADS)
+    for scale in (ones, ones.expand(len(ids), -1, -1)):
+        with tap.scale(scale):
+            assert torch.equal(tiny.vectors(model, ids, mask), plain)
     scale = (random_scale() > 0.5).double()
     scale[1] = 0
     with tap.scale(scale):
         gated = tiny.vectors(model, ids, mask)
+    of_rows = torch.stack([scale, ones, scale, ones])
+    with tap.scale(of_rows), tiny.in_double():
+        by_row = tiny.vectors(model, ids, mask)
+    with tap.scale(scale), tiny.in_double():
+        torch.testing.assert_close(by_row[::2], tiny.vectors(model, ids, mask)[::2], rtol=0, atol=1e-10)
+    with tiny.in_double():
+        torch.testing.assert_close(by_row[1::2], tiny.vectors(model, ids, mask)[1::2], rtol=0, atol=1e-10)
     zeroed = copy.deepcopy(model)
     for layer, attention in enumerate(attentions(zeroed, family_of(zeroed))):
         columns = scale[layer].repeat_interleave(tiny.HEAD_DIM)
@@ -104,15 +103,15 @@ def test_layers_that_share_a_module_have_scales_of_their_own() -> None:
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-12)
 
 
-@families
+@structures
 def test_a_scale_per_row_is_each_row_alone(name: str) -> None:
     model, tap = tapped(name)
     ids, mask = tiny.batch()
     scale = random_scale(len(ids))
-    with tap.scale(scale):
+    with tap.scale(scale), tiny.in_double():
         together = tiny.vectors(model, ids, mask)
     for row in range(len(ids)):
-        with tap.scale(scale[row]):
+        with tap.scale(scale[row]), tiny.in_double():
             alone = tiny.vectors(model, ids[row : row + 1], mask[row : row + 1])
         torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-10)
 
@@ -144,7 +143,7 @@ def test_the_gradient_of_the_scale_is_the_finite_difference(name: str, rows: tup
     )
 
 
-@families
+@structures
 def test_observed_outputs_are_probabilities_times_values(name: str) -> None:
     model, tap = tapped(name, torch.float32)
     ids, mask = tiny.batch()

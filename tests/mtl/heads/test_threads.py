@@ -18,13 +18,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import BertForMaskedLM
 
 from mtl import ablate_heads, head_importance, head_scale
-from mtl.analysis.ablation.joint import Ablator, ablations
-from mtl.analysis.probing.observe import ObservedCorpus
+from mtl.analysis.ablation import Ablator, ablations
+from mtl.analysis.probing.probe import ObservedCorpus
 from mtl.errors import InputError
 from mtl.heads.families import family_of
 from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap, eager_attention
-from mtl.models.modes import frozen, in_evaluation_mode
+from mtl.models.passes import frozen, in_evaluation_mode
 from mtl.tasks.sentence import Sentence
 from tests.mtl import tiny
 from tests.mtl.analysis import worth

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtl.corpora.annotated_text import AnnotatedText
+from mtl.corpora.annotated_text import AnnotatedText, Offset
 from mtl.corpora.formats.jsonl import from_json
-from mtl.corpora.readers import read
-from mtl.corpora.running_text import Offset
+from mtl.corpora.readers import read_sentences
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Arcs, Sentence, Span
@@ -94,7 +93,7 @@ def test_what_cannot_be_annotated_is_one_line(model: JointModel) -> None:
 def test_conllu_is_read_back(model: JointModel, tmp_path: Path) -> None:
     found = model.annotate_text(TEXT)
     (tmp_path / "text.conllu").write_text(found.to_conllu())
-    assert read(tmp_path / "text.conllu", "conllu") == list(found)
+    assert read_sentences(tmp_path / "text.conllu", "conllu") == list(found)
 
 
 def documents() -> list[AnnotatedText]:

@@ -1,8 +1,17 @@
-"""Plans and batches: nothing lost, nothing doubled, the same on every rank."""
+"""Plans and batches: nothing lost, nothing doubled, the same on every rank.
+Sentences too long for the decoders: left out or refused with file and line, in bounded memory.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +20,27 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.models.batches import BatchIndices, BatchLoader, Example, aligned_batches, examples
-from mtl.models.buckets import buckets
-from mtl.models.packed import together
-from mtl.models.subwords import SubwordTokenizer, Tokens
-from mtl.tasks.pos import Pos
+from mtl.commands.main import main
+from mtl.corpora.formats.conllu import read_conllu
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.formats.treebanks import read_brackets
+from mtl.errors import InputError
+from mtl.models.batches import (
+    BATCH_PAIRS,
+    MAX_WORDS,
+    BatchIndices,
+    BatchLoader,
+    Example,
+    aligned_batches,
+    buckets,
+    describe_long,
+    examples,
+    require_limit,
+)
+from mtl.models.joint import JointModel
+from mtl.models.subwords import SubwordTokenizer, Tokens, together
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.structured import Pos
 from tests.mtl import tiny
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
@@ -123,3 +147,154 @@ def test_tensors_packed_in_one_block_are_what_they_were():
     for one, other in zip(made, packed, strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=0)
     assert len({tensor.untyped_storage().data_ptr() for tensor in packed}) == 1
+
+
+def long_line(words: int, step: int = 1) -> str:
+    """A sentence in all five layers, as a line of JSON; every `step`-th word is a predicate."""
+    return json.dumps(
+        {
+            "id": "long", "words": ["cat"] * words, "tags": ["NN"] * words,
+            "arcs": {"heads": [0, *range(1, words)], "relations": ["root", *["dep"] * (words - 1)]},
+            "tree": f"(TOP (S {' '.join(['(NN cat)'] * words)}))",
+            "entities": [[0, 1, "PER"]],
+            "frames": [
+                {"predicate": word, "sense": None, "arguments": [[words - 1 - word, words - word, "A0"]]}
+                for word in range(0, words, step)
+            ],
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture
+def corpus(toy: Path, tmp_path: Path) -> Path:
+    """The toy corpus, whose train split has 10,000 words in its fourth sentence."""
+    for split in ("train", "dev", "test"):
+        text = (toy / f"{split}.jsonl").read_text().splitlines(keepends=True)
+        if split == "train":
+            text.insert(3, long_line(10_000, 100) + "\n")
+        (tmp_path / f"{split}.jsonl").write_text("".join(text))
+    return tmp_path
+
+
+def words_of(corpus: Path, encoder: Path) -> list[str]:
+    return [
+        "train", f"--corpus.path={corpus}", f"--encoder.name={encoder}", f"--runs={corpus / 'runs'}",
+        "--name=run", "--max_epochs=1", "--trainer.accelerator=cpu",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_long_sentence_is_left_out_of_training_with_file_and_line(corpus, tiny_encoder, capsys):
+    assert main(words_of(corpus, tiny_encoder)) == 0
+    text = capsys.readouterr().out.replace("\n", " ")
+    expected = f"train: 1 sentence has more than 512 words (the first, {corpus / 'train.jsonl'}:4, 10,000)"
+    assert f"{expected}: left out" in text
+    assert "train: 120 sentences" in text
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_long_sentence_that_would_be_scored_is_refused(split, corpus, tiny_encoder, capsys):
+    with (corpus / f"{split}.jsonl").open("a") as file:
+        file.write(long_line(600, 100) + "\n")
+    start = time.process_time()
+    assert main(words_of(corpus, tiny_encoder)) == 2
+    assert time.process_time() - start < 20
+    errors = capsys.readouterr().err
+    assert f"{corpus / split}.jsonl:31" in errors
+    assert "raise batch.max_words" in errors
+    assert errors.count("\n") == 1
+    assert not (corpus / "runs" / "run").exists()
+
+
+def test_annotating_a_long_sentence_ends_in_one_line(toy, tiny_encoder, tmp_path, monkeypatch, capsys):
+    words = words_of(toy, tiny_encoder)
+    words[3] = f"--runs={tmp_path}"
+    assert main([*words, "--tasks=pos,con"]) == 0
+    model = JointModel.from_pretrained(tmp_path / "run")
+    with pytest.raises(InputError, match="sentence 2 has 5,000 words, and decoders are given at most 512"):
+        model.annotate([["a"], ["a"] * 5000])
+    assert len(model.annotate([["a"] * 12], max_words=12)) == 1
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b\n" + b"a " * 5000)))
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "run"), "--input=tokens"]) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("mtl: skipped: standard input, line 2: ")
+    assert "5,000 words" in errors
+    assert errors.count("\n") == 1
+
+
+def test_readers_know_where_a_sentence_was(tmp_path):
+    (tmp_path / "a.jsonl").write_text('\n{"words": ["a"]}\n')
+    (tmp_path / "a.conllu").write_text("# x\n1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    (tmp_path / "a.mrg").write_text("\n\n(TOP (S (NN a)))\n")
+    places = [
+        reader(tmp_path / name)[0].place
+        for reader, name in ((read_jsonl, "a.jsonl"), (read_conllu, "a.conllu"), (read_brackets, "a.mrg"))
+    ]
+    assert places == [f"{tmp_path / 'a.jsonl'}:2", f"{tmp_path / 'a.conllu'}:2", f"{tmp_path / 'a.mrg'}:3"]
+    assert Sentence(("a",), place="x:1") == Sentence(("a",), place="y:2")
+
+
+def test_the_limit_counts_words():
+    sentences = [Sentence(("a",) * length, id=f"s{length}") for length in (3, 4, 5, 9)]
+    assert describe_long(sentences, 9) is None
+    assert describe_long(sentences, 4) == "2 sentences have more than 4 words (the first, sentence 's5', 5)"
+    with pytest.raises(InputError, match=r"^test: 1 sentence has more than 8 words"):
+        require_limit(sentences, 8, "test")
+
+
+def test_a_batch_is_bounded_in_pairs_of_words():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 600, 300).tolist()
+    batches = buckets(lengths, 10**6, None, rng)
+    assert sorted(index for batch in batches for index in batch) == list(range(300))
+    for batch in batches:
+        pairs = len(batch) * max(lengths[index] for index in batch) ** 2
+        assert pairs <= BATCH_PAIRS or len(batch) == 1
+    assert buckets([1500, 3], 10**6, None, None) == [(0,), (1,)]
+
+
+SCRIPT = """
+import json, sys, time, torch
+from mtl.corpora.formats.jsonl import from_json
+from mtl.models.batches import collate, examples
+from mtl.models.batches import buckets
+from mtl.models.encoder import Encoder
+from mtl.models.joint import JointModel
+from mtl.tasks.catalogue import STRUCTURED
+sentences = [from_json(json.loads(line)) for line in sys.stdin]
+tasks = {task.name: task() for task in STRUCTURED}
+labels = {name: task.labels(sentences) for name, task in tasks.items()}
+model = JointModel(Encoder.from_pretrained("minilm"), tasks, labels)
+optimizer = torch.optim.AdamW(model.parameters())
+corpus = examples(sentences, model.encoder.tokenizer, tasks, labels)
+batches = buckets([example.length for example in corpus], 6400, 16, None)
+batch = collate([corpus[index] for index in batches[0]], model.encoder.tokenizer, tasks)
+start = time.process_time()
+sum(model.losses(batch, model(batch)).values()).backward()
+optimizer.step()
+model.annotate([sentence.words for sentence in sentences])
+# Unlike ru_maxrss, which a child inherits, VmHWM begins with the program.
+[peak] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+memory = int(peak.split()[1]) / 2**20
+print(len(batches[0]), memory, time.process_time() - start)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sentences", "words", "step"), [(1, MAX_WORDS, 1), (16, 250, 5)])
+def test_the_longest_sentences_train_and_are_annotated_in_under_4_gib(sentences, words, step):
+    """One sentence at the limit in which each word is a predicate, and a full batch with a fifth of them."""
+    text = "\n".join([long_line(words, step)] * sentences)
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    rows, gib, seconds = result.stdout.split()
+    assert int(rows) == sentences
+    assert float(gib) < 4, f"{rows} sentences: {gib} GiB, {seconds} s"

@@ -14,8 +14,7 @@ from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
-from mtl.tasks.dep import Dep
-from mtl.tasks.pos import Pos
+from mtl.tasks.structured import Dep, Pos
 from tests.mtl import tiny
 
 TASKS = {"pos": Pos(), "dep": Dep()}

@@ -9,12 +9,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
-from mtl.models.encoder import Encoder
+from mtl.models.encoder import Encoder, Reading
 from mtl.models.joint import JointModel
-from mtl.models.reading import Reading
-from mtl.models.subwords import SubwordTokenizer
-from mtl.models.windows import windows
-from mtl.tasks.glue import Cola
+from mtl.models.subwords import SubwordTokenizer, windows
+from mtl.tasks.sentence_tasks import Cola
 from mtl.tasks.task import Labels
 from tests.mtl import tiny
 
@@ -81,7 +79,7 @@ def test_without_a_mask_token_no_words_are_dropped_and_a_note_says_so() -> None:
     assert encoder.word_dropout == 0
     assert encoder.note is not None
     assert "no mask token" in encoder.note
-    with pytest.raises(InputError, match="LlamaModel has neither: use word_dropout=0"):
+    with pytest.raises(InputError, match=r"LlamaModel has neither: use encoder\.word_dropout=0$"):
         bare(reading=Reading(word_dropout=0.1))
     # An unknown token takes the place of the mask token on request.
     tokenizer = bare_tokenizer(unk_token="<|end|>")
@@ -150,7 +148,7 @@ def test_the_first_token_says_nothing_of_a_sentence() -> None:
 
 
 def test_a_model_that_translates_is_refused_as_an_encoder() -> None:
-    with pytest.raises(InputError, match="BartModel translates"):
+    with pytest.raises(InputError, match="BartModel is an encoder-decoder model"):
         Encoder(tiny.translator("bart").base_model, tiny.tokenizer("bert"))
 
 

@@ -11,11 +11,9 @@ from transformers import AutoModel
 
 from mtl.errors import InputError
 from mtl.models import pretrained
-from mtl.models.encoder import Encoder
-from mtl.models.known_encoders import embedded_minilm
+from mtl.models.encoder import Encoder, Reading, pool
+from mtl.models.found import embedded_minilm
 from mtl.models.opened import open_target
-from mtl.models.pooling import pool
-from mtl.models.reading import Reading
 from mtl.models.subwords import Subwords
 from tests.mtl import tiny
 
@@ -25,7 +23,7 @@ SENTENCES = [
     ["xyz", "the", "don't"],
     ["saw", "abc", "a", "cat"] * 6,
 ]
-families = pytest.mark.parametrize("name", tiny.EVERY)
+structures = pytest.mark.parametrize("name", tiny.of_structure(tiny.NAMES))
 
 
 def collated(encoder: Encoder, sentences: list[list[str]]) -> Subwords:
@@ -51,9 +49,15 @@ def test_pooling_is_the_loop_over_words(pooling: str, max_length: int) -> None:
             torch.testing.assert_close(vectors[sentence, word], expected)
 
 
-@families
-def test_a_sentence_is_the_same_alone_and_in_a_batch(name: str) -> None:
-    encoder = tiny.encoder(name, dtype=torch.float32, max_length=16)
+@pytest.mark.parametrize("name", tiny.EVERY)
+def test_a_sentence_is_the_same_alone_and_in_a_batch_and_fills_all_positions(name: str) -> None:
+    """Where positions begin after the padding index, there are fewer of them than embeddings."""
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    subwords = collated(encoder, [["dog", "the"] * 60])
+    assert subwords.slot.shape[1] == encoder.tokenizer.max_length
+    assert encoder.tokenizer.max_length == 64 - {"mpnet": 2}.get(name, name in tiny.PADDING_FIRST)
+    assert torch.isfinite(encoder(subwords)).all()
+    encoder.tokenizer.max_length = 16
     together = encoder(collated(encoder, SENTENCES))
     for number, words in enumerate(SENTENCES):
         alone = encoder(collated(encoder, [words]))[0]
@@ -81,7 +85,7 @@ def test_a_scale_per_sentence_reaches_all_windows_of_it() -> None:
         torch.testing.assert_close(together[number, : len(words)], alone)
 
 
-@families
+@structures
 def test_observing_changes_nothing_and_probabilities_sum_to_one(name: str) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32)
     subwords = collated(encoder, SENTENCES)
@@ -143,14 +147,14 @@ def test_word_dropout_masks_whole_words_and_only_in_training() -> None:
 def test_word_dropout_without_a_token_for_it_is_refused() -> None:
     bare = tiny.tokenizer("bert")
     bare.mask_token = bare.unk_token = None
-    with pytest.raises(InputError, match="tokenizer of BertModel has neither: use word_dropout=0"):
+    with pytest.raises(InputError, match=r"of BertModel has neither: use encoder\.word_dropout=0$"):
         tiny.encoder_of(tiny.config("bert"), bare, Reading(word_dropout=0.3))
     encoder = tiny.encoder_of(tiny.config("bert"), bare)
     assert encoder.word_dropout == 0
     assert encoder.note is not None
 
 
-@families
+@structures
 def test_saved_and_loaded_is_the_same(name: str, tmp_path: Path) -> None:
     encoder = tiny.encoder(
         name, dtype=torch.float32, layers="mix", pooling="last", word_dropout=0.1, max_length=20
@@ -190,16 +194,6 @@ def test_minilm_is_the_packaged_checkpoint_and_loads_silently(
     with torch.no_grad():
         expected = model(input_ids=subwords.input_ids, attention_mask=subwords.attention_mask)[0][:, 1:-1]
         torch.testing.assert_close(encoder(subwords), expected)
-
-
-@families
-def test_positions_do_not_run_out_in_a_full_window(name: str) -> None:
-    """Where they begin after the padding index, there are fewer of them than embeddings."""
-    encoder = tiny.encoder(name, dtype=torch.float32)
-    subwords = collated(encoder, [["dog", "the"] * 60])
-    assert subwords.slot.shape[1] == encoder.tokenizer.max_length
-    assert encoder.tokenizer.max_length == 64 - {"mpnet": 2}.get(name, name in tiny.PADDING_FIRST)
-    assert torch.isfinite(encoder(subwords)).all()
 
 
 def test_a_missing_encoder_is_one_line(tmp_path: Path) -> None:

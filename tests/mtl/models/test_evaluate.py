@@ -12,7 +12,7 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.prune import prune_heads
 from mtl.models.annotator import TaskScores
 from mtl.models.batches import Example, examples
-from mtl.models.evaluate import Scores, batches, evaluate
+from mtl.models.evaluate import Scores, batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import STRUCTURED
 from tests.mtl import tiny
@@ -44,7 +44,7 @@ def examples_of(model: JointModel, corpus: list) -> list[Example]:
 
 
 def scores_of(model: JointModel, corpus: list, scale: torch.Tensor | None = None) -> Scores:
-    return evaluate(model, batches(examples_of(model, corpus), model), scale)
+    return evaluate_model(model, batches(examples_of(model, corpus), model), scale)
 
 
 def test_a_scale_of_ones_changes_nothing(corpus):

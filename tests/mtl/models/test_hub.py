@@ -23,14 +23,14 @@ from mtl import JointModel, load_pruned, prune_heads
 from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
-from mtl.heads.clone import transplant_heads
 from mtl.heads.gates import FixedGates
+from mtl.models.found import check_encoder
 from mtl.models.hub import hub_errors, upload
-from mtl.models.known_encoders import check_encoder
-from mtl.tasks.glue import Cola
-from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_tasks import Cola
+from mtl.tasks.structured import Pos
 from mtl.tasks.task import Labels
+from tests.kit.absent import may_be_absent
 from tests.mtl import tiny
 from tests.mtl.models.hub_server import Hub, Repository, serving
 
@@ -267,11 +267,7 @@ def trained(model: JointModel) -> None:
     optimizer.step()
 
 
-def transplanted(model: JointModel) -> None:
-    transplant_heads(model.encoder.transformer, {0: {1: 2}})
-
-
-@pytest.mark.parametrize("change", [cut, trained, transplanted])
+@pytest.mark.parametrize("change", [cut, trained])
 def test_a_changed_model_has_no_scores(change, tmp_path: Path):
     model = JointModel.from_pretrained(run_of(tmp_path / "run", model_of()))
     change(model)
@@ -364,6 +360,8 @@ def test_a_model_on_the_hub_is_cut_and_shares_components(hub: Hub, tmp_path: Pat
     card = (out / "README.md").read_text()
     assert "# cut\n" in card
     assert cut.origin.derivation == "cut"
+    if may_be_absent(["collaborate"]):
+        return
     lines_of(capsys, "collaborate", str(out), "--dim=4", "--steps=1", "--lengths=[]", f"--out={shared}")
     assert JointModel.from_pretrained(shared).origin.derivation == "cut, collaborative 4"
     assert any("someone/parser" in line for line in lines_of(capsys, "energy", "someone/parser"))

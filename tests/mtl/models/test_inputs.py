@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtl.config.schema import CorpusConfig, EncoderConfig
-from mtl.corpora.readers import read
+from mtl.corpora.readers import read_sentences
 from mtl.models import inputs as module
 from mtl.models import pretrained
 from mtl.models.inputs import InputCache
@@ -20,18 +20,18 @@ from tests.mtl import tiny
 def counted(monkeypatch):
     """What was read and loaded, in order."""
     calls = []
-    load = pretrained.load
+    load = pretrained.load_encoder
 
     def counting_read(path, format):
         calls.append(path.name)
-        return read(path, format)
+        return read_sentences(path, format)
 
     def counting_load(name, *arguments):
         calls.append("encoder")
         return load(name, *arguments)
 
-    monkeypatch.setattr(module, "read", counting_read)
-    monkeypatch.setattr(pretrained, "load", counting_load)
+    monkeypatch.setattr(module, "read_sentences", counting_read)
+    monkeypatch.setattr(pretrained, "load_encoder", counting_load)
     return calls
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from mtl.analysis.importance.gradients import of_tasks
+from mtl.analysis.importance import of_tasks
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.heads.gates import HeadGates
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
-from mtl.tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED, TASKS
 from tests.mtl import tiny
 
 
@@ -89,3 +90,41 @@ def test_a_shared_mask_of_ones_changes_nothing(model, batch):
     masked = plain.losses(batch, plain(batch, ones))
     for name, loss in bare.items():
         assert torch.equal(loss, masked[name])
+
+
+@pytest.mark.parametrize("scope", ["per_task", "shared"])
+def test_a_mix_per_task_reads_in_one_pass_what_each_task_would_with_its_own(scope, toy, tmp_path):
+    torch.manual_seed(1)
+    sentences = read_jsonl(toy / "train.jsonl")[:4]
+    tasks = {name: TASKS[name]() for name in ("pos", "dep")}
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    encoder = tiny.encoder("bert", dtype=torch.float32, word_dropout=0.0, layers="mix_per_task")
+    masks = tuple(tasks) if scope == "per_task" else ("shared",)
+    gates = HeadGates(encoder.layers, encoder.heads, masks=masks, init_mean=0.0, init_std=2.0)
+    model = JointModel(encoder, tasks, labels, gates).eval()
+    torch.nn.init.normal_(encoder.mix)
+    plain = tiny.encoder("bert", dtype=torch.float32, word_dropout=0.0, layers="mix").eval()
+    plain.transformer.load_state_dict(encoder.transformer.state_dict())
+    batch = collate(examples(sentences, encoder.tokenizer, tasks, labels), encoder.tokenizer, tasks)
+    passes = []
+    encoder.transformer.register_forward_hook(lambda *_: passes.append(1))
+    scores = model(batch)
+    assert len(passes) == 1
+    for number, name in enumerate(tasks):
+        plain.mix.data.copy_(encoder.mix[number])
+        words = plain(batch.subwords, gates.gate()[model.scales.index(name)])
+        expected = model.decoder(name)(words, batch.mask)
+        expected, got = ((each if name == "pos" else each.arcs) for each in (expected, scores[name].scores))
+        torch.testing.assert_close(got, expected)
+    model.losses(batch, scores)["pos"].backward()
+    assert encoder.mix.grad[1].abs().sum() == 0 < encoder.mix.grad[0].abs().sum()
+
+    model.save(tmp_path / "model")
+    again = JointModel.from_pretrained(tmp_path / "model")
+    torch.testing.assert_close(again.encoder.mix, encoder.mix)
+    saved = json.loads((tmp_path / "model" / "encoder.json").read_bytes())["mix"]
+    assert list(saved) == ["pos", "dep"]
+    torch.testing.assert_close(torch.tensor(saved["dep"]), encoder.mix[1].detach())
+    again.encoder.serve({"dep": tasks["dep"], "ner": TASKS["ner"]()})  # a part of the tasks, and a new one
+    expected = torch.stack((encoder.mix[1], torch.zeros_like(encoder.mix[0])))
+    torch.testing.assert_close(again.encoder.mix, expected)

@@ -10,7 +10,7 @@ import pytest
 
 from mtl.errors import InputError
 from mtl.heads.gate_file import SCHEMA, masks_fingerprint, read_masks
-from mtl.models.apply_masks import fixed_gates, gates_from_file
+from mtl.models.derived import fixed_gates, gates_from_file
 from mtl.models.mask_file import check_masks
 
 LAYERS, HEADS = 2, 3

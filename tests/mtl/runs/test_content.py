@@ -10,7 +10,7 @@ import pytest
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.files import fingerprint
-from mtl.runs.compare.encoders import check_encoders, encoder_of
+from mtl.runs.compare.settings import check_encoders, encoder_of
 from mtl.runs.figures.table import draw
 from mtl.runs.folder.content import files_of_encoder
 from mtl.runs.folder.run import Run

@@ -1,4 +1,4 @@
-"""The registry of evidence: a piece made up here is gathered, shown and printed; it may be empty."""
+"""Pieces of evidence: one made up here is gathered, shown and printed; there may be none."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import pytest
 from markupsafe import Markup
 
 from mtl.errors import InputError
-from mtl.probes.report.answer import Answer
-from mtl.probes.report.page_part import PageData, PagePart, Section, Shown
-from mtl.probes.report.report import report
-from mtl.runs import evidence as registry
-from mtl.runs.evidence import Evidence
+from mtl.features import Evidence
+from mtl.probes.report.page_part import Answer, PageData, PagePart, Section, ShownEvidence
+from mtl.probes.report.report import report_page
+from mtl.runs.figures import table as registry
 from mtl.runs.report import gather as gather_module
 from mtl.runs.report.gather import RunsRead, gather
 from tests.mtl.studies import SCORES, Study
@@ -63,9 +62,9 @@ def test_a_part_has_its_answer_section_words_and_lines(study):
     def answer(page: PageData) -> Answer:
         return Answer("How many?", "two", "there are two runs", "why", tables={"many": table})
 
-    def shown(page: PageData) -> Shown:
+    def shown(page: PageData) -> ShownEvidence:
         assert page.claims.by is not None
-        return Shown(
+        return ShownEvidence(
             lead=Markup("<p>the lead</p>"),
             sections=[Section("mine", "My section", Markup('<section id="mine">text</section>'))],
             terms={"skill": [("knack", Markup("what's easy"))]},
@@ -77,7 +76,7 @@ def test_a_part_has_its_answer_section_words_and_lines(study):
             lines=["a line"],
         )
 
-    page = report(gather(study.root, "test", SCORES), parts=[PagePart(answer, shown)])
+    page = report_page(gather(study.root, "test", SCORES), parts=[PagePart(answer, shown)])
     assert page.lines()[-2:] == ["How many? Two: there are two runs.", "a line"]
     assert "note: a note" in page.lines()
     assert {"many", "my-table"} <= page.tables.keys()
@@ -96,11 +95,11 @@ def test_runs_of_one_task_ask_nothing(tmp_path):
     def answer(page: PageData) -> Answer:
         raise AssertionError
 
-    assert report(gather(study.root, "test", SCORES), parts=[PagePart(answer)]).answers == ()
+    assert report_page(gather(study.root, "test", SCORES), parts=[PagePart(answer)]).answers == ()
 
 
-def test_without_a_package_the_registry_is_empty(study, monkeypatch):
-    monkeypatch.setattr(registry, "names", lambda name: ())
+def test_without_features_there_is_no_evidence(study, monkeypatch):
+    monkeypatch.setattr(registry, "added", lambda rows: {})
     registry.evidence.cache_clear()
     try:
         assert registry.evidence() == {}

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from shutil import copytree
 
 import numpy as np
@@ -14,12 +15,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtl.commands.arguments import arguments_of
-from mtl.commands.figure import figure
-from mtl.commands.help import help_of
+from mtl.commands.help import arguments_of, help_of
 from mtl.commands.main import main
+from mtl.commands.report import figure
 from mtl.errors import InputError
-from mtl.heads.gate_table import gate_table
+from mtl.heads.gates import gate_table
 from mtl.probes.tables import heads_table
 from mtl.runs.figures.drawn import save
 from mtl.runs.figures.table import FIGURES, draw
@@ -73,7 +73,9 @@ class Folders:
         parts.append(
             heads_table.rows("confidence", "", ("",), self.random.random((1, LAYERS, HEADS)), count[:1])
         )
-        heads_table.write(folder / "heads.parquet", pl.concat(parts), {"split": split, "target": target})
+        heads_table.write_heads_table(
+            folder / "heads.parquet", pl.concat(parts), {"split": split, "target": target}
+        )
         return folder
 
 
@@ -104,7 +106,7 @@ def test_the_signature_is_the_command_line():
         "name": "rgb", "runs": [Path("runs/a"), Path("runs/b")], "out": Path("x.pdf"),
         "tasks": ("pos", "dep"), "split": "test", "measure": "ablation", "tables": False,
         "title": "", "names": None, "size": (6.0, 4.0), "font": "", "font_size": None,
-        "palette": "", "colours": None, "order": (),
+        "palette": "", "colours": None, "order": (), "log": False,
     }  # fmt: skip
     with pytest.raises(InputError, match="rgbb"):
         arguments_of("mtl figure", figure, ["rgbb", "runs/a", "--out=x.pdf"])
@@ -114,7 +116,7 @@ def test_the_signature_is_the_command_line():
 def test_every_row_of_the_table_names_functions_and_is_in_the_help(name):
     row = FIGURES[name]
     assert row.draw or row.animate
-    assert all(callable(row.loaded(function)) for function in (row.draw, row.animate) if function)
+    assert all(callable(resolve_name(function)) for function in (row.draw, row.animate) if function)
     assert f"\n  {name} " in help_of("figure")
 
 
@@ -481,11 +483,9 @@ def test_a_damaged_status_is_named(tmp_path, content, message) -> None:
 @pytest.mark.parametrize(
     ("name", "choice"),
     [
-        ("energy", "--tasks=pos"),
         ("forest", "--tasks=pos"),
         ("rgb", "--measure=taylor"),
         ("rgb", "--split=dev"),
-        ("curve-time", "--split=dev"),
         ("heads-kept", "--measure=taylor"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth
+from mtl.probes.stem_cell.statistics.contest import ContestCells, TaskWorth
 from mtl.probes.tables import heads_table
 from tests.mtl.studies import Study
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS, world
@@ -58,7 +58,7 @@ class ContestStudy(Study):
             heads_table.rows(measure, task, [""], values.reshape(shape), count)
             for task, values in by_task.items()
         ]
-        heads_table.write(folder / "heads.parquet", pl.concat(rows), {"run": str(folder)})
+        heads_table.write_heads_table(folder / "heads.parquet", pl.concat(rows), {"run": str(folder)})
 
     def twins(self, task: str, seed: int) -> Path:
         """A task with itself: importance of 1 on its own heads, a hundredth elsewhere (mean of halves)."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mtl.probes.report.claims import claims_of
-from mtl.probes.report.data import ReportData
-from mtl.probes.report.overlaps import masks_by_setup
+from mtl.probes.report.data import ReportData, claims_of
 from mtl.probes.report.page_part import PageData
+from mtl.probes.report.report import masks_by_setup
 
 
 def page_data(data: ReportData) -> PageData:

@@ -10,20 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.commands.figure import figure
-from mtl.commands.report import report
+from mtl.commands.report import figure, report
 from mtl.errors import InputError
 from mtl.probes.report.page_part import answers
-from mtl.probes.report.report import report as page_of
-from mtl.probes.stem_cell.report.answer_contest import by_ablation as beside_importance
-from mtl.probes.stem_cell.report.answer_sharing import cost_of_pairs, sharing_groups
-from mtl.probes.stem_cell.statistics.contest import estimate
-from mtl.probes.stem_cell.statistics.contest_lines import head_lines
-from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, Estimates, worth_table
+from mtl.probes.report.report import report_page
+from mtl.probes.stem_cell.report.answers import sharing_groups
+from mtl.probes.stem_cell.report.contest_answer import by_ablation as beside_importance
+from mtl.probes.stem_cell.statistics.contest import estimate_contest
+from mtl.probes.stem_cell.statistics.contest_table import IMPORTANCE, Estimates, head_lines, worth_table
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.comparable import with_setups
-from mtl.runs.evidence import page_parts
-from mtl.runs.figures.table import draw as drawn
+from mtl.runs.figures.table import draw, page_parts
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.stem_cell.pair_runs import pairs_of
@@ -56,7 +53,7 @@ def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, ca
     figure("forest", runs, tmp_path / "forest.pdf")
     table = pl.read_parquet(tmp_path / "forest.parquet")
     first = table.row(0, named=True)
-    expected = estimate(planted.cells)
+    expected = estimate_contest(planted.cells)
     assert first["primary"]
     assert first["estimate"] == "importance, logs"
     assert first["beta"] == pytest.approx(expected.beta)
@@ -136,17 +133,15 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
             "Does a task lose by keeping few of its heads?",
             "mtl study FILE --seeds=1,2,3,4,5,6",
         ),
-        ("Does a remedy help?", "mtl study remedy"),
     ]
     assert (told.count('<img class="figure"'), left.count('<img class="figure"')) == (3, 1)
-    assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 4)
+    assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 3)
     assert "No masks of a control task" in left
     # Made-up scores: 1 point less with all three than alone, of whatever seed.
     assert "scores 1.00 points less than alone (95% interval 0." in told
     places = [html.index(f'id="{name}"') for name in ("seeds", "cost", "kept", "answers", "scores", "open")]
     assert places == sorted(places)
     lines = " ".join(capsys.readouterr().out.split())
-    assert "Does a remedy help? Cannot tell: no runs with a remedy" in lines
     assert "note: no control runs beside the contest" in lines
     assert {"wanted", "sharing", "contest-estimates", "contest-heads", "contest-tasks", "contest-sides"} <= {
         name for answer in answers_of(planted.root) for name in answer.tables
@@ -154,7 +149,7 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
 
 
 def test_estimates_of_answers_are_those_of_their_tables(planted):
-    page = page_of(gather(planted.root, "test", SCORES), parts=page_parts())
+    page = report_page(gather(planted.root, "test", SCORES), parts=page_parts())
     told = json.loads(json.dumps(page.record(), allow_nan=False))["answers"]
     assert [(each["question"], each["word"], each["reason"]) for each in told] == [
         (answer.question, answer.word, answer.reason) for answer in page.answers
@@ -179,7 +174,7 @@ def test_what_ablation_says_stands_beside_importance(planted, by_ablation, contr
         {"estimate": ["importance, logs", "ablation, normal scores"], "share": [0.2, -0.01],
          "share_low": [0.1, -0.09], "share_high": [0.3, 0.06], "word": ["supported", by_ablation]}
     )  # fmt: skip
-    told = beside_importance(Estimates(estimate(planted.cells), table, ()))
+    told = beside_importance(Estimates(estimate_contest(planted.cells), table, ()))
     assert told.startswith(
         f"; by ablation, normal scores, it is worth 1.0 % more (9.0 % more to 6.0 % less): {by_ablation}"
     )
@@ -274,7 +269,7 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path, capsys):
             )
             for epoch, (value, count) in enumerate(((0.0, 10), (0.3, 20)), start=1)
         ]  # fmt: skip
-        heads_table.write(folder / "heads.parquet", pl.concat(epochs), {})
+        heads_table.write_heads_table(folder / "heads.parquet", pl.concat(epochs), {})
     figure("conflict", [*masked, *pairs], tmp_path / "conflict.png")
     table = pl.read_parquet(tmp_path / "conflict.parquet")
     assert table["cosine"].to_numpy() == pytest.approx(0.2 + 0.5)
@@ -296,54 +291,6 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path, capsys):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
 
 
-def test_dose_of_runs_is_by_the_heads_that_both_masks_have(tmp_path):
-    """Two heads in each mask; of both in common instead of none costs 1.5 points."""
-    study = Study(tmp_path / "dose")
-    runs = []
-    for shared, draw in ((shared, draw) for shared in (0, 1, 2) for draw in (1, 2, 3, 4)):
-        gates = {"scope": "per_task", "masks": f"pos+dep-shared{shared}-draw{draw}.parquet"}
-        name = f"shared{shared}-{draw}"
-        folder = study.run(["pos", "dep"], draw, pruning="fixed", probe=False, name=name, gates=gates)
-        of_pos = (pl.col("task") == "pos") & pl.col("head").is_in([0, 1])
-        of_dep = (pl.col("task") == "dep") & pl.col("head").is_in([2 - shared, 3 - shared])
-        table = study.gates(["pos", "dep"], "per_task", study.shape)
-        table = table.with_columns(open=(pl.col("layer") == 0) & (of_pos | of_dep))
-        table.write_parquet(folder / "gates.parquet")
-        scores = {task: {SCORES[task]: 90 - 0.75 * shared + 0.1 * draw} for task in ("pos", "dep")}
-        (folder / "metrics.json").write_text(json.dumps({"test": scores}))
-        runs.append(folder)
-    figure("dose", runs, tmp_path / "dose.pdf")
-    table = pl.read_parquet(tmp_path / "dose.parquet")
-    assert table["task"].to_list() == ["dep", "pos", "all"]
-    assert table["loss"].to_numpy() == pytest.approx(1.5)
-    assert table["runs"].to_list() == [12, 12, 12]
-    assert table["p"].max() < 0.01
-    # Without joint and single runs the report's answer is theirs; with them they stand beside.
-    answer = answer_of(study.root, SHARING)
-    assert answer.word == "yes"
-    assert answer.reason.startswith(
-        "under masks with all heads in common, tasks score 1.50 points less than under masks with none"
-    )
-    assert set(answer.tables) == {"dose", "dose-scores"}
-    for tasks, points in (
-        (["pos"], {"pos": 91}),
-        (["dep"], {"dep": 85}),
-        (["pos", "dep"], {"pos": 90, "dep": 83}),
-    ):
-        folder = study.run(tasks, 1, pruning="none", probe=False)
-        scores = {task: {SCORES[task]: score} for task, score in points.items()}
-        (folder / "metrics.json").write_text(json.dumps({"test": scores}))
-    evidence = gather(study.root, "test", SCORES)
-    assert cost_of_pairs(evidence, {"pos+dep"}) == pytest.approx(1.5)  # the mean of 1 and 2 points
-    assert cost_of_pairs(evidence, {"pos+dep", "dep+srl"}) is None
-    beside = answer_of(study.root, SHARING)
-    assert beside.word == "cannot tell"
-    assert beside.reason.endswith(answer.reason)
-    assert set(beside.tables) == {"sharing", "dose", "dose-scores"}
-    with pytest.raises(InputError, match="train some with pruning=fixed"):
-        figure("dose", [study.run(["pos", "dep"], 9, pruning="none", probe=False)], tmp_path / "x.png")
-
-
 @pytest.mark.parametrize("level", [pytest.param(0.4, marks=pytest.mark.slow), 0.95])
 def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path, level):
     """Also where every head is below the projections, as on real encoders."""
@@ -358,8 +305,8 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
         ]
         path = folder / "heads.parquet"
         if path.is_file():
-            probed.append(heads_table.read(path)[0])
-        heads_table.write(path, pl.concat(probed), {"target": "minilm", "split": "test"})
+            probed.append(heads_table.read_heads_table(path)[0])
+        heads_table.write_heads_table(path, pl.concat(probed), {"target": "minilm", "split": "test"})
     name = "skill of clustering, uncut, beyond the layer's input"
     answer = answer_of(root, CONTEST)
     estimates = answer.tables["contest-estimates"]
@@ -367,8 +314,10 @@ def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_pro
     assert not any(name in note for note in answer.notes)
     # Tables of runs that were probed before there were projections.
     for path in runs_of(study, "pos-dep-none-*/heads.parquet"):
-        old, provenance = heads_table.read(path)
-        heads_table.write(path, old.filter(pl.col("measure") != "clustering_projection"), provenance)
+        old, provenance = heads_table.read_heads_table(path)
+        heads_table.write_heads_table(
+            path, old.filter(pl.col("measure") != "clustering_projection"), provenance
+        )
     answer = answer_of(root, CONTEST)
     assert answer.word == "supported"
     assert answer.tables["contest-estimates"].filter(estimate=name).is_empty()
@@ -381,10 +330,10 @@ def test_figures_of_the_contest_count_claims_that_a_target_forced(tmp_path):
     study = ContestStudy(tmp_path / "forced", seeds=1)
     study.whole()
     runs = runs_of(study, "*-dynamic-*", "*-none-*")
-    assert not any("learned)" in note for note in drawn("contest", runs).notes)
+    assert not any("learned)" in note for note in draw("contest", runs).notes)
     for run in runs_of(study, "pos-dynamic-*"):
         study.force(run, {"pos": 5})
-    [note] = [note for note in drawn("contest", runs).notes if "learned)" in note]
+    [note] = [note for note in draw("contest", runs).notes if "learned)" in note]
     assert note.startswith("claimed heads are pos 18 (5 learned), dep ")
 
 

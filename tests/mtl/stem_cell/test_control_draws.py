@@ -9,12 +9,10 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import TrainConfig
-from mtl.probes.report.overlaps import masks_by_setup
-from mtl.probes.report.report import report
-from mtl.probes.stem_cell.statistics.wanted import draws_needed, wanted
+from mtl.probes.report.report import masks_by_setup, report_page
+from mtl.probes.stem_cell.statistics.sharing import draws_needed, wanted
 from mtl.runs.compare.gates import gates_of
-from mtl.runs.evidence import page_parts
-from mtl.runs.figures.table import draw
+from mtl.runs.figures.table import draw, page_parts
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
@@ -36,14 +34,14 @@ def study(tmp_path_factory) -> ContestStudy:
         for seed in SEEDS:
             folder = study.run(
                 ["control"], seed, probe=False, scores=False, name=f"control-{number}-{seed}",
-                control={"draw": number},
+                instances={"control": {"draw": number}},
             )  # fmt: skip
             figures = {"control": {"accuracy": 50.0 + number}}
             (folder / "metrics.json").write_text(json.dumps({"dev": figures, "test": figures}))
     for number in DRAWS[:2]:
         folder = study.run(
             ["pos", "control"], 1, pruning="none", probe=False, scores=False, name=f"pos-control-{number}",
-            control={"draw": number},
+            instances={"control": {"draw": number}},
         )  # fmt: skip
         study.worth(folder, {name: np.full(72, float(number)) for name in ("pos", "control")})
     return study
@@ -70,7 +68,7 @@ def test_draws_are_one_setup_and_a_mask_each(data):
 def test_the_first_screen_compares_tasks_with_all_draws(data):
     masks = masks_by_setup(data)[0]["STL, dynamic"]
     assert draws_needed(len(CHOSEN)) == len(DRAWS)
-    page = report(data, parts=page_parts())
+    page = report_page(data, parts=page_parts())
     claims = page.html.partition('"claims":')[2].partition("}")[0]
     assert all(f'"{task}":' in claims for task in CHOSEN)
     assert "control" not in claims

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from mtl.commands.main import main
-from mtl.config.parse import configured
+from mtl.config.parse import configured, dump
 from mtl.config.schema import (
     BatchConfig,
     CorpusConfig,
@@ -21,17 +21,15 @@ from mtl.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from mtl.config.yaml_file import dump
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
-from mtl.corpora.load import load_split
-from mtl.corpora.sources import corpus_fingerprint, sources
+from mtl.corpora.load import corpus_fingerprint, load_split, sources
 from mtl.errors import InputError
 from mtl.models.batches import examples
 from mtl.models.encoder import Encoder
 from mtl.models.joint import JointModel
 from mtl.runs.compare.heads import heads_of
-from mtl.tasks.halves import half_of
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import half_of
 from mtl.training.train import train
 
 QUIET = Console(quiet=True)
@@ -213,7 +211,7 @@ def test_short_names_and_instances_are_trained_to_the_weights_of_before(
 
 def test_a_wrong_setting_of_a_preset_is_named_with_its_line(tmp_path):
     file = tmp_path / "a.yaml"
-    file.write_text("tasks: [pos, control]\ncontrol:\n  draw: x\n")
+    file.write_text("tasks:\n  control:\n    draw: x\n")
     with pytest.raises(InputError, match=r"a.yaml: line 3: tasks.control.draw: expected a whole number"):
         configured("mtl train", TrainConfig, [str(file)])
 
@@ -226,5 +224,5 @@ def test_a_role_that_the_files_of_a_task_lack_is_named_with_the_task():
         "--tasks=x",
     ]
     config = configured("mtl train", TrainConfig, words)
-    with pytest.raises(InputError, match=r"^corpus.instances.x: .*the format conll2003 has word=COLUMN"):
+    with pytest.raises(InputError, match=r"^tasks.x.files: .*the format conll2003 has word=COLUMN"):
         sources(config.corpus, config.chosen())

@@ -21,11 +21,11 @@ from mtl.heads.attentions import attentions
 from mtl.models.batches import collate, examples
 from mtl.models.joint import JointModel
 from mtl.probes.tables import heads_table
-from mtl.runs.folder.heads_file import write_measures
 from mtl.runs.folder.run import Run
+from mtl.runs.folder.run_tables import write_measures
 from mtl.stem_cell.gradient_conflict import ConflictRecord, GradientConflict
 from mtl.tasks.catalogue import TASKS
-from mtl.training.balancing import balancer_for
+from mtl.training.balancers import balancer_for
 from mtl.training.step import JointTraining
 from tests.mtl import tiny
 
@@ -143,7 +143,7 @@ def test_a_training_that_is_watched_adds_rows_and_replaces_no_other_s(tmp_path: 
         trainer = MagicMock(pl_trainer.Trainer, current_epoch=epoch, is_global_zero=True)
         record.on_train_epoch_end(trainer, MagicMock(pl_trainer.LightningModule))
         write_measures(path, rows("importance", float(epoch)), ["importance"], {"importance.split": "dev"})
-    heads, provenance = heads_table.read(path)
+    heads, provenance = heads_table.read_heads_table(path)
     assert heads["measure"].value_counts().sort("measure").rows() == [
         ("attention", 2), ("gradient_conflict", 2), ("importance", 2),
     ]  # fmt: skip

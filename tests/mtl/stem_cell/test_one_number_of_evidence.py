@@ -5,10 +5,11 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from mtl.probes.report.number_format import signed
-from mtl.probes.report.report import report
-from mtl.probes.stem_cell.figures.wanted import wanted_figure
-from mtl.runs.evidence import page_parts
+from mtl.probes.report.report import report_page
+from mtl.probes.report.scores import signed
+from mtl.probes.stem_cell.figures import wanted_figure
+from mtl.probes.tables.table_files import in_print
+from mtl.runs.figures.table import page_parts
 from tests.mtl.runs.report.test_one_number import cells, forced_study, words
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -18,7 +19,12 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 def made(tmp_path_factory):
     """The evidence and the page of a study whose masks were forced in part."""
     evidence = forced_study(tmp_path_factory.mktemp("one") / "study")
-    return evidence, report(evidence, parts=page_parts())
+    return evidence, report_page(evidence, parts=page_parts())
+
+
+def printed(page, name):
+    """The table as LaTeX has it."""
+    return in_print(page.tables[name], page.about[name].units)
 
 
 def test_claims_are_counted_alike_everywhere(made):
@@ -45,12 +51,12 @@ def test_the_first_screen_is_its_table_and_its_axis_says_what_is_compared(made):
 
 def test_losses_have_the_pages_units_in_latex(made):
     _, page = made
-    claims = page.printed["competition-by-claims"]
+    claims = printed(page, "competition-by-claims")
     for row in claims.iter_rows(named=True):
         found = [cells for cells in rows_of(page.html) if cells and cells[0] == row["claims"]]
         [shown] = [cells for cells in found if len(cells) == 10]  # with learned claims, as masks were forced
         assert shown[-2] == f"{signed(row['difference, points'], 2)} points"
-    tests = page.printed["competition-tests"]
+    tests = printed(page, "competition-tests")
     points = tests.filter(unit="points").row(0, named=True)
     assert any(f"{signed(points['value'], 2)} points" in cells for cells in rows_of(page.html))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 import shutil
 from collections.abc import Iterable, Sequence
@@ -12,17 +11,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-import torch
 import yaml
 
 from mtl.config.schema import TrainConfig
-from mtl.heads.attentions import attentions
-from mtl.heads.collaborative import collaborate
-from mtl.heads.families import family_of
 from mtl.probes.figures.style import render
 from mtl.probes.report.data import ReportData
 from mtl.probes.stem_cell.report.claims_and_losses import claims_and_losses
-from mtl.probes.tables import curve_table, heads_table
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.table_files import undeclared
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
 from tests.mtl import tiny
@@ -30,25 +26,24 @@ from tests.mtl.stem_cell.contest_study import CHOSEN, ContestStudy
 from tests.mtl.stem_cell.page_data import page_data
 from tests.mtl.studies import Study
 from tests.probes.stem_cell.worlds_contest import HEADS, LAYERS
-from tests.probes.test_kinds_of_attention import curve_rows
 
 OF_NAMES = ("run", "folder", "source", "corpus", "finished")
 """Columns that say where something was read."""
 FIGURES = {
     "contest": ("alone", "pair"), "forest": ("alone", "pair"), "conflict": ("alone", "pair"),
-    "dose": ("drawn",), "recovery": ("plain", "copies", "pair"), "heads-kept": ("alone", "plain"),
-    "grey": ("alone",), "correlation": ("alone",), "curve": ("plain",), "heads": ("pair",),
-    "agreement": ("pair",), "rgb": ("alone",), "curve-kinds": ("plain",),
+    "heads-kept": ("alone", "plain"), "grey": ("alone",), "correlation": ("alone",), "curve": ("plain",),
+    "heads": ("pair",), "agreement": ("pair",), "rgb": ("alone",), "curve-kinds": ("plain",),
 }  # fmt: skip
 """Figures over several runs, and the kinds of runs that they are drawn from."""
 OF_MEASURED = {
-    "labels": ("masked", "joint", "static"), "heatmap": ("masked",), "prediction": ("masked", "joint"),
-    "mixing": ("masked", "collaborative", "before"), "curve-roles": ("masked",), "curve-time": ("masked",),
+    "labels": ("masked", "joint", "static"), "heatmap": ("masked",), "map": ("masked",),
+    "layers": ("masked",), "prediction": ("masked", "joint"),
+    "curve-roles": ("masked",), "curve-time": ("masked",),
 }  # fmt: skip
-"""The same of figures of probed, ablated and collaborative runs."""
-TASKS = {"labels": ["pos"], "heatmap": ["pos"]}
+"""The same of figures of probed and ablated runs."""
+TASKS = {name: ["pos"] for name in ("labels", "heatmap", "map", "layers")}
 """The tasks of figures that show one."""
-SLOW = ("contest", "forest", "heads", "mixing", "rgb")
+SLOW = ("contest", "forest", "heads", "rgb")
 """Figures that take seconds."""
 
 
@@ -67,42 +62,26 @@ def world(tmp_path_factory) -> tuple[Path, dict[str, list[str]]]:
         kinds.setdefault(kind, []).append(folder.name)
         return folder
 
-    orders, points = curve_rows()
     for task in CHOSEN:
         for seed in (11, 12, 13):
             add("alone", study.run([task], seed))
         for seed in study.cells.seeds:
             folder = add("plain", study.run([task], seed, pruning="none", probe=False))
-            orders.with_columns(task=pl.lit(task)).write_parquet(folder / "curve_heads.parquet")
-            points.with_columns(task=pl.lit(task)).write_parquet(folder / "curve.parquet")
+            if "curve" in FIGURES:
+                from tests.probes.curves.figure_makers import curve_rows
+
+                orders, points = curve_rows()
+                orders.with_columns(task=pl.lit(task)).write_parquet(folder / "curve_heads.parquet")
+                points.with_columns(task=pl.lit(task)).write_parquet(folder / "curve.parquet")
     for seed in study.cells.seeds:
         for task, other in (("pos", "dep"), ("pos", "srl"), ("dep", "srl")):
             folder = add("pair", study.pair(task, other, seed))
-            table, made_of = heads_table.read(folder / "heads.parquet")
+            table, made_of = heads_table.read_heads_table(folder / "heads.parquet")
             cosines = heads_table.rows(
                 "gradient_conflict", "", [f"{task}-{other}"], study.random.random((1, LAYERS, HEADS)),
                 np.array([9]),
             )  # fmt: skip
-            heads_table.write(folder / "heads.parquet", pl.concat([table, cosines]), made_of)
-        for heads in ("contested", "uncontested"):
-            clones = {"kind": "routed", "heads": heads, "claims": None}
-            name = f"pos-dep-{heads}-{seed}"
-            add(
-                "copies",
-                study.run(["pos", "dep"], seed, pruning="none", probe=False, clones=clones, name=name),
-            )
-        for shared in (0, 2):
-            masks = study.root / "masks" / f"pos+dep-overlap{shared}-draw{seed}.parquet"
-            masks.parent.mkdir(exist_ok=True)
-            (masks.parent / "draws.json").write_text("{}")
-            folder = study.run(
-                ["pos", "dep"], seed, pruning="fixed", probe=False, name=f"drawn-{shared}-{seed}",
-                gates={"scope": "per_task", "masks": str(masks)},
-            )  # fmt: skip
-            status = json.loads((folder / "status.json").read_text())
-            draw = {"tasks": ["pos", "dep"], "overlap": shared, "draw": seed, "heads": 4}
-            (folder / "status.json").write_text(json.dumps({**status, "draw": draw}))
-            add("drawn", folder)
+            heads_table.write_heads_table(folder / "heads.parquet", pl.concat([table, cosines]), made_of)
     return study.root, kinds
 
 
@@ -127,6 +106,8 @@ def shuffled_curves(study: Study, folder: Path, task: str) -> None:
                  "seconds_of_whole": study.random.random()}
                 for batch in (1, 8)
             ]  # fmt: skip
+    from mtl.probes.curves import curve_table
+
     pl.DataFrame(orders, curve_table.ORDERS).write_parquet(folder / "curve_heads.parquet")
     pl.DataFrame(points, curve_table.SCORES).write_parquet(folder / "curve.parquet")
     pl.DataFrame(times, curve_table.TIMES).write_parquet(folder / "curve_time.parquet")
@@ -134,7 +115,7 @@ def shuffled_curves(study: Study, folder: Path, task: str) -> None:
 
 def more_measures(study: Study, folder: Path, tasks: Sequence[str]) -> None:
     """Add importance, ablation and roles to a run's heads."""
-    table, made_of = heads_table.read(folder / "heads.parquet")
+    table, made_of = heads_table.read_heads_table(folder / "heads.parquet")
     shape = (1, *study.shape)
     rows = [
         heads_table.rows(measure, task, [""], study.random.random(shape), np.array([300]))
@@ -145,41 +126,26 @@ def more_measures(study: Study, folder: Path, tasks: Sequence[str]) -> None:
         heads_table.rows(measure, "", [label], study.random.random(shape) ** 0.1, np.array([300]))
         for measure, label in (("positional", "-1"), ("rare_words", ""))
     ]
-    heads_table.write(folder / "heads.parquet", pl.concat([table, *rows]), made_of)
+    heads_table.write_heads_table(folder / "heads.parquet", pl.concat([table, *rows]), made_of)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory) -> tuple[Path, dict[str, list[str]]]:
-    """A folder of probed, ablated and collaborative runs, and the names of the runs of each kind."""
+    """A folder of probed and ablated runs, and the names of the runs of each kind."""
     study = Study(tmp_path_factory.mktemp("named") / "measured", tiny.LAYERS, tiny.HEADS)
     kinds: dict[str, list[str]] = {}
-    torch.manual_seed(0)
-    model = tiny.model("bert")
-    collaborate(model, 6, steps=2, starts=1)
-
-    def with_model(folder: Path) -> None:
-        for attention in attentions(model, family_of(model)):
-            attention.module.mixing.data = torch.randn_like(attention.module.mixing.data)
-        model.save_pretrained(folder)
-
     for seed in (2, 1, 3):
         for task in ("pos", "dep"):
             folder = study.run([task], seed)
             more_measures(study, folder, [task])
-            shuffled_curves(study, folder, task)
+            if "curve" in FIGURES:
+                shuffled_curves(study, folder, task)
             kinds.setdefault("masked", []).append(folder.name)
-            folder = study.run([task], seed, pruning="none", probe=False)
-            with_model(folder / "model")
-            kinds.setdefault("collaborative", []).append(folder.name)
         folder = study.run(["pos", "dep"], seed, scope="per_task")
         more_measures(study, folder, ["pos", "dep"])
         kinds.setdefault("joint", []).append(folder.name)
-        folder = study.run(["pos", "dep"], seed, pruning="none", probe=False)
-        with_model(folder / "model")
-        kinds["collaborative"].append(folder.name)
-    with_model(study.root / "runs" / "before")
     study.probe(study.root / "runs" / "static", ["pos", "dep"])
-    return study.root, {**kinds, "before": ["before"], "static": ["static"]}
+    return study.root, {**kinds, "static": ["static"]}
 
 
 def renamed(root: Path, out: Path, seed: int) -> dict[str, str]:
@@ -208,7 +174,6 @@ def evidence_of(root: Path) -> dict[str, object]:
     data = gather(root, "test", TrainConfig().main_scores())
     found: dict[str, object] = {
         "setups": data.setups,
-        "pruning": data.pruning and contents(data.pruning.points),
     }
     for field in dataclasses.fields(ReportData):
         value = getattr(data, field.name)
@@ -234,7 +199,7 @@ def others(world, tmp_path_factory) -> list[tuple[Path, dict[str, str]]]:
 def test_names_change_nothing_that_a_report_gathers(world, others):
     root, _ = world
     expected = evidence_of(root)
-    assert {"scores", "gates", "heads", "worth", "pairs", "remedies", "dose", "cosines"} <= expected.keys()
+    assert {"scores", "gates", "heads", "worth", "pairs", "cosines"} <= expected.keys()
     for out, _ in others:
         found = evidence_of(out)
         assert [key for key in expected if found.get(key) != expected[key]] == []
@@ -252,6 +217,9 @@ def check_figure(name, runs, others):
     tasks = TASKS.get(name, [])
     expected = draw(name, runs, tasks, measure=measure)
     assert expected.tables
+    for end, table in expected.tables.items():
+        assert undeclared(expected.printed.get(end, table), expected.units.get(end, {})) == []
+        assert undeclared(table, expected.units.get(end, {})) == []
     wanted = {end: contents(table) for end, table in expected.tables.items()}
     drawn = render(expected.figure, "svg")
     for order in (others[::-1], random.Random(3).sample(others, len(others))):

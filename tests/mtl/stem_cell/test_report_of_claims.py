@@ -7,10 +7,10 @@ import re
 import polars as pl
 import pytest
 
-from mtl.probes.report.claims import claim_sets
-from mtl.probes.report.number_format import chance
-from mtl.probes.report.overlaps import masks_by_setup
-from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
+from mtl.probes.report.data import claim_sets
+from mtl.probes.report.report import masks_by_setup
+from mtl.probes.report.scores import chance
+from mtl.probes.stem_cell.statistics.competition import by_claims
 from mtl.probes.tables import heads_table
 from mtl.runs.report.gather import gather
 from tests.mtl.runs.report.test_gather import page_of, with_static_masks
@@ -105,8 +105,8 @@ def test_the_page_explains_the_laboratorys_words(study):
 def test_a_run_that_is_left_out_leaves_too_few_for_a_verdict(study):
     study.small()
     path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
-    table, provenance = heads_table.read(path)
-    heads_table.write(path, table.with_columns(value=pl.lit(float("nan"))), provenance)
+    table, provenance = heads_table.read_heads_table(path)
+    heads_table.write_heads_table(path, table.with_columns(value=pl.lit(float("nan"))), provenance)
     assert page_of(study.root).says("probed single-task runs of 2 seeds; at least 3")
     (study.root / "runs/dep-dynamic-shared-seed2/config.yaml").write_text("{tasks: dep, seed: 1}")
     assert page_of(study.root).says("Too few runs to say")

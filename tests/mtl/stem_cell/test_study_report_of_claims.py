@@ -10,8 +10,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from mtl.commands.report import report
-from tests.mtl.study.made_up import DYNAMIC, SINGLE, STATIC, carry_out, config
-from tests.mtl.study.test_study_report import collected
+from mtl.features import features
+from tests.kit.absent import needs
+
+if "study" in features():
+    from tests.mtl.study.made_up import DYNAMIC, SINGLE, STATIC, carry_out, config
+    from tests.mtl.study.test_study_report import collected
+
+of_studies = needs("study")
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -22,10 +28,11 @@ def no_figures(monkeypatch):
     monkeypatch.setattr("mtl.study.report._figures", lambda study, finished: iter(()))
 
 
+@of_studies
 def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):
     study = config(SINGLE, DYNAMIC, STATIC)
     folder = carry_out(tmp_path / "s", study, but="single dynamic")
-    printed = collected(folder, study)
+    printed = collected(folder)
     assert "note: no verdict on competition: claims are to be those of single dynamic" in printed
     assert "competition: " not in printed.replace("no verdict on competition: ", "")
     page = (folder.path / "report.html").read_text()
@@ -37,16 +44,17 @@ def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures
     assert "<td>STL, static</td>" in page.split("By whose claims")[1]
 
 
+@of_studies
 @pytest.mark.slow
 def test_a_block_that_is_added_does_not_change_the_verdict(tmp_path, no_figures, capsys):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
-    assert "; by the claims of STL, dynamic\n" in collected(folder, study)
+    assert "; by the claims of STL, dynamic\n" in collected(folder)
     tests = folder.path / "tables" / "competition-tests.csv"
     first = pl.read_csv(tests)
     study = config(SINGLE, DYNAMIC, STATIC)
     carry_out(folder.path, study)
-    collected(folder, study)
+    collected(folder)
     assert_frame_equal(pl.read_csv(tests), first)
     page = (folder.path / "report.html").read_text()
     match = re.search(r"The claims are those of <b>STL, dynamic</b>: (.*?)\.</p>", page)

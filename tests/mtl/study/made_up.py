@@ -10,20 +10,19 @@ import yaml
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig
-from mtl.study.config import Block, StudyConfig
-from mtl.study.grid.grid import planned
-from mtl.study.jobs.folder import StudyFolder
-from mtl.study.jobs.job import Progress
+from mtl.study.config import GridBlock, StudyConfig
+from mtl.study.grid import planned
+from mtl.study.jobs import JobProgress, StudyFolder
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")
-SINGLE = Block(("single", "all"), ("none",))
-DYNAMIC = Block(("single",), ("dynamic",))
-STATIC = Block(("single",), ("static",))
-PER_TASK = Block(("all",), ("dynamic_per_task",))
+SINGLE = GridBlock(("single", "all"), ("none",))
+DYNAMIC = GridBlock(("single",), ("dynamic",))
+STATIC = GridBlock(("single",), ("static",))
+PER_TASK = GridBlock(("all",), ("dynamic_per_task",))
 
 
-def config(*grid: Block, **study) -> StudyConfig:
+def config(*grid: GridBlock, **study) -> StudyConfig:
     return StudyConfig(grid=grid, train=TrainConfig(tasks=TASKS), **study)
 
 
@@ -41,7 +40,7 @@ def carry_out(root: Path, study: StudyConfig, but: str | None = None) -> StudyFo
         folder.write_job(dataclasses.replace(run, number=number, made_of=made_of))
         if run.grid_cell == but:
             continue
-        folder.write_progress(run.name, Progress("finished", made_of=made_of))
+        folder.write_progress(run.name, JobProgress("finished", made_of=made_of))
         if not folder.run(run.name).exists():
             gates = {"scope": run.config.gates.scope, "target_open": run.config.gates.target_open}
             made.run(

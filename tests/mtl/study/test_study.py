@@ -16,15 +16,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtl.commands.study import folder_of
+from mtl.commands.main import main
 from mtl.config.schema import TrainConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.probes.tables import heads_table as table
+from mtl.study.command import study_folder_of
 from mtl.study.config import ProbesConfig
-from mtl.study.jobs.folder import StudyFolder
-from mtl.study.jobs.job import MEASURED, Job, Progress, Snapshot
-from mtl.study.jobs.status import remaining
+from mtl.study.jobs import MEASURED, Job, JobProgress, StudyFolder, StudySnapshot, remaining_seconds
 from tests.mtl.study import small
 
 GRID = [
@@ -226,11 +225,11 @@ def large_study(path: Path, runs: int) -> StudyFolder:
     for number in range(runs):
         name, made_of = (
             f"pos-dynamic-seed{number}",
-            {"configuration": "c" * 64, "corpus": "d" * 64, "code": "e" * 64},
+            {"configuration": "c" * 64, "corpus": "d" * 64, "version": "1"},
         )
         folder.write_job(Job(name, "single dynamic", config, number=number, made_of=made_of))
         folder.write_progress(
-            name, Progress("finished" if number % 2 else "waiting", 1, made_of=made_of, seconds=60.0)
+            name, JobProgress("finished" if number % 2 else "waiting", 1, made_of=made_of, seconds=60.0)
         )
     return folder
 
@@ -262,24 +261,24 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
         return Job(name, setup, config, made_of={"configuration": name})
 
     jobs = [job("a", "single"), job("b", "single"), job("c", "all", 20)]
-    progress = {job.name: Progress() for job in jobs}
-    snapshot = Snapshot({job.name: job for job in jobs}, progress)
-    assert remaining(snapshot) is None
-    progress["a"] = Progress("finished", made_of=jobs[0].made_of, seconds=100.0)
-    assert remaining(snapshot) == pytest.approx(100 + 200)
+    progress = {job.name: JobProgress() for job in jobs}
+    snapshot = StudySnapshot({job.name: job for job in jobs}, progress)
+    assert remaining_seconds(snapshot) is None
+    progress["a"] = JobProgress("finished", made_of=jobs[0].made_of, seconds=100.0)
+    assert remaining_seconds(snapshot) == pytest.approx(100 + 200)
     # A run that is trained is only measured: importance again, and ablation, which took 30 seconds a task.
     measured = Job(
         "d", "all", TrainConfig(tasks=("pos", "ner")), probes=ProbesConfig(measures=MEASURED),
         made_of={"importance": "new"},
     )  # fmt: skip
-    progress["c"] = Progress("finished", made_of={"configuration": "c"}, seconds=500.0)
-    progress["d"] = Progress(
+    progress["c"] = JobProgress("finished", made_of={"configuration": "c"}, seconds=500.0)
+    progress["d"] = JobProgress(
         "finished", made_of={"importance": "old"}, seconds=900.0, measured={"importance": 4.0}
     )
     progress["a"] = replace(progress["a"], measured={"ablation": 30.0})
     jobs_now = {**snapshot.jobs, "d": measured}
-    assert Snapshot(jobs_now, progress).left_to_measure("d") == list(MEASURED)
-    assert remaining(Snapshot(jobs_now, progress)) == pytest.approx(100 + 2 * 30 + 2 * 2)
+    assert StudySnapshot(jobs_now, progress).left_to_measure("d") == list(MEASURED)
+    assert remaining_seconds(StudySnapshot(jobs_now, progress)) == pytest.approx(100 + 2 * 30 + 2 * 2)
 
 
 def _children(pid: int) -> list[int]:
@@ -307,29 +306,29 @@ def test_a_study_is_named_after_its_file_and_nothing_else(words, place, tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "first.yaml").write_text("seeds: [1]\n")
-    assert folder_of(words).path == Path(place)
+    assert study_folder_of(words).path == Path(place)
 
 
 def test_of_two_files_the_later_one_counts(tmp_path):
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text("name: one\nstudies: here\n")
     second.write_text("name: two\n")
-    assert folder_of([str(first), str(second)]).path == Path("here/two")
+    assert study_folder_of([str(first), str(second)]).path == Path("here/two")
 
 
 def test_what_the_state_of_a_study_has_no_use_for_is_refused(tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
     with pytest.raises(InputError, match=r"^unknown key 'nmae': did you mean 'name'\?$"):
-        folder_of([str(tmp_path / "s.yaml"), "--nmae=x"])
+        study_folder_of([str(tmp_path / "s.yaml"), "--nmae=x"])
     with pytest.raises(InputError, match=r"^--name has no effect with --status of a folder: leave it out$"):
-        folder_of([str(tmp_path), "--name=x"])
+        study_folder_of([str(tmp_path), "--name=x"])
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "/abs"])
 def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
     (tmp_path / "s.yaml").write_text("seeds: [1]\n")
     with pytest.raises(InputError, match=r"^name=.*use a plain name"):
-        folder_of([str(tmp_path / "s.yaml"), f"--name={name}"])
+        study_folder_of([str(tmp_path / "s.yaml"), f"--name={name}"])
 
 
 @pytest.mark.slow
@@ -341,10 +340,36 @@ def test_changed_probes_are_measured_again_and_nothing_is_trained(carried_out, t
     printed = small.carry_out(file, "--probes.split=dev")
     assert "pos-seed1: the settings of probes changed; its training stays" in printed
     assert {path: path.stat().st_mtime_ns for path in weights.iterdir()} == before
-    assert table.read(weights.parent / "heads.parquet")[1]["split"] == "dev"
+    assert table.read_heads_table(weights.parent / "heads.parquet")[1]["split"] == "dev"
     [kept] = (small.folder(file) / ".replaced").glob("pos-seed1-*/heads.parquet")
-    assert table.read(kept)[1]["split"] == "test"
+    assert table.read_heads_table(kept)[1]["split"] == "test"
     assert "2 finished" in small.carry_out(file, "--probes.split=dev", "--dry-run")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_what_messages_on_a_study_s_folder_say_succeeds(toy, tiny_encoder, tmp_path, capsys, monkeypatch):
+    def study(*words: object) -> tuple[int, str]:
+        code = main(["study", *map(str, words)])
+        return code, " ".join("".join(capsys.readouterr()).split())
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["pos"]}])
+    code, said = study(file, "--status")
+    assert (code, "holds no study; start one with 'mtl study STUDY.yaml'" in said) == (2, True)
+    assert study(file)[0] == 0
+    scores, jobs = small.metrics(file), small.folder(file) / "jobs"
+    for damaged in (jobs / "pos-seed1.progress.json", jobs / "pos-seed1.job.json"):
+        damaged.write_text(damaged.read_text()[:40])
+        for words in ([small.folder(file), "--status"], [file]):
+            code, said = study(*words)
+            assert (code, f"{damaged} cannot be read" in said) == (2, True)
+            assert "remove it, and run 'mtl study' with the study's file again" in said
+        damaged.unlink()
+    assert study(file)[0] == 0
+    assert small.metrics(file) == scores
+    code, said = study(small.folder(file), "--status")
+    assert (code, "1 job: 1 finished" in said) == (0, True)
 
 
 @pytest.mark.slow
@@ -403,7 +428,10 @@ def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own
     content["train"] |= train
     file.write_text(yaml.safe_dump(content))
     small.carry_out(file)
-    probed = {path.parent.name: table.read(path) for path in small.folder(file).glob("runs/*/heads.parquet")}
+    probed = {
+        path.parent.name: table.read_heads_table(path)
+        for path in small.folder(file).glob("runs/*/heads.parquet")
+    }
     assert set(probed) == {"static", "marks-seed1", "dep-seed1", "all-seed1"}
     assert all({"marks", "dep"} <= set(heads["task"].unique().to_list()) for heads, _ in probed.values())
     assert len({(made["corpus"], made["sentences"]) for _, made in probed.values()}) == 1

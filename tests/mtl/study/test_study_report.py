@@ -14,13 +14,13 @@ from rich.console import Console
 import mtl.study.report as report_module
 from mtl.commands.report import report
 from mtl.errors import InputError
-from mtl.study.config import Block, ClaimsConfig
-from mtl.study.report import collect
+from mtl.runs.report.write import write_report
+from mtl.study.config import ClaimsConfig, GridBlock
 from tests.mtl.study.made_up import DYNAMIC, PER_TASK, SINGLE, STATIC, carry_out, config
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-HALF = Block(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
+HALF = GridBlock(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def grey_figures(monkeypatch):
     monkeypatch.setattr(report_module, "_figures", grey)
 
 
-def collected(folder, study) -> str:
+def collected(folder) -> str:
     """What is printed."""
     printed = io.StringIO()
-    collect(folder, study, Console(file=printed, width=500))
+    write_report(folder.path, Console(file=printed, width=500), at_end=True)
     return printed.getvalue()
 
 
@@ -61,17 +61,17 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
     """Static masks are of more seeds here, and a second dynamic block changes what setups are called."""
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     assert decides(folder.path / "report.html") == "STL, dynamic"
     for more in ((STATIC,), (STATIC, HALF), (HALF, PER_TASK)):
         study = config(SINGLE, DYNAMIC, *more)
         carry_out(folder.path, study)
-        collected(folder, study)
+        collected(folder)
         assert decides(folder.path / "report.html").startswith("STL, dynamic")
     # And the file's order decides, not what there is most of.
     study = config(SINGLE, PER_TASK, DYNAMIC)
     carry_out(folder.path, study)
-    collected(folder, study)
+    collected(folder)
     assert decides(folder.path / "report.html").startswith("MTL-3, dynamic")
 
 
@@ -81,15 +81,15 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
         ((SINGLE, STATIC, DYNAMIC), "STL, static"),
         ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6"),
         # One mask for all tasks gives no claims, nor do masks of one task.
-        ((SINGLE, Block(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
-        ((Block(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),
-        ((SINGLE, Block(("pos", "dep"), ("static",))), "STL, static"),
+        ((SINGLE, GridBlock(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
+        ((GridBlock(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),
+        ((SINGLE, GridBlock(("pos", "dep"), ("static",))), "STL, static"),
     ],
 )
 def test_the_first_block_with_masks_that_give_claims_decides(tmp_path, no_figures, grid, message):
     study = config(*grid)
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     assert decides(folder.path / "report.html") == message
 
 
@@ -97,7 +97,7 @@ def test_the_first_block_with_masks_that_give_claims_decides(tmp_path, no_figure
 def test_mtl_report_on_a_study_goes_by_its_file(tmp_path, no_figures):
     study = config(SINGLE, STATIC, DYNAMIC, split="dev")
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     first = (folder.path / "report.html").read_bytes()
     report(folder.path)
     assert (folder.path / "report.html").read_bytes() == first
@@ -120,16 +120,16 @@ def test_a_damaged_study_file_is_said(tmp_path, text):
 def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tmp_path, grey_figures):
     study = config(SINGLE, DYNAMIC, STATIC)
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     tables, figures = folder.path / "tables", folder.path / "figures"
     for own in (tables / "mine.csv", figures / "rgb.svg", figures / "poster.pdf"):
         own.write_text("of a person")
     before = {name: (folder.path / name).read_bytes() for name in names(folder.path) if "/" in name}
-    assert "archived" not in collected(folder, study)  # the same again
+    assert "archived" not in collected(folder)  # the same again
 
     study = config(SINGLE, DYNAMIC)
     carry_out(folder.path, study)
-    printed = collected(folder, study)
+    printed = collected(folder)
     gone = {name for name in before if name.startswith(("tables/", "figures/")) and "static" in name}
     assert {"tables/overlap-STL-static.tex", "figures/grey-single-static.pdf"} <= gone
     (place,) = (folder.path / ".replaced").glob("report-*")
@@ -150,10 +150,10 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tm
 def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_figures, damage):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     for run in folder.runs.glob("dep-dynamic-*"):
         damage(run / "gates.parquet")
-    printed = collected(folder, study)
+    printed = collected(folder)
     assert "no figure grey-single-dynamic: " in printed
     assert not (folder.path / "figures" / "grey-single-dynamic.pdf").exists()
     assert len(list((folder.path / ".replaced").glob("report-*/figures/grey-single-dynamic.pdf"))) == 1
@@ -162,10 +162,10 @@ def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_f
 def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)
-    collected(folder, study)
+    collected(folder)
     for job in folder.jobs():
         folder.write_progress(job.name, replace(folder.last_progress(job.name), state="waiting"))
-    assert "nothing is finished: no report" in collected(folder, study)
+    assert "nothing is finished: no report" in collected(folder)
     assert not (folder.path / "report.html").exists()
     assert not names(folder.path / "tables")
     assert len(list((folder.path / ".replaced").glob("report-*/report.html"))) == 1
@@ -175,7 +175,7 @@ def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
 def test_claims_are_of_the_seeds_that_the_study_names(tmp_path, no_figures):
     study = config(SINGLE, replace(DYNAMIC, seeds=(1, 2, 11)), claims=ClaimsConfig((1, 11)))
     folder = carry_out(tmp_path / "s", study)
-    printed = collected(folder, study)
+    printed = collected(folder)
     assert "claims of STL, dynamic are those of seeds 1, 11: masks of 1 other seed are left out" in printed
-    everyone = replace(study, claims=ClaimsConfig())
-    assert "masks of 1 other seed" not in collected(folder, everyone)
+    carry_out(folder.path, replace(study, claims=ClaimsConfig()))
+    assert "masks of 1 other seed" not in collected(folder)

@@ -14,11 +14,12 @@ import polars as pl
 import pytest
 
 from mtl.config.schema import TrainConfig, WandbConfig
-from mtl.probes.tables import best_heads
 from mtl.probes.tables import heads_table as table
+from mtl.probes.tables import label_scores
 from mtl.runs.folder.run import Run
+from mtl.runs.folder.wandb_additions import log_probes
 from mtl.study.config import StudyConfig
-from mtl.study.wandb_study import log_probes, log_study
+from mtl.study.report import StudySource
 from tests.mtl.studies import Study
 from tests.mtl.study import small
 from tests.mtl.wandb_log import Log, logs
@@ -32,11 +33,16 @@ def staging(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
 
 
+def log_study(folder: Path, config: StudyConfig, tables: dict[str, pl.DataFrame], page: Path) -> None:
+    """Log a study's report as the end of the study does."""
+    StudySource(folder, config.train, study=config).keep(tables, page)
+
+
 def probed(root: Path) -> tuple[Run, pl.DataFrame]:
     """A run that was trained and probed."""
     folder = Study(root).run(["pos", "dep"], 1)
     (folder / "history.csv").write_text("epoch,update,loss/pos,dev/mean\n1,40,2.0,50.0\n2,80,1.5,60.0\n")
-    heads, _ = table.read(folder / "heads.parquet")
+    heads, _ = table.read_heads_table(folder / "heads.parquet")
     return Run(folder), heads
 
 
@@ -56,10 +62,10 @@ def test_what_is_logged_is_of_the_tasks_that_a_run_was_trained_on_beside_chance(
     """A study probes every run for all of its tasks."""
     run, heads = probed(tmp_path)
     view = Mock()
-    monkeypatch.setattr("mtl.study.wandb_study.view_of", lambda config, run: view)
+    monkeypatch.setattr("mtl.runs.folder.wandb_additions.view_of", lambda config, run: view)
     log_probes(TrainConfig(name="run", tasks=("pos",), wandb=OFFLINE), run, heads)
     summary = {key: value for call in view.summarise.call_args_list for key, value in call.args[0].items()}
-    [mean] = best_heads.weighted_means(best_heads.best_heads(heads.filter(task="pos"))).rows(named=True)
+    [mean] = label_scores.weighted_means(label_scores.best_heads(heads.filter(task="pos"))).rows(named=True)
     logged = {key: value for key, value in summary.items() if key.startswith("probes/")}
     assert logged == {"probes/pos/attention": mean["value"], "probes/pos/attention/chance": mean["chance"]}
     [shown] = [call.args[0] for call in view.log.call_args_list]
@@ -78,15 +84,16 @@ def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     # Below the rows of training, on whose axis they stand at the last update.
     assert (row["_step"], row["trainer/global_step"]) == (81, 80)
     best = shown(log, "probes/best_heads")
-    assert best.columns == best_heads.best_heads(heads).columns
-    assert best.rows() == best_heads.best_heads(heads).rows()
-    means = best_heads.weighted_means(best_heads.best_heads(heads))
+    assert best.columns == label_scores.best_heads(heads).columns
+    assert best.rows() == label_scores.best_heads(heads).rows()
+    means = label_scores.weighted_means(label_scores.best_heads(heads))
     assert shown(log, "probes/weighted_means").rows() == means.rows()
     for mean in means.iter_rows(named=True):
         assert log.summary[f"probes/{mean['task']}/attention"] == pytest.approx(mean["value"])
     # The second log of a run must say all of it: `wandb sync` keeps only its summary.
-    assert log.summary["test/pos/accuracy"] == run.metrics()["test"]["pos"]["accuracy"]
-    assert log.summary["loss/pos"] == 1.5
+    assert log.summary["final/test/pos/accuracy"] == run.metrics()["test"]["pos"]["accuracy"]
+    assert (log.summary["loss/pos"], log.summary["dev/mean"]) == (1.5, {"last": 60.0, "max": 60.0})
+    assert not [key for key in log.summary if key.startswith("test/")]
 
 
 def test_the_study_has_one_wandb_run_that_goes_on(tmp_path):
@@ -169,7 +176,7 @@ def test_a_whole_study_in_wandb(toy, tiny_encoder, tmp_path):
         assert trained.rows[-1]["_step"] < after.rows[0]["_step"]
         assert not shown(after, "probes/best_heads").is_empty()
     (masked,) = logs(folder / "runs" / "pos-dynamic-seed1")
-    assert set(masked.artifacts) == {"gates"}
+    assert set(masked.artifacts) == {"gates", "run_table"}
     (report,) = logs(folder)
     assert (report.run.run_group, report.run.job_type) == ("s", "report")
     tables = {path.stem for path in (folder / "tables").glob("*.csv")}

@@ -7,14 +7,20 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from mtl.config.instances import whole_of
-from mtl.config.keys import choices_of, hint_of, item_of, known_keys_of, mapping_of, without_null
-from mtl.config.marks import marked
+from mtl.config.instances import PRESETS, whole_of
+from mtl.config.keys import (
+    hint_of,
+    item_of,
+    known_keys_of,
+    literal_values,
+    mapping_types,
+    marked,
+    without_null,
+)
 from mtl.config.schema import TASK_NAMES, TrainConfig
-from mtl.registries import names as entries
 from mtl.tasks.catalogue import TASKS
-from mtl.tasks.glue import Cola
-from mtl.tasks.ranges import Range
+from mtl.tasks.sentence_tasks import Cola
+from mtl.tasks.task import Range
 
 Combination = Mapping[str, str]
 
@@ -26,18 +32,21 @@ WRITTEN = {
         "{tagged: {kind: tags, layer: tags}, lemmas: {kind: lemmas}, graph: {kind: graph}}",
     ),
     "balancer.weights": ("{}", "{pos: 2}"),
-    "clones.heads": ("contested", "all"),
     "srl.senses": ("false", "true"),
     "translate.source": ("en",),
     "translate.target": ("en", "zh"),
     "trainer.devices": ("1", "2"),
+    "encoder.freeze": ("null", "all", "[0]", "[embeddings, 0, 2]"),
+    "seq2seq.components": ("null", "1", "2", "{encoder: 1}", "{cross: 2}"),
+    "by_task": ("[]", "[max_epochs]"),
+    "loggers": ("[]", "[csv]", "[tensorboard]"),  # W&B is a setting of its own, which is left out
 }  # fmt: skip
 """Of keys whose values are texts, or fewer than their type allows."""
 NEEDED = {
     "pruning=static": "--from=SOURCE",
     "pruning=gates_only": "--from=SOURCE",
     "pruning=fixed": "--gates.masks=MASKS",
-    **{f"clones.kind={kind}": "--clones.heads=all" for kind in ("routed", "shuffled", "split", "transplant")},
+    "keep=average": "--snapshots=2",
     "batch.sampling=in_turn": "--batch.mode=separate",
     "batch.sampling=tempered": "--batch.mode=separate",
 }
@@ -45,7 +54,7 @@ NEEDED = {
 LEFT_OUT = (
     "name", "runs", "overwrite", "init_from", "instances", "corpus", "encoder.name", "wandb", "gates.masks",
     "trainer.accelerator", "trainer.num_nodes", "trainer.threads", "trainer.checkpoint_minutes", "max_epochs",
-    "batch.max_words", "clones.claims", "clones.seed", "seed",
+    "batch.max_words", "seed",
     *(name for name, task in TASKS.items() if task.__module__ == Cola.__module__),
 )  # fmt: skip
 """Keys, or groups, that say where things are, and tasks that are as another one (GLUE's as `classify`)."""
@@ -56,7 +65,7 @@ def leaves() -> list[str]:
     keys = known_keys_of(TrainConfig)
     groups = {key.rpartition(".")[0] for key in keys if "." in key}
     left_out = tuple(f"{key}." for key in LEFT_OUT)
-    of_mappings = [key for key in groups if mapping_of(hint_of(TrainConfig, key))]
+    of_mappings = [key for key in groups if mapping_types(hint_of(TrainConfig, key))]
     return [
         key
         for key in keys
@@ -77,7 +86,7 @@ def values_of(key: str) -> tuple[str, ...]:
 def known(tasks: str) -> bool:
     """Whether all of these tasks are there, which those of packages beside the core may not be."""
     names = tasks.partition(" --")[0]
-    there = {*TASK_NAMES, *entries("presets")}
+    there = {*TASK_NAMES, *PRESETS}
     return names.startswith("{") or {*map(whole_of, names.split(","))} <= there
 
 
@@ -92,9 +101,9 @@ def _of_type(key: str, default: str) -> Iterator[str]:
     hint, null = without_null(hint_of(TrainConfig, key))
     if null:
         yield "null"
-    if mapping_of(hint):
+    if mapping_types(hint):
         yield from (f"{{{kind}: 1}}" for kind in ("self", "cross"))
-    for choice in choices_of(hint):
+    for choice in literal_values(hint):
         yield f"[{choice}]" if item_of(hint) else choice
     if hint is bool:
         yield from ("true", "false")

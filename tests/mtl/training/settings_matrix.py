@@ -20,8 +20,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError, RunError
 from mtl.models.inputs import InputCache
 from mtl.tasks.sentence import Arc, Graph, Sentence
-from mtl.training.check import check_settings
-from mtl.training.check_gates import check_target
+from mtl.training.check import check_settings, check_target
 from mtl.training.train import train
 from tests.mtl.training.setting_values import Combination, all_values, words_of
 from tests.mtl.training.still import in_ranks, take_place

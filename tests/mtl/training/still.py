@@ -26,7 +26,7 @@ from mtl.config.parse import configured
 from mtl.config.schema import TrainConfig
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.training.observer import Observer
+from mtl.training.evaluation import Observer
 from mtl.training.train import train
 from tests.mtl.forked import ended, forked, printed
 

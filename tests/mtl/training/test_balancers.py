@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mtl.training.balancers import Balancer, Fixed, GradNorm, MovingAverage, PCGrad, Uncertainty, Uniform
-from mtl.training.balancing import gram_matrix
+from mtl.training.balancers import (
+    Balancer,
+    Fixed,
+    GradNorm,
+    MovingAverage,
+    PCGrad,
+    Uncertainty,
+    Uniform,
+    gram_matrix,
+)
 
 ALL = torch.ones(3, dtype=torch.bool)
 LOSSES = torch.tensor([1.0, 2.0, 4.0])
@@ -123,10 +131,13 @@ def test_moving_average_by_hand() -> None:
         st.tuples(*[st.one_of(st.none(), st.floats(0.01, 100)) for _ in range(3)]), min_size=1, max_size=15
     ),
     window=st.integers(1, 6),
+    intrinsic=st.booleans(),
 )
 @settings(deadline=None, max_examples=50)
-def test_moving_average_equals_lists(steps: list[tuple[float | None, ...]], window: int) -> None:
-    balancer = MovingAverage(3, window)
+def test_moving_average_equals_lists(
+    steps: list[tuple[float | None, ...]], window: int, intrinsic: bool
+) -> None:
+    balancer = MovingAverage(3, window, intrinsic)
     histories: list[list[float]] = [[], [], []]
     for step in steps:
         losses = torch.tensor([math.nan if loss is None else loss for loss in step])
@@ -137,6 +148,11 @@ def test_moving_average_equals_lists(steps: list[tuple[float | None, ...]], wind
             sum(history[-window:]) / len(history[-window:]) if history else 0 for history in histories
         ]
         expected = [0 if loss is None else sum(averages) / averages[task] for task, loss in enumerate(step)]
+        if intrinsic:  # their loss_balancer.py: weight *= cur_loss / avg_per_task
+            expected = [
+                0 if loss is None else weight * loss / averages[task]
+                for task, (loss, weight) in enumerate(zip(step, expected, strict=True))
+            ]
         assert weights.tolist() == pytest.approx(expected, rel=1e-4)
 
 

@@ -1,35 +1,46 @@
-"""Settings that cannot be are refused in one line before anything is read."""
+"""Settings that cannot be are refused in one line before anything is read.
+Targets and penalties by kind of attention that cannot be are refused before anything is read.
+Corpora and encoders that runs cannot use are refused, also by a dry run that only looks at them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
+from rich.console import Console
+from transformers import T5Config
 
 from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.keys import hints_of, without_null
-from mtl.config.parse import changed
+from mtl.config.parse import changed, out_of_range, range_of
 from mtl.config.schema import (
     COMPARING,
     BalancerConfig,
     BatchConfig,
+    CorpusConfig,
     EncoderConfig,
+    Files,
+    GatesConfig,
     TrainConfig,
     TrainerConfig,
 )
-from mtl.config.typed import out_of_range, range_of
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError
-from mtl.models.known_encoders import check_encoder
-from mtl.tasks.ranges import Range
+from mtl.heads.families import heads_by_kind
+from mtl.models.found import check_encoder
+from mtl.models.inputs import InputCache
+from mtl.tasks.task import Range
 from mtl.training import balancers
-from mtl.training.check import check_settings
-from mtl.training.check_gates import check_target
+from mtl.training.check import check_inputs, check_settings, check_target, said_of_unused
 from mtl.training.train import train
+from tests.kit.absent import absent_features, needs
 
 
 @pytest.mark.parametrize(
@@ -79,7 +90,6 @@ def test_wrong_values_are_reported_before_the_run_that_is_there(capsys, tmp_path
     [
         ({"pruning": "dynamic", "gates.target_open": math.inf}, "gates.target_open=inf: use a number"),
         ({"pruning": "dynamic", "gates.target_open": {"self": math.inf}}, "gates.target_open.self=inf: use"),
-        ({"tasks": ["translate"], "seq2seq.architecture": "mbart", "seq2seq.heads": 0}, "seq2seq.heads=0: "),
     ],
 )  # fmt: skip
 def test_rules_on_several_settings_are_for_values_in_their_ranges(changes, message):
@@ -128,7 +138,7 @@ def test_a_target_is_looked_at_only_where_masks_are_learned(tiny_encoder):
 def test_the_defaults_are_in_range_and_every_number_has_a_range():
     assert list(out_of_range(TrainConfig())) == []
     assert [key for key, found in _numbers(TrainConfig) if found is None] == []
-    assert len(list(_numbers(TrainConfig))) > 60
+    assert len(list(_numbers(TrainConfig))) > 60 or absent_features()
 
 
 def _numbers(kind, prefix=""):
@@ -157,10 +167,16 @@ def test_ends_of_a_range_belong_to_it_unless_open():
     [
         (["compare", "a", "--against=b", "--level=1"], "--level=1.0: use a number between 0 and 1"),
         (["compare", "a", "--against=b", "--draws=99"], "--draws=99: use at least 100"),
-        (["curve", "a", "--targets=0.5,-1"], "--targets[1]=-1.0: use a number above 0"),
+        pytest.param(
+            ["curve", "a", "--targets=0.5,-1"],
+            "--targets[1]=-1.0: use a number above 0",
+            marks=needs("curves"),
+        ),
         (["compare", "a", "--against=b", "--level=.nan"], "--level=nan: use a number between 0 and 1"),
         (["importance", "a", "--top=-1"], "--top=-1: use 0 or more"),
-        (["study", "a", "--jobs=-1"], "--jobs=-1: use a number from 0 to 1,000,000"),
+        pytest.param(
+            ["study", "a", "--jobs=-1"], "--jobs=-1: use a number from 0 to 1,000,000", marks=needs("study")
+        ),
     ],
 )
 def test_an_option_out_of_its_range_is_refused_before_anything_is_read(words, message, capsys):
@@ -209,3 +225,101 @@ def test_a_run_cannot_start_from_itself(place: str, tiny_encoder: Path, tmp_path
     with pytest.raises(InputError, match=r"run cannot start from itself \(--from\): use another --name$"):
         train(config)
     assert not [*(tmp_path / "run").iterdir()]
+
+
+def test_an_encoder_has_one_kind(tiny_encoder):
+    encoder = dataclasses.replace(TrainConfig().encoder, name=str(tiny_encoder))
+    config = TrainConfig(tasks=("pos",), pruning="dynamic", encoder=encoder)
+    with pytest.raises(InputError, match=r"gates\.target_open\.cross=2: the model has no .* it has self"):
+        check_settings(dataclasses.replace(config, gates=GatesConfig(target_open={"cross": 2.0})))
+    many = dataclasses.replace(config, gates=GatesConfig(target_open={"self": 1000.0}))
+    check_settings(many)  # the encoder's configuration is not read yet
+    with pytest.raises(InputError, match=r"gates\.target_open\.self=1000: .* there are only 12 heads"):
+        check_target(many)
+
+
+def test_heads_are_counted_by_kind():
+    config = T5Config(num_layers=3, num_decoder_layers=2, num_heads=4)
+    assert heads_by_kind(config) == {"encoder": 12, "decoder": 8, "cross": 8}
+
+
+@pytest.mark.parametrize(
+    ("pruning", "gates", "named"),
+    [
+        ("none", GatesConfig(target_open=0.3, penalty=0.1), "gates.penalty, gates.target_open"),
+        ("none", GatesConfig(masks="gates.parquet"), "gates.masks"),
+        ("fixed", GatesConfig(masks="gates.parquet", scope="per_task", penalty=0.1), "gates.penalty"),
+        ("fixed", GatesConfig(masks="gates.parquet", scope="per_task"), None),
+        ("none", GatesConfig(), None),
+        ("dynamic", GatesConfig(target_open=0.3), None),
+        ("static", GatesConfig(penalty=0.1), None),
+    ],
+)
+def test_settings_of_gates_that_a_run_does_not_use_are_named(pruning, gates, named):
+    lines = said_of_unused(TrainConfig(pruning=pruning, gates=gates))
+    expected = f"without effect with pruning={pruning}, which learns no mask: {named}"
+    assert lines == ([] if named is None else [expected])
+
+
+def test_a_training_prints_the_settings_that_it_does_not_use(few, tiny_encoder, tmp_path):
+    console = Console(file=io.StringIO(), width=200)
+    config = TrainConfig(
+        name="run", runs=str(tmp_path), corpus=CorpusConfig(str(few)), tasks=("pos",), max_epochs=1,
+        encoder=EncoderConfig(str(tiny_encoder)), gates=GatesConfig(target_open=0.3),
+        trainer=TrainerConfig(accelerator="cpu"),
+    )  # fmt: skip
+    train(config, console=console)
+    assert "no mask: gates.target_open" in console.file.getvalue()
+
+
+@pytest.fixture
+def corpus(toy: Path, tmp_path: Path) -> Path:
+    """A few sentences of the toy corpus, that may be changed."""
+    for split in ("train", "dev", "test"):
+        write_jsonl(tmp_path / f"{split}.jsonl", read_jsonl(toy / f"{split}.jsonl")[:8])
+    return tmp_path
+
+
+def config_of(folder: Path) -> TrainConfig:
+    return TrainConfig(tasks=("pos", "srl"), corpus=CorpusConfig(path=str(folder)))
+
+
+def test_a_dry_run_reads_no_further_than_the_first_annotated_sentence(corpus):
+    sentences = read_jsonl(corpus / "train.jsonl")
+    without_frames = [dataclasses.replace(sentence, frames=None) for sentence in sentences[:3]]
+    write_jsonl(corpus / "train.jsonl", [*without_frames, *sentences[3:]])
+    check_inputs([config_of(corpus)], None)
+    with (corpus / "train.jsonl").open("a") as file:
+        file.write("{}\n")
+    check_inputs([config_of(corpus)], None)
+    with pytest.raises(InputError, match=r"train\.jsonl:9: 'words' is missing"):
+        check_inputs([config_of(corpus)], InputCache(keep=True))
+
+
+@pytest.mark.parametrize("inputs", [None, InputCache(keep=True)])
+def test_a_task_without_an_annotated_sentence_is_refused(corpus, inputs):
+    path = corpus / "dev.jsonl"
+    write_jsonl(path, [dataclasses.replace(sentence, frames=None) for sentence in read_jsonl(path)])
+    with pytest.raises(InputError, match="no dev sentence of 8 is annotated for srl: leave srl out of tasks"):
+        check_inputs([config_of(corpus)], inputs)
+
+
+@pytest.mark.parametrize("inputs", [None, InputCache(keep=True)])
+def test_a_blind_test_split_needs_a_sentence_only(corpus, inputs):
+    path = corpus / "test.jsonl"
+    write_jsonl(path, [dataclasses.replace(sentence, frames=None) for sentence in read_jsonl(path)])
+    check_inputs([config_of(corpus)], inputs)
+    path.write_text("")
+    with pytest.raises(InputError, match=r"test\.jsonl: no sentence in it"):
+        check_inputs([config_of(corpus)], inputs)
+
+
+@pytest.mark.parametrize("inputs", [None, InputCache(keep=True)])
+def test_files_that_are_not_there_are_named(corpus, inputs):
+    own = Files(str(corpus / "train.jsonl"), str(corpus / "dev.jsonl"), None, "jsonl")
+    config = TrainConfig(tasks=("pos",), corpus=CorpusConfig(path=None, pos=own))
+    with pytest.raises(InputError, match=r"no test file for pos: set corpus\.pos\.test"):
+        check_inputs([config], inputs)
+    (corpus / "dev.jsonl").unlink()
+    with pytest.raises(InputError, match=r"dev\.jsonl: no such file"):
+        check_inputs([config], inputs)

@@ -47,6 +47,7 @@ def test_a_saved_model_has_its_own_settings_and_no_file_above_its_folder_counts(
             "pooling": "first",
             "layers": "last",
             "word_dropout": 0.0,
+            "weights": "pretrained",
             **name,
         }
 

@@ -14,11 +14,11 @@ from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.batches import BatchLoader, examples
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
+from mtl.training.assembly import quiet_lightning
 from mtl.training.balancers import Uniform
+from mtl.training.data import EpochBatches
 from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
-from mtl.training.epoch_batches import EpochBatches
 from mtl.training.step import JointTraining
-from mtl.training.trainer import quiet_lightning
 from tests.mtl import tiny
 
 ROWS, HIDDEN = 60, 8

@@ -24,8 +24,8 @@ from mtl.commands.main import main
 from mtl.config.schema import TrainerConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.runs.folder.run import Run
-from mtl.training import launch
-from mtl.training.trainer import trainer_for
+from mtl.training import ranks
+from mtl.training.assembly import trainer_for
 from mtl.workers.launch import is_launcher_variable
 from tests.mtl.forked import ended, forked, printed
 
@@ -37,24 +37,22 @@ TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0",
     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517",
 }  # fmt: skip
+OF_PL = {"PL_TRAINER_MAX_STEPS": "1", "PL_TRAINER_FAST_DEV_RUN": "1", "PL_GLOBAL_SEED": "x"}
+OF_SHELL = {
+    "COLUMNS": "x", "FORCE_COLOR": "1", "LINES": "-1", "MPLBACKEND": "x",
+    "HTTPS_PROXY": "http://127.0.0.1:9", "http_proxy": "x",
+}  # fmt: skip
 POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 TRAINS = [
     POD | {"LOCAL_RANK": "1", "NODE_RANK": "1", "GROUP_RANK": "1", "SLURM_PROCID": "3"},
-    {"RANK": "x", "LOCAL_RANK": "", "WORLD_SIZE": "", "SLURM_PROCID": "x", "SLURM_STEP_NUM_TASKS": "x"},
-    {"JSM_NAMESPACE_RANK": "x", "JSM_NAMESPACE_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4", "PBS_NODEFILE": "/x"},
-    SLURM,
+    {"RANK": "x", "LOCAL_RANK": "", "WORLD_SIZE": "", "SLURM_PROCID": "x", "SLURM_STEP_NUM_TASKS": "x"}
+    | OF_PL,
+    {"JSM_NAMESPACE_RANK": "x", "JSM_NAMESPACE_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4", "PBS_NODEFILE": "/x"}
+    | {"COLUMNS": "0", "TERM": "nonsense", "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""},
     SLURM | {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"},
-    {"PL_TRAINER_MAX_STEPS": "1", "PL_TRAINER_FAST_DEV_RUN": "1", "PL_GLOBAL_SEED": "x"},
-    {"COLUMNS": "0", "TERM": "nonsense", "NO_COLOR": "1", "CUDA_VISIBLE_DEVICES": ""},
-    {
-        "COLUMNS": "x",
-        "FORCE_COLOR": "1",
-        "LINES": "-1",
-        "MPLBACKEND": "x",
-        "HTTPS_PROXY": "http://127.0.0.1:9",
-        "http_proxy": "x",
-    },
+    SLURM | OF_SHELL,
 ]
+"""Variables of launchers, and beside them those of Lightning and of the shell, which they do not touch."""
 REFUSED = [
     (
         {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"},
@@ -206,12 +204,12 @@ def test_what_a_process_reads_at_its_start_changes_nothing(environment, words, u
 
 
 HOSTILE_ON_TWO = [
-    TRAINS[0] | TRAINS[5] | {
+    TRAINS[0] | OF_PL | {
         "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "x", "MTL_STARTED_BY": "1",
         "PYTHONWARNINGS": "error", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "x", "SLURM_NODELIST": "no[1-",
         "GLOO_SOCKET_IFNAME": "lo",
     },
-    HOSTILE_AT_START[0] | HOSTILE_AT_START[1] | TRAINS[7] | {
+    HOSTILE_AT_START[0] | HOSTILE_AT_START[1] | OF_SHELL | {
         "CUDA_VISIBLE_DEVICES": "7", "MKL_THREADING_LAYER": "x", "KMP_AFFINITY": "x", "HF_ENDPOINT": "x",
         "TOKENIZERS_PARALLELISM": "x", "TRANSFORMERS_VERBOSITY": "x", "WANDB_MODE": "x", "TZ": "x",
         "PATH": "",
@@ -314,4 +312,4 @@ def prepare(environment: dict[str, str], folder: Path, monkeypatch: pytest.Monke
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(launch, "PATIENCE", datetime.timedelta(seconds=3))
+    monkeypatch.setattr(ranks, "PATIENCE", datetime.timedelta(seconds=3))

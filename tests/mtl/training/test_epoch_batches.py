@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from mtl.config.schema import BatchConfig
-from mtl.models.batches import Example
-from mtl.models.limits import BATCH_PAIRS
+from mtl.models.batches import BATCH_PAIRS, Example
 from mtl.models.subwords import Tokens
 from mtl.tasks.sentence import Sentence
-from mtl.training.epoch_batches import EpochBatches, separate_batches
+from mtl.training.data import EpochBatches, separate_batches
 
 NO_TOKENS = Tokens(np.zeros(1, np.int32), np.ones(1, np.int32))
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from pathlib import Path
 
+import polars as pl
 import pytest
 from rich.console import Console
 
+from mtl.config.parse import configured
 from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
+from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.models.batches import examples
+from mtl.models.evaluate import evaluate_sentences
+from mtl.models.joint import JointModel
 from mtl.runs.compare.settings import settings_of_run
-from mtl.training.observer import AfterEvaluation
+from mtl.training.evaluation import AfterEvaluation
 from mtl.training.train import train
 
 
 @pytest.fixture
-def config(toy, tiny_encoder, tmp_path):
+def config(few, tiny_encoder, tmp_path):
     return TrainConfig(
-        name="run[b]", runs=str(tmp_path), corpus=CorpusConfig(str(toy)),
+        name="run[b]", runs=str(tmp_path), corpus=CorpusConfig(str(few)),
         encoder=EncoderConfig(str(tiny_encoder)), tasks=("pos",), max_epochs=5,
         evaluate_every=2, trainer=TrainerConfig(accelerator="cpu"),
     )  # fmt: skip
@@ -56,3 +63,27 @@ def test_a_run_that_ends_before_its_heads_are_chosen_keeps_its_last_model(config
     run = train(config, console=Console(quiet=True), observers=[ends])
     assert run.status()["kept_epoch"] == 2
     assert set(run.metrics()) == {"dev", "test"}
+
+
+def test_training_sentences_are_scored_beside_dev_and_change_nothing(
+    tiny_encoder: Path, few: Path, tmp_path: Path
+) -> None:
+    words = [
+        "--tasks=[pos]", f"--corpus.path={few}", f"--encoder.name={tiny_encoder}", "--max_epochs=2",
+        "--trainer.accelerator=cpu", f"--runs={tmp_path}", "--keep=last",
+    ]  # fmt: skip
+    made = {}
+    for number in (0, 7):
+        config = configured(
+            "mtl train", TrainConfig, [*words, f"--evaluate_train={number}", f"--name={number}"]
+        )
+        made[number] = train(config, console=Console(quiet=True))
+    without, beside = (pl.read_csv(made[number].folder / "history.csv") for number in (0, 7))
+    assert beside.drop("train/pos/accuracy", "seconds").equals(without.drop("seconds"))
+    model = JointModel.from_pretrained(made[7].model)
+    sentences = read_jsonl(few / "train.jsonl")
+    chosen = [sentences[place * len(sentences) // 7] for place in range(7)]
+    scores, _ = evaluate_sentences(
+        model, examples(chosen, model.encoder.tokenizer, model.tasks, model.labels)
+    )
+    assert beside["train/pos/accuracy"][-1] == pytest.approx(scores["pos"]["accuracy"], abs=1e-3)

@@ -30,7 +30,7 @@ from mtl.runs.compare.worth import worth_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
 from mtl.training.check import check_settings
-from mtl.training.observer import Observer
+from mtl.training.evaluation import Observer
 from mtl.training.train import train
 from tests.mtl.models.test_mask_file import table
 from tests.mtl.tiny import HEADS, LAYERS
@@ -50,15 +50,15 @@ def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(corpus: Path, encoder: Path, runs: Path, masks: Path, **changes) -> TrainConfig:
     return TrainConfig(
         name="run", runs=str(runs), corpus=CorpusConfig(str(corpus)), tasks=("pos", "dep"), max_epochs=2,
-        encoder=EncoderConfig(str(encoder)), batch=BatchConfig(sentences=24), pruning="fixed",
+        encoder=EncoderConfig(str(encoder)), batch=BatchConfig(sentences=8), pruning="fixed",
         gates=GatesConfig(masks=str(masks), scope="per_task"),
         trainer=TrainerConfig(accelerator="cpu", checkpoint_minutes=0.0), **changes,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def finished(toy, tiny_encoder, masks, tmp_path_factory) -> Run:
-    return train(settings(toy, tiny_encoder, tmp_path_factory.mktemp("runs"), masks), console=QUIET)
+def finished(few, tiny_encoder, masks, tmp_path_factory) -> Run:
+    return train(settings(few, tiny_encoder, tmp_path_factory.mktemp("runs"), masks), console=QUIET)
 
 
 def test_the_run_keeps_its_masks_and_nothing_of_what_learning_them_costs(finished):
@@ -75,7 +75,7 @@ def test_the_run_keeps_its_masks_and_nothing_of_what_learning_them_costs(finishe
     assert "choices" not in finished.status()
 
 
-def test_no_parameter_and_no_optimiser_state_belongs_to_fixed_masks(toy, tiny_encoder, masks, tmp_path):
+def test_no_parameter_and_no_optimiser_state_belongs_to_fixed_masks(few, tiny_encoder, masks, tmp_path):
     seen = []
 
     class Watch(Observer):
@@ -84,7 +84,7 @@ def test_no_parameter_and_no_optimiser_state_belongs_to_fixed_masks(toy, tiny_en
                 grouped = sum(len(group["params"]) for group in trainer.optimizers[0].param_groups)
                 seen.append((training.gate_loss, grouped, len(list(training.model.parameters()))))
 
-    config = settings(toy, tiny_encoder, tmp_path, masks)
+    config = settings(few, tiny_encoder, tmp_path, masks)
     train(dataclasses.replace(config, max_epochs=1), console=QUIET, observers=[Watch()])
     [(gate_loss, grouped, parameters)] = seen
     assert gate_loss is None
@@ -118,10 +118,10 @@ class StopAt(Observer):
             raise RuntimeError("the power is gone")
 
 
-def test_a_killed_run_resumes_exactly(finished, toy, tiny_encoder, masks, tmp_path):
-    config = settings(toy, tiny_encoder, tmp_path, masks)
+def test_a_killed_run_resumes_exactly(finished, few, tiny_encoder, masks, tmp_path):
+    config = settings(few, tiny_encoder, tmp_path, masks)
     with pytest.raises(RuntimeError, match="the power is gone"):
-        train(config, console=QUIET, observers=[StopAt(7)])
+        train(config, console=QUIET, observers=[StopAt(5)])
     resumed = train(config, console=QUIET)
     for file in ("model.safetensors", "decoders.safetensors"):
         ours, theirs = load_file(resumed.model / file), load_file(finished.model / file)
@@ -129,8 +129,8 @@ def test_a_killed_run_resumes_exactly(finished, toy, tiny_encoder, masks, tmp_pa
     assert resumed.metrics() == finished.metrics()
 
 
-def test_the_content_of_the_file_counts(finished, toy, tiny_encoder, masks, tmp_path):
-    config = settings(toy, tiny_encoder, finished.folder.parent, masks)
+def test_the_content_of_the_file_counts(finished, few, tiny_encoder, masks, tmp_path):
+    config = settings(few, tiny_encoder, finished.folder.parent, masks)
     original = masks.read_bytes()
     table({"pos": DEP, "dep": POS}).write_parquet(masks)
     try:
@@ -165,11 +165,11 @@ def test_masks_without_the_regime_and_the_regime_without_masks_are_one_line(chan
         check_settings(TrainConfig(**changes))
 
 
-def test_a_mask_of_another_shape_is_refused_before_anything_is_written(toy, tiny_encoder, tmp_path, capsys):
+def test_a_mask_of_another_shape_is_refused_before_anything_is_written(few, tiny_encoder, tmp_path, capsys):
     path = tmp_path / "masks.parquet"
     table({"pos": np.ones((6, 12))}).write_parquet(path)
     words = [
-        "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path / 'runs'}",
+        "train", f"--corpus.path={few}", f"--encoder.name={tiny_encoder}", f"--runs={tmp_path / 'runs'}",
         "--tasks=pos", "--max_epochs=1", "--pruning=fixed", f"--gates.masks={path}",
         "--trainer.accelerator=cpu",
     ]  # fmt: skip
@@ -183,6 +183,7 @@ def test_a_mask_of_another_shape_is_refused_before_anything_is_written(toy, tiny
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_reads_a_run_reads_this_one(finished, tmp_path, capsys):
     run = str(finished.folder)
     assert main(["evaluate", run, "--split=dev", f"--json-out={tmp_path / 'scores.json'}"]) == 0

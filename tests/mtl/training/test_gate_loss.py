@@ -9,16 +9,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mtl.commands.main import main
 from mtl.config.schema import GatesConfig
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
-from mtl.heads.budgets import Penalty
-from mtl.heads.gate_table import gate_rows, gate_table
-from mtl.heads.gates import HeadGates
-from mtl.heads.target import HeadTarget
-from mtl.models.apply_masks import gates_from_file
+from mtl.heads.gates import HeadGates, gate_rows, gate_table
+from mtl.heads.target import HeadTarget, Penalty
+from mtl.models.derived import gates_from_file
 from mtl.models.joint import JointModel
 from mtl.probes.sites import Site
 from mtl.runs.folder.run import Run
@@ -79,24 +79,22 @@ def test_a_kind_may_have_a_target_and_another_a_penalty():
     assert with_one == ["encoder"]
 
 
-@pytest.mark.parametrize("weight", [0.3, -0.3])
-def test_the_overlap_penalty_counts_each_pair_of_tasks_once(weight):
-    gates = HeadGates(2, 3, masks=("pos", "dep", "con"), init_mean=0.0, init_std=1.0)
-    z = gates.gate()
-    pairs = (z[0] * z[1] + z[0] * z[2] + z[1] * z[2]).sum()
-    loss = GateLoss(gates, 10, overlap_penalty=weight)(0, torch.ones(3))
-    torch.testing.assert_close(loss, weight * pairs)
-    (gradient,) = torch.autograd.grad(loss, gates.log_alpha, retain_graph=True)
-    (expected,) = torch.autograd.grad(weight * pairs, gates.log_alpha)
-    torch.testing.assert_close(gradient, expected)
-
-
 def test_the_default_rate_lets_gates_close_and_a_small_one_is_warned_of():
     gates = HeadGates(2, 3)
     assert reach_warning(gates, gate_rate(GatesConfig(), 500), 500) is None
     line = reach_warning(gates, 1e-3, 500)
     assert line is not None
     assert "500" in line
+
+
+@given(st.integers(1, 100_000), st.floats(-2, 20), st.floats(0.33, 3))
+def test_the_rate_that_the_warning_names_is_enough(updates, init_mean, temperature):
+    gates = HeadGates(2, 3, init_mean=init_mean, temperature=temperature)
+    for rate in (gate_rate(GatesConfig(), updates), 1e-9):
+        if line := reach_warning(gates, rate, updates):
+            enough = float(line.partition("raise gates.lr to ")[2].partition(",")[0])
+            assert enough > rate
+            assert reach_warning(gates, enough, updates) is None
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +118,7 @@ def runs(tmp_path_factory, tiny_encoder, toy) -> Path:
     assert main([*static, "--name=static", "--pruning=static"]) == 0
     assert main([*static, "--name=gates_only", "--pruning=gates_only"]) == 0
     own = [*common, "--pruning=dynamic", "--gates.scope=per_task", "--gates.target_open=0.5"]
-    assert main([*own, "--name=own", "--gates.overlap_penalty=0.01"]) == 0
+    assert main([*own, "--name=own"]) == 0
     return folder
 
 

@@ -11,9 +11,9 @@ import torch
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.batches import Batch, collate, examples
 from mtl.models.joint import JointModel
-from mtl.tasks import crf, span_crf
 from mtl.tasks.catalogue import STRUCTURED
-from mtl.tasks.crf import BioCrf
+from mtl.tasks.decoders import con, crf
+from mtl.tasks.decoders.crf import BioCrf
 from tests.launches import Launches
 from tests.mtl import tiny
 
@@ -25,8 +25,8 @@ operations of each further word: for constituents of its number of words, and fo
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU computes structures as other devices do."""
-    monkeypatch.setattr(span_crf, "_fastest", lambda scores: span_crf.by_tensors)
-    monkeypatch.setattr(crf, "_partition", crf.by_tensors)
+    monkeypatch.setattr(con, "_fastest", lambda scores: con.inside_outside_by_tensors)
+    monkeypatch.setattr(crf, "_partition", crf.log_partition_by_tensors)
 
 
 def launches(job: Callable[[], object]) -> Launches:
@@ -63,11 +63,13 @@ def test_of_a_further_word():
     def roles(words: int) -> int:
         model, scores = BioCrf(4), torch.randn(5, words, 9, requires_grad=True)
         lengths = torch.full((5,), words)
-        return launches(lambda: crf.by_tensors(scores, lengths, model.transitions()).sum().backward()).total()
+        return launches(
+            lambda: crf.log_partition_by_tensors(scores, lengths, model.transitions()).sum().backward()
+        ).total()
 
     def constituents(words: int) -> int:
         scores, lengths = torch.randn(5, words + 1, words + 1), torch.full((5,), words)
-        return launches(lambda: span_crf.by_tensors(scores, lengths)).total()
+        return launches(lambda: con.inside_outside_by_tensors(scores, lengths)).total()
 
     assert roles(20) - roles(10) == 10 * WORD
     assert constituents(20) - constituents(10) == 10 * WIDTH

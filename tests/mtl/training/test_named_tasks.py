@@ -16,7 +16,7 @@ from mtl.commands.main import main
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
-from mtl.tasks.binarise import constituents
+from mtl.tasks.spans import constituents
 
 NAMED = {"pos": "a_tags", "ner": "b_spans", "dep": "c_tree", "con": "d_brackets", "srl": "e_frames"}
 """In the order of the tasks that they are like, since decoders are made one after the other."""
@@ -28,8 +28,8 @@ LAYERS = {"pos": "tags", "ner": "entities", "dep": "arcs", "con": "tree", "srl":
 def corpus(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toy corpus with every layer under a second name, too."""
     folder = tmp_path_factory.mktemp("named")
-    for split in ("train", "dev", "test"):
-        lines = [json.loads(line) for line in (toy / f"{split}.jsonl").read_text().splitlines()[:30]]
+    for split, number in (("train", 24), ("dev", 8), ("test", 8)):
+        lines = [json.loads(line) for line in (toy / f"{split}.jsonl").read_text().splitlines()[:number]]
         for line in lines:
             line["layers"] = {NAMED[task]: line[layer] for task, layer in LAYERS.items()}
             line["labels"] = {"classify": line["tags"][0][0], "own": line["tags"][0][0]}

@@ -27,6 +27,7 @@ VALUES = {
     "accumulate": (1, 2, 3),
     "stop": (None, 3, 7),
     "sentences": (4, 5),  # of 17: the last batch has one, or two, and so fewer than three ranks
+    "ranks": (2, 3),  # compared with one
 }
 
 
@@ -114,7 +115,7 @@ def write_jobs(path: Path, ranks: int, jobs: list[tuple[list[str], int | None]])
 
 
 PARTS = 3
-"""The matrix is run in so many tests, each of which takes some minutes of one core."""
+"""The matrix is run in so many tests, each of which takes a minute or two of one core."""
 
 
 @pytest.mark.slow
@@ -125,34 +126,28 @@ def test_one_two_and_three_ranks_end_with_the_same_weights(part, still, tmp_path
     assert PARTS < len(combinations) < 30
     here = dict(list(enumerate(combinations))[part::PARTS])
 
-    def jobs(ranks: int) -> list[tuple[list[str], int | None]]:
-        return [
-            (
-                [
-                    *words_of(combination), f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={still}",
-                    f"--runs={tmp_path}", f"--name={number}-{ranks}",
-                ],
-                combination["stop"],
-            )
-            for number, combination in here.items()
+    def job(number: int, name: str) -> tuple[list[str], int | None]:
+        words = [
+            *words_of(here[number]), f"--corpus.path={tmp_path / 'toy'}", f"--encoder.name={still}",
+            f"--runs={tmp_path}", f"--name={number}-{name}",
         ]  # fmt: skip
+        return words, here[number]["stop"]
 
     inputs = InputCache(keep=True)
-    for words, _ in jobs(1):
-        trained(words, None, inputs)
+    for number in here:
+        trained(job(number, "alone")[0], None, inputs)
     arguments = []
-    for ranks in (2, 3):
-        write_jobs(tmp_path / f"jobs-{ranks}.json", ranks, jobs(ranks))
+    for ranks in VALUES["ranks"]:
+        jobs = [job(number, "ranks") for number, combination in here.items() if combination["ranks"] == ranks]
+        write_jobs(tmp_path / f"jobs-{ranks}.json", ranks, jobs)
         arguments += [str(tmp_path / f"jobs-{ranks}.json"), str(ranks)]
     carried_out("tests.mtl.training.still", arguments)
     wrong = {}
     for number, combination in here.items():
-        one = tmp_path / f"{number}-1"
-        for ranks in (2, 3):
-            several = tmp_path / f"{number}-{ranks}"
-            if (difference := largest_difference(one, several)) > 1e-4:
-                wrong[number, ranks] = difference, combination
-            if combination["conflict"]:
-                values = [polars.read_parquet(run / "heads.parquet")["value"] for run in (one, several)]
-                torch.testing.assert_close(values[0].to_torch(), values[1].to_torch(), atol=1e-3, rtol=0)
+        one, several = tmp_path / f"{number}-alone", tmp_path / f"{number}-ranks"
+        if (difference := largest_difference(one, several)) > 1e-4:
+            wrong[number] = difference, combination
+        if combination["conflict"]:
+            values = [polars.read_parquet(run / "heads.parquet")["value"] for run in (one, several)]
+            torch.testing.assert_close(values[0].to_torch(), values[1].to_torch(), atol=1e-3, rtol=0)
     assert not wrong

@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 from mtl.config.schema import TrainerConfig
 from mtl.errors import InputError
 from mtl.runs.folder.run import Run
-from mtl.training.trainer import trainer_for
+from mtl.training.assembly import trainer_for
 from tests.mtl.forked import ended, forked, printed
 
 WITHIN = 30.0

@@ -16,17 +16,22 @@ import yaml
 from mtl import JointModel
 from mtl.commands.main import main
 from mtl.config.effective import counting_settings, different_keys, plain
-from mtl.config.parse import read_configuration
 from mtl.config.schema import DEFAULT_TASKS, CorpusConfig, EncoderConfig, Files, TrainConfig
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.errors import InputError
+from mtl.features import features
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
-from mtl.study.config import Block, StudyConfig
-from mtl.study.grid.grid import planned
 from mtl.tasks.catalogue import SENTENCE_TASKS
 from mtl.tasks.sentence import Sentence
-from mtl.training.check_inputs import check_inputs
+from mtl.training.check import check_inputs
+from tests.kit.absent import needs
+
+if "study" in features():
+    from mtl.study.config import GridBlock, StudyConfig
+    from mtl.study.grid import planned
+
+of_studies = needs("study")
 
 WORDS = ("the", "dog", "saw", "a", "cat")
 
@@ -154,7 +159,7 @@ def test_input_that_no_task_fits(corpus, tiny_encoder, tmp_path, monkeypatch, ca
     assert main([*words, f"--runs={tmp_path}", "--max_epochs=1"]) == 0
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tcat\n")))
     assert main(["predict", str(tmp_path / "cola-seed1"), "--input=pairs"]) == 2
-    assert "none of the run's tasks (cola) is for pairs" in capsys.readouterr().err
+    assert "none of the tasks (cola) is for pairs" in capsys.readouterr().err
     assert main(["probe", str(tmp_path / "cola-seed1")]) == 0
     assert "cola: clustering" in capsys.readouterr().out
 
@@ -260,31 +265,29 @@ def test_new_slots_change_no_fingerprint_and_no_run() -> None:
     old = {key: value for key, value in config.items() if key not in SENTENCE_TASKS}
     old["corpus"] = {key: value for key, value in config["corpus"].items() if key not in SENTENCE_TASKS}
     assert old.keys() < config.keys()
-    settings = {"tasks": ["pos", "dep"], "encoder.name": "bert-base-cased"}
+    rates = {"optimizer.encoder_lr": 5e-5, "optimizer.decoder_lr": 1e-3}
+    settings = {"tasks": ["pos", "dep"], "encoder.name": "bert-base-cased", **rates}
     assert counting_settings(config) == counting_settings(old) == settings
     assert different_keys(old, config) == []
 
 
-def test_the_default_is_the_tasks_on_words(tmp_path) -> None:
+def test_the_default_is_the_tasks_on_words() -> None:
     assert TrainConfig().tasks == DEFAULT_TASKS == ("pos", "ner", "dep", "con", "srl")
     assert TrainConfig().run_name() == "joint-seed1"
     assert TrainConfig(tasks=(*DEFAULT_TASKS, "cola")).run_name() == "pos-ner-dep-con-srl-cola-seed1"
-    # A run's file from before there were tasks on sentences.
-    old = tmp_path / "config.yaml"
-    old.write_text("tasks: [pos, dep]\ncorpus: {path: data/ewt5}\npos: {inventory: tags}\n")
-    assert read_configuration(TrainConfig, old).tasks == ("pos", "dep")
 
 
+@of_studies
 def test_a_study_probes_runs_with_tasks_on_words_only(tmp_path) -> None:
     study = StudyConfig(
         train=TrainConfig(tasks=("pos", "cola", "sst2")),
-        grid=(Block(setups=("single", "all")),),
+        grid=(GridBlock(setups=("single", "all")),),
         seeds=(1,),
     )
     probed = {run.config.tasks: run.probes is not None for run in planned(study, tmp_path)}
     assert probed == {("pos",): True, ("cola",): False, ("sst2",): False, ("pos", "cola", "sst2"): True}
     alone = StudyConfig(
-        train=TrainConfig(tasks=("cola",)), grid=(Block(setups=("static", "all")),), seeds=(1,)
+        train=TrainConfig(tasks=("cola",)), grid=(GridBlock(setups=("static", "all")),), seeds=(1,)
     )
     with pytest.raises(InputError, match=r"train\.tasks has no task on words"):
         planned(alone, tmp_path)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.heads.budgets import Penalty
 from mtl.heads.gates import HeadGates
+from mtl.heads.target import Penalty
 from mtl.models.joint import JointModel
 from mtl.tasks.catalogue import TASKS
 from mtl.training.balancers import Uniform

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,18 +29,17 @@ from mtl.config.schema import (
     TrainConfig,
     TrainerConfig,
 )
-from mtl.corpora import sources
+from mtl.corpora import load
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
 from mtl.errors import InputError, RunError
-from mtl.models.batches import aligned_batches, corpus_of, examples, loss_units_of
+from mtl.models.batches import aligned_batches, example_corpus, examples, loss_units_of
 from mtl.models.encoder import Encoder
 from mtl.models.inputs import InputCache
 from mtl.runs.folder.run import Run
 from mtl.training import store
-from mtl.training.check_inputs import check_inputs
-from mtl.training.splits import Splits, read_splits
+from mtl.training.check import check_inputs
+from mtl.training.data import Splits, read_splits
 from mtl.training.train import train
-from tests.mtl import digits
 from tests.mtl.stopped import StopAt, weights
 
 FIVE = ("pos", "ner", "dep", "con", "srl")
@@ -71,6 +72,11 @@ def config(small, tiny_encoder, tmp_path) -> TrainConfig:
         encoder=EncoderConfig(str(tiny_encoder)), batch=BatchConfig(sentences=24),
         trainer=TrainerConfig(accelerator="cpu"),
     )  # fmt: skip
+
+
+@functools.cache
+def tokenizer_of(encoder: str) -> Any:
+    return Encoder.from_pretrained(encoder).tokenizer
 
 
 def on(where: str, config: TrainConfig) -> TrainConfig:
@@ -118,7 +124,7 @@ def folders(cache: Path) -> dict[str, float]:
 
 def splits_of(config: TrainConfig, said: list[str] | None = None) -> Splits:
     tasks, stream = config.chosen(), io.StringIO()
-    corpus = sources.corpus_fingerprint(config.corpus, tasks)
+    corpus = load.corpus_fingerprint(config.corpus, tasks)
     splits = read_splits(config, tasks, corpus, InputCache(), Console(file=stream, width=300, markup=False))
     if said is not None:
         said += [line for line in stream.getvalue().splitlines() if " on disk: " not in line]
@@ -127,8 +133,8 @@ def splits_of(config: TrainConfig, said: list[str] | None = None) -> Splits:
 
 def test_a_run_with_masks_is_the_same_and_the_second_reads_the_store(config, cache, monkeypatch):
     masked = dataclasses.replace(
-        config, pruning="dynamic", gates=GatesConfig(target_open=0.5, scope="per_task"),
-        batch=BatchConfig(sentences=24, max_words=12),
+        config, tasks=("pos", "srl"), pruning="dynamic",
+        gates=GatesConfig(target_open=0.5, scope="per_task"), batch=BatchConfig(sentences=24, max_words=12),
     )  # fmt: skip
     memory, said = trained(on("memory", masked))
     assert not cache.exists()
@@ -167,6 +173,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_other_place(config):
 
 @pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_translations_are_the_same_with_a_vocabulary_of_their_own(tmp_path, named):
+    digits = pytest.importorskip("tests.mtl.translation.digits")
     config = digits.config(tmp_path, sentences=40)
     source, target = str(config.corpus.translate.train).split(":")
     for path, line in ((source, ""), (target, "null.")):
@@ -209,7 +216,7 @@ def test_examples_are_the_same_for_every_kind_of_task_and_in_halves(config, mixe
         (joined, ("con", *named), named),
     ):
         run = dataclasses.replace(config, corpus=corpus, tasks=tasks, instances=instances)
-        tokenizer = Encoder.from_pretrained(config.encoder.name).tokenizer
+        tokenizer = tokenizer_of(config.encoder.name)
         both, chosen = [], run.chosen()
         for where in ("memory", "disk"):
             train_split = splits_of(on(where, run)).train
@@ -229,7 +236,9 @@ def test_examples_are_the_same_for_every_kind_of_task_and_in_halves(config, mixe
             assert repr(first) == repr(second)
         for names in (tuple(chosen), (tasks[-1],), tasks[1:2]):
             for given, found in zip(
-                corpus_of(list(corpus)).annotated_lengths(names), stored.annotated_lengths(names), strict=True
+                example_corpus(list(corpus)).annotated_lengths(names),
+                stored.annotated_lengths(names),
+                strict=True,
             ):
                 np.testing.assert_array_equal(given, found)
             plan = aligned_batches(corpus, names, 200, 5, np.random.default_rng(1))
@@ -249,7 +258,7 @@ def test_a_store_is_found_by_all_that_it_is_made_of_and_nothing_else(config, sma
         before = set(folders(cache)) if cache.exists() else set()
         tasks, sentences = config.chosen(), splits_of(config).train
         labels = {name: sentences.labels(name, task) for name, task in tasks.items()}
-        tokenizer = Encoder.from_pretrained(config.encoder.name).tokenizer
+        tokenizer = tokenizer_of(config.encoder.name)
         sentences.examples(tokenizer, tasks, labels)
         return {name.split("-")[0] for name in set(folders(cache)) - before}
 
@@ -276,7 +285,7 @@ def test_a_file_with_another_name_makes_another_store_since_halves_go_by_it(conf
         (tmp_path / "parts" / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in without_ids))
     files = Files(str(tmp_path / "parts"), *(str(small / f"{split}.jsonl") for split in ("dev", "test")))
     config = dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos~a",))
-    tasks, tokenizer = config.chosen(), Encoder.from_pretrained(config.encoder.name).tokenizer
+    tasks, tokenizer = config.chosen(), tokenizer_of(config.encoder.name)
     for name in ("a", "a2"):
         (tmp_path / "parts" / "a.jsonl").rename(tmp_path / "parts" / f"{name}.jsonl")
         learned = []
@@ -298,11 +307,11 @@ def test_the_place_of_sentences_is_no_part_of_a_run(config, tmp_path):
 
 def test_auto_goes_by_the_size_of_the_training_files(config, small, monkeypatch):
     size = (small / "train.jsonl").stat().st_size
-    monkeypatch.setattr(sources, "LARGE", size)
-    assert not sources.is_on_disk(config.corpus, config.chosen())
-    monkeypatch.setattr(sources, "LARGE", size - 1)
-    assert sources.is_on_disk(config.corpus, config.chosen())
-    assert not sources.is_on_disk(dataclasses.replace(config.corpus, store="memory"), config.chosen())
+    monkeypatch.setattr(load, "LARGE", size)
+    assert not load.is_on_disk(config.corpus, config.chosen())
+    monkeypatch.setattr(load, "LARGE", size - 1)
+    assert load.is_on_disk(config.corpus, config.chosen())
+    assert not load.is_on_disk(dataclasses.replace(config.corpus, store="memory"), config.chosen())
 
 
 BAD = {
@@ -364,10 +373,10 @@ def test_a_file_that_goes_from_train_to_dev_makes_another_store(config, small, t
     files = Files(*places, str(small / "test.jsonl"))
     config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(None, files=files), tasks=("pos",)))
     config = dataclasses.replace(config, batch=BatchConfig(max_words=99))
-    before = sources.corpus_fingerprint(config.corpus, config.chosen())
+    before = load.corpus_fingerprint(config.corpus, config.chosen())
     assert len(splits_of(config).train) == 9
     (tmp_path / "parts" / "train" / "2.jsonl").rename(tmp_path / "parts" / "dev" / "2.jsonl")
-    assert sources.corpus_fingerprint(config.corpus, config.chosen()) != before
+    assert load.corpus_fingerprint(config.corpus, config.chosen()) != before
     splits = splits_of(config)
     assert (len(splits.train), len(splits.dev)) == (6, 6)
 
@@ -409,7 +418,7 @@ def test_a_study_looks_at_the_first_annotated_sentence_of_what_will_be_stored(co
 
 def test_examples_do_not_depend_on_the_number_of_processes(config, cache, monkeypatch):
     sentences = splits_of(on("disk", config)).train
-    tasks, tokenizer = config.chosen(), Encoder.from_pretrained(config.encoder.name).tokenizer
+    tasks, tokenizer = config.chosen(), tokenizer_of(config.encoder.name)
     labels = {name: sentences.labels(name, task) for name, task in tasks.items()}
     contents = []
     for processes in (1, 4):

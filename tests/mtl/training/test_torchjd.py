@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mtl.config.schema import BalancerConfig
-from mtl.training.balancers.torchjd import TorchJD, Weighting
-from mtl.training.balancing import balancer_for, gram_matrix
+from mtl.training.balancers import TorchJD, Weighting, balancer_for, gram_matrix
 
 aggregation = pytest.importorskip("torchjd.aggregation", reason="pip install 'mtl-heads[torchjd]'")
 NAMES = get_args(Weighting)

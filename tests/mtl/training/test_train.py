@@ -1,4 +1,6 @@
-"""Training runs as a user has them: run folders, going on after SIGKILL, several processes."""
+"""Training runs as a user has them: run folders, going on after SIGKILL, several processes.
+What a run records of what it is made of.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from mtl.commands.main import main
+from mtl.config.schema import CorpusConfig, EncoderConfig, TrainConfig
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
+from mtl.training.train import run_dependencies
 from tests.mtl.forked import ended, forked, printed
 
 MTL = (sys.executable, "-m", "mtl")
@@ -232,3 +236,17 @@ def test_masks_per_task_are_learned_by_two_processes_and_in_bf16(more, encoder, 
         for row in csv.DictReader((tmp_path / "run" / "history.csv").read_text().splitlines())
     ]
     assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("start", ["cut", "cut/model"])
+def test_a_run_that_starts_from_a_cut_one_records_its_heads(
+    start: str, toy: Path, tiny_encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cut" / "model").mkdir(parents=True)
+    (tmp_path / "cut" / "config.yaml").write_text("tasks: [pos]\n")
+    (tmp_path / "cut" / "status.json").write_text(json.dumps({"heads_kept": 5}))
+    config = TrainConfig(
+        tasks=("pos",), init_from=str(tmp_path / start), corpus=CorpusConfig(str(toy)),
+        encoder=EncoderConfig(name=str(tiny_encoder)),
+    )  # fmt: skip
+    assert run_dependencies(config, "corpus", None, None)["heads_kept"] == 5

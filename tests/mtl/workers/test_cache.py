@@ -18,7 +18,7 @@ import pytest
 
 from mtl.errors import InputError, RunError
 from mtl.workers import cache
-from mtl.workers.cache import Damaged, cache_folder, made_once
+from mtl.workers.cache import Damaged, cache_folder, kept_once
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ class Maker:
         self.size, self.made, self.said = size, 0, []
 
     def get(self, name: str) -> str:
-        return made_once(name, self.read, self.make, self.said.append)
+        return kept_once(name, self.read, self.make, self.said.append)
 
     def make(self, folder: Path) -> None:
         self.made += 1
@@ -76,18 +76,18 @@ def test_nothing_is_left_of_a_folder_that_could_not_be_made(root):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        made_once("one", Maker().read, fails, print)
+        kept_once("one", Maker().read, fails, print)
     assert not root.exists() or list(root.iterdir()) == []
 
 
 def test_what_a_killed_process_began_is_not_read_and_goes(root):
     code = (
         "import os\n"
-        "from mtl.workers.cache import made_once\n"
+        "from mtl.workers.cache import kept_once\n"
         "def make(folder):\n"
         "    (folder / 'file').write_text('half')\n"
         "    os.kill(os.getpid(), 9)\n"
-        "made_once('one', None, make, print)\n"
+        "kept_once('one', None, make, print)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     assert len(list(root.iterdir())) == 2  # half a folder, and its lease
@@ -191,7 +191,7 @@ def test_what_killed_processes_left_of_other_folders_goes(root):
 def test_a_folder_that_cannot_be_read_when_it_is_made_is_one_line(root):
     maker = Maker(2)
     with pytest.raises(RunError, match=r"was damaged or removed as soon as it was made: .* MTL_CACHE"):
-        made_once("one", Maker(1).read, maker.make, maker.said.append)
+        kept_once("one", Maker(1).read, maker.make, maker.said.append)
     assert maker.made == 1
 
 
@@ -210,7 +210,7 @@ def test_another_users_folder_is_one_line_and_not_made_again(root):
     maker = Maker()
     maker.make_in(root / "one")
     with pytest.raises(InputError, match=r"one/file: Permission denied: set MTL_CACHE"):
-        made_once("one", refused, maker.make, maker.said.append)
+        kept_once("one", refused, maker.make, maker.said.append)
     assert (maker.made, maker.said) == (1, [])
 
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from mtl.workers.lease import Holder, holder_of, lease
-from mtl.workers.queue import JobFolder, Progress, Snapshot, Taken, work
-from mtl.workers.worker import TRIES
+from mtl.workers.queue import TRIES, JobFolder, Progress, Snapshot, Taken, work
 
 Perform = Callable[[Progress, Callable[[Progress], None]], Progress]
 

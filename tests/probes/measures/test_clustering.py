@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.probes.measures import clustering, items, passes
+from mtl.probes.measures import clustering, corpus
+from mtl.probes.measures import probe as probe_module
 from mtl.probes.measures.clustering import ClusteringProbe
-from mtl.probes.measures.projection import DRAWS, random_projections
+from mtl.probes.measures.probe import DRAWS, random_projections
 from mtl.tasks.sentence import Sentence
 from tests.probes import planted
 
@@ -24,21 +25,21 @@ def measured(
     sentences: Sequence[Sentence] = planted.CORPUS,
     fitted: tuple[Sequence[Sentence], Sequence[Tensor]] | None = None,
     batches: Sequence[Sequence[int]] | None = None,
-    kept: int = passes.KEPT,
+    kept: int = probe_module.KEPT,
     seed: int = 0,
     projected: Sequence[Tensor] | None = None,
 ) -> pl.DataFrame:
     layers, heads, dim = outputs[0].shape[1:]
     matrices = planted.random_matrices(sentences, layers, heads, 0)
     batches = [range(len(sentences))] if batches is None else batches
-    own = items.index(sentences, items.PROBE_TARGETS[task].items)
+    own = corpus.index(sentences, corpus.PROBE_TARGETS[task].items)
     elsewhere = None
     if fitted is None:
         other = own
     else:
-        names = {*own.names, *items.index(fitted[0], items.PROBE_TARGETS[task].items).names}
-        own = items.index(sentences, items.PROBE_TARGETS[task].items, names)
-        other = items.index(fitted[0], items.PROBE_TARGETS[task].items, names)
+        names = {*own.names, *corpus.index(fitted[0], corpus.PROBE_TARGETS[task].items).names}
+        own = corpus.index(sentences, corpus.PROBE_TARGETS[task].items, names)
+        other = corpus.index(fitted[0], corpus.PROBE_TARGETS[task].items, names)
         elsewhere = [
             planted.records_of(
                 planted.random_matrices(fitted[0], layers, heads, 0), fitted[1], range(len(fitted[0]))
@@ -50,7 +51,7 @@ def measured(
     def observe(batch: int) -> planted.HeadRecords:
         return planted.records_of(matrices, outputs, list(batches[batch]), projected)
 
-    passes.measure(len(batches), observe, [probe], elsewhere, kept)
+    probe_module.run_probes(len(batches), observe, [probe], elsewhere, kept)
     return probe.compute()
 
 
@@ -74,7 +75,7 @@ def by_hand(
         return [
             (item.label, output[item.start : item.end, layer, head].mean(0))
             for sentence, output in zip(of, out, strict=True)
-            for item in items.PROBE_TARGETS[task].items(sentence)
+            for item in corpus.PROBE_TARGETS[task].items(sentence)
         ]
 
     scores: Value = {}
@@ -116,7 +117,7 @@ def test_centroids_may_come_from_other_sentences(seed: int) -> None:
     assert all(value == 0 for (label, _, _), value in scores.items() if label in ("RB", "TO", "VB", "NNS"))
 
 
-@pytest.mark.parametrize("kept", [0, 700, passes.KEPT])
+@pytest.mark.parametrize("kept", [0, 700, probe_module.KEPT])
 def test_neither_batches_nor_the_bound_matter(kept: int) -> None:
     outputs = planted.random_outputs(planted.CORPUS, LAYERS, HEADS, DIM, 9)
     once = measured(outputs, "pos")
@@ -208,11 +209,11 @@ def test_a_head_that_writes_nothing_hits_nothing() -> None:
 
 
 def test_centroids_need_items_of_the_same_labels() -> None:
-    own = items.index(planted.CORPUS, items.tags)
+    own = corpus.index(planted.CORPUS, corpus.tags)
     with pytest.raises(ValueError, match="same labels"):
-        ClusteringProbe("pos", own, items.index(planted.CORPUS, items.entities), 1, 1, 1)
+        ClusteringProbe("pos", own, corpus.index(planted.CORPUS, corpus.named_entities), 1, 1, 1)
     with pytest.raises(ValueError, match="no item"):
-        ClusteringProbe("pos", own, items.index((), items.tags, own.names), 1, 1, 1)
+        ClusteringProbe("pos", own, corpus.index((), corpus.tags, own.names), 1, 1, 1)
 
 
 def test_a_label_without_a_centroid_never_wins() -> None:

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.probes.measures import items, roles
+from mtl.probes.measures import attention, corpus
 from mtl.probes.measures.corpus import rarest_words
-from mtl.probes.statistics import held_roles
+from mtl.probes.statistics import skill
 from mtl.probes.tables import heads_table as table
 from tests.probes import planted
 
@@ -18,7 +18,7 @@ MATRICES = planted.random_matrices(planted.CORPUS, LAYERS, HEADS, 5)
 OUTPUTS = [torch.zeros(len(each), LAYERS, HEADS, 1) for each in planted.CORPUS]
 
 
-def computed(probe: roles.Probe, matrices: planted.Matrices = MATRICES) -> pl.DataFrame:
+def computed(probe: attention.Probe, matrices: planted.Matrices = MATRICES) -> pl.DataFrame:
     for batch in ((2, 1), (0, 3)):
         probe.update(planted.records_of(matrices, OUTPUTS, batch))
     return probe.compute()
@@ -38,7 +38,7 @@ def every_head() -> list[tuple[int, int]]:
 
 
 def test_confidence_is_the_mean_of_the_highest_attention() -> None:
-    found = cells(computed(roles.ConfidenceProbe("", LAYERS, HEADS)), "confidence")
+    found = cells(computed(attention.ConfidenceProbe("", LAYERS, HEADS)), "confidence")
     for at in every_head():
         highest = [max(row) for matrix in among_words(*at) for row in matrix]
         assert found[at] == pytest.approx(sum(highest) / len(highest))
@@ -46,7 +46,7 @@ def test_confidence_is_the_mean_of_the_highest_attention() -> None:
 
 @pytest.mark.parametrize("offset", [-5, -1, 0, 2])
 def test_positions_are_counted_from_the_word(offset: int) -> None:
-    frame = computed(roles.PositionalProbe("", LAYERS, HEADS))
+    frame = computed(attention.PositionalProbe("", LAYERS, HEADS))
     found = cells(frame, "positional", f"{offset:+d}" if offset else "0")
     for at in every_head():
         hits = [
@@ -62,8 +62,8 @@ def test_directions_are_told_apart() -> None:
         matrix[..., 0] = 0.1  # heads that have nothing better look at the first special token
         for dependent, head in enumerate(sentence.arcs.heads if sentence.arcs else (), start=1):
             matrix[0, 1, dependent, head] = 1
-    found = items.index(planted.CORPUS, items.arcs)
-    frame = computed(roles.SyntacticProbe("dep", found, LAYERS, HEADS, final=False), matrices)
+    found = corpus.index(planted.CORPUS, corpus.arcs)
+    frame = computed(attention.SyntacticProbe("dep", found, LAYERS, HEADS, final=False), matrices)
     for relation in ("det", "nsubj", "obj"):
         assert cells(frame, "syntactic", f"{relation} to head")[0, 1] == 1
         assert cells(frame, "syntactic", f"{relation} to dependent")[0, 1] == 0
@@ -81,7 +81,7 @@ def test_rare_words_are_found_by_frequency() -> None:
     all_frequent = rarest_words(planted.CORPUS[3:], Counter(("x", "y", "z")))
     assert all_frequent.tolist() == [-1]
     rarest[1] = -1
-    found = cells(computed(roles.RareWordProbe("", rarest, LAYERS, HEADS)), "rare_words")
+    found = cells(computed(attention.RareWordProbe("", rarest, LAYERS, HEADS)), "rare_words")
     for at in every_head():
         hits = [
             row.index(max(row)) == place
@@ -110,7 +110,7 @@ def test_roles_are_held_from_the_margins_on() -> None:
             rows("syntactic_offset", "iobj to head", [0.1], head=False, arcs=29),
         ]
     )
-    found = held_roles.roles(heads).select("measure", "head", "value", "chance").rows()
+    found = skill.heads_of_roles(heads).select("measure", "head", "value", "chance").rows()
     assert found == [
         ("positional", 2, 0.95, None),
         ("positional", 1, 0.9, None),
@@ -121,8 +121,8 @@ def test_roles_are_held_from_the_margins_on() -> None:
 def test_roles_of_heads_that_see_no_later_words() -> None:
     """Planted heads in the lower triangle: hits are those of the definition, and never above the possible."""
     matrices = [matrix * torch.ones(matrix.shape[-2:]).tril() for matrix in MATRICES]
-    index = items.index(planted.CORPUS, items.arcs)
-    probe = roles.SyntacticProbe("dep", index, LAYERS, HEADS, final=False, causal=True)
+    index = corpus.index(planted.CORPUS, corpus.arcs)
+    probe = attention.SyntacticProbe("dep", index, LAYERS, HEADS, final=False, causal=True)
     frame = computed(probe, matrices)
     assert set(frame["choice"]) == {"root+words, none ahead"}
     limit = dict(frame.filter(measure="syntactic_possible").select("label", "value").iter_rows())
@@ -132,7 +132,7 @@ def test_roles_of_heads_that_see_no_later_words() -> None:
     assert max(value for _, value in values) > 0
     rarest = rarest_words(planted.CORPUS, {"the": 9})
     found = cells(
-        computed(roles.RareWordProbe("", rarest, LAYERS, HEADS, causal=True), matrices), "rare_words"
+        computed(attention.RareWordProbe("", rarest, LAYERS, HEADS, causal=True), matrices), "rare_words"
     )
     for at in every_head():
         hits = [

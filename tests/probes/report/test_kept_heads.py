@@ -10,12 +10,11 @@ import polars as pl
 import pytest
 
 from mtl.probes.report.data import RunExamples
-from mtl.probes.report.head_examples import head_examples
-from mtl.probes.report.kept_heads import KeptHead, KeptHeads, head_roles, kept_heads
+from mtl.probes.report.kept_heads import KeptHead, KeptHeads, head_examples, head_roles, kept_heads
 from mtl.probes.sites import Site
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.tables import heads_table
-from mtl.probes.tables.examples_file import ExampleArc, Examples, ExampleSentence
+from mtl.probes.tables.heads_table import ExampleArc, ExampleSentence, ExampleTables
 
 HEADS = 7
 
@@ -90,7 +89,7 @@ def seen(regime, attended, hit):
     ]
     columns = ("mask", "sentence", "attention", "layer", "head", "attended", "share", "hit")
     table = pl.DataFrame(rows, columns, orient="row")
-    return RunExamples(regime, f"runs/{regime}", ("dep",), Examples(sentences, table))
+    return RunExamples(regime, f"runs/{regime}", ("dep",), ExampleTables(sentences, table))
 
 
 def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> None:

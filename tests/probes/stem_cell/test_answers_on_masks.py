@@ -8,14 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.report.claims import ClaimingSetup, Claims
-from mtl.probes.report.data import HISTORY, SCORES, ReportData, Setup
+from mtl.probes.report.data import HISTORY, SCORES, ClaimingSetup, Claims, ReportData, Setup
 from mtl.probes.report.page_part import PageData
 from mtl.probes.sites import Site
-from mtl.probes.statistics.masks import Masks
-from mtl.probes.statistics.overlap import task_overlaps
-from mtl.probes.stem_cell.report.answer_common import common_answer
-from mtl.probes.stem_cell.report.answer_masks import heads_kept, masks_answer
+from mtl.probes.statistics.masks import Masks, task_overlaps
+from mtl.probes.stem_cell.report.answers import common_answer, heads_kept_text, masks_answer
 
 ALONE = Setup("STL", None, single=True)
 MASKED = Setup("STL, dynamic", "STL", single=True, pruning="dynamic")
@@ -63,6 +60,9 @@ def page(lost: float, of_masks: Masks | None = None, setup: Setup = MASKED, spre
 def test_the_word_on_masks_is_on_what_they_cost(lost: float, spread: float, word: str) -> None:
     answer = masks_answer(page(lost, masks(4), spread=spread))
     assert answer.word == word
+    assert answer.scope == ("for dep" if word == "yes" else "")
+    assert answer.record()["scope"] == answer.scope
+    assert (" Yes, for dep: with 12 of 72 heads, " in answer.line()) == (word == "yes")
     assert answer.reason.startswith("with 12 of 72 heads, ")
     assert ("dep scores 5.00 points less than with all" in answer.reason) == (word == "yes")
     assert list(answer.tables) == ["masks-cost"]
@@ -85,7 +85,7 @@ def test_masks_are_compared_only_with_their_like(given: PageData) -> None:
 def test_masks_of_several_sizes_are_called_so() -> None:
     several = masks(4)
     several.opened[0, 0, 0, 0] = False
-    assert heads_kept(several) == "11 to 12 of 72 heads"
+    assert heads_kept_text(several) == "11 to 12 of 72 heads"
 
 
 @pytest.mark.parametrize(("common", "word"), [(10, "yes"), (2, "cannot tell")])

@@ -6,11 +6,9 @@ import dataclasses
 
 import numpy as np
 
-from mtl.probes.report.claims import claim_sets
-from mtl.probes.report.data import Setup
+from mtl.probes.report.data import Setup, claim_sets
 from mtl.probes.statistics.masks import final_masks
-from mtl.probes.stem_cell.statistics.claims_by_setup import by_claims
-from mtl.probes.stem_cell.statistics.competition import compete
+from mtl.probes.stem_cell.statistics.competition import by_claims, compete
 from tests.probes import worlds
 
 

@@ -1,4 +1,4 @@
-"""Figures of the contest, of dose, of conflict and of the first screen: what they draw was planted."""
+"""Figures of the contest, of conflict and of the first screen: what they draw was planted."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mtl.probes.figures.looks import looks_of
-from mtl.probes.figures.style import render
-from mtl.probes.stem_cell.figures.conflict import conflict_figure
-from mtl.probes.stem_cell.figures.contest import contest_figure
-from mtl.probes.stem_cell.figures.dose import dose_figure
-from mtl.probes.stem_cell.figures.forest import forest
-from mtl.probes.stem_cell.figures.sharing import sharing_figure
-from mtl.probes.stem_cell.figures.wanted import wanted_figure
+from mtl.probes.figures.style import looks_of, render
+from mtl.probes.stem_cell.figures import (
+    conflict_figure,
+    contest_figure,
+    forest,
+    sharing_figure,
+    wanted_figure,
+)
 from mtl.probes.stem_cell.statistics.conflict import ConflictByClaims
-from mtl.probes.stem_cell.statistics.dose import dose
 
 
 def points(axes, marker):
@@ -100,31 +99,6 @@ def test_an_interval_without_an_end_reaches_the_edge():
     )  # fmt: skip
     axes = forest(table).axes[0]
     assert [x for x, _ in bars(axes)[0]] == list(axes.get_xlim())
-
-
-def doses():
-    """Scores of two pairs that fall by 2 points from no head in common to all, in both tasks."""
-    rows = [
-        (pair, overlap, 12, f"{pair}-{overlap}-{draw}", task, level + 0.1 * draw - 2 * overlap / 12)
-        for pair, tasks in (("pos+dep", ("pos", "dep")), ("dep+srl", ("dep", "srl")))
-        for overlap in (0, 6, 12)
-        for draw in range(4)
-        for task, level in zip(tasks, (95.0, 85.0), strict=True)
-    ]
-    schema = ["pair", "overlap", "heads", "run", "task", "score"]
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def test_dose_draws_a_panel_for_each_pair_and_what_is_lost():
-    scores = doses()
-    figure = dose_figure(scores, dose(scores, draws=199))
-    assert [axes.get_title() for axes in figure.axes] == ["pos+dep", "dep+srl"]
-    lines = [line for line in figure.axes[0].lines if line.get_marker() == "None"]
-    assert [line.get_ydata() for line in lines] == [pytest.approx([1.0, 0.0, -1.0])] * 2
-    assert len(points(figure.axes[0], "o")) == 12
-    assert "none to all in common: 2.00 points lost" in figure.legends[0].get_title().get_text()
-    with pytest.raises(ValueError, match="pruning=fixed"):
-        dose_figure(scores.clear(), dose(scores, draws=9))
 
 
 def test_conflict_draws_means_by_claims_and_twins():

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from mtl.probes.statistics.skill import skills
-from mtl.probes.stem_cell.statistics.competition import losses
-from mtl.probes.stem_cell.statistics.task_losses import task_losses
-from mtl.probes.stem_cell.statistics.uncut_skill import uncut_skill
+from mtl.probes.stem_cell.statistics.competition import losses, task_losses
+from mtl.probes.stem_cell.statistics.contest_table import uncut_skill
 from tests.probes.tables.test_label_scores import GOOD, HEADS, best, planted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.stem_cell.evidence import EVIDENCE
+from mtl.stem_cell.feature import EVIDENCE
 from tests.probes.figure_makers import TASKS
 from tests.probes.palettes import require_palette
 from tests.probes.stem_cell.figure_makers import MAKERS

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtl.probes.stem_cell.figures.dose import _title
 from mtl.probes.stem_cell.statistics.competition import LOST, MORE
 from mtl.probes.stem_cell.statistics.contest import WORTH, _word
-from mtl.probes.stem_cell.statistics.dose import ALL, word_on
 from mtl.probes.stem_cell.statistics.sharing import SCORED
 from mtl.probes.stem_cell.statistics.sharing import word_on as word_of_sharing
-from tests.probes.test_signed_words import ENDS, SIGNED
+from tests.probes.stem_cell.statistics.test_wording import ENDS, SIGNED
 
 
 @pytest.mark.parametrize("words", [LOST, MORE, WORTH, SCORED])
@@ -29,13 +27,10 @@ def test_no_verdict_prints_a_negative_loss(
     one: float, two: float, three: float, p: float, seeds: int
 ) -> None:
     low, value, high = sorted((one, two, three))
-    row = {"pair": ALL, "task": ALL, "loss": value, "low": low, "high": high, "p": p, "runs": seeds}
-    table = pl.DataFrame([row])
-    losses = pl.DataFrame([{"task": "pos", "seeds": seeds, "loss": value, "p_holm": p} | row])
+    row = {"task": "pos", "seeds": seeds, "loss": value, "low": low, "high": high, "p": p, "p_holm": p}
+    losses = pl.DataFrame([row])
     for text in (
         _word(seeds, p, 0.05, (value, low, high), (p, value, low, high))[1],
         word_of_sharing(losses)[1],
-        word_on(table, one)[1],
-        _title(table),
     ):
         assert not SIGNED.search(text), text

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from mtl.probes.tables.table_files import FORMATS, escape, latex, write
+from mtl.probes.tables.table_files import FORMATS, escape, latex, write_table_file
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_no_special_character_is_left_bare():
 def test_csv_and_parquet_hold_the_same_values(table, tmp_path):
     paths = {kind: tmp_path / f"table.{kind}" for kind in FORMATS}
     for kind, path in paths.items():
-        write(table, path, kind)
+        write_table_file(table, path, kind)
     assert_frame_equal(pl.read_parquet(paths["parquet"]), table)
     assert_frame_equal(pl.read_csv(paths["csv"]), table)
     assert paths["tex"].read_text() == latex(table)
@@ -100,7 +100,7 @@ HOSTILE = [
 def test_hostile_texts_survive_csv_and_parquet(tmp_path):
     table = pl.DataFrame({"word": [*HOSTILE, None], "n": [*range(len(HOSTILE)), None]})
     for kind in ("csv", "parquet"):
-        write(table, tmp_path / f"t.{kind}", kind)
+        write_table_file(table, tmp_path / f"t.{kind}", kind)
     assert_frame_equal(pl.read_parquet(tmp_path / "t.parquet"), table)
     assert_frame_equal(pl.read_csv(tmp_path / "t.csv", schema=table.schema), table)
 

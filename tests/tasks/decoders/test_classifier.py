@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from mtl.tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
-from mtl.tasks.metrics.accuracy import Accuracy
+from mtl.tasks.metrics import Accuracy
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import UNKNOWN, Labels
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtl.tasks.decoders.classifier import SentenceClassifier, collate_sentences, label_targets
-from mtl.tasks.decoders.pooling import SentencePooling
-from mtl.tasks.decoders.regressor import SentenceRegressor, collate_numbers, number_targets
+from mtl.tasks.decoders.classifier import (
+    SentenceClassifier,
+    SentencePooling,
+    SentenceRegressor,
+    collate_numbers,
+    collate_sentences,
+    label_targets,
+    number_targets,
+)
 from mtl.tasks.task import Labels
 
 LENGTHS = (5, 2, 1)

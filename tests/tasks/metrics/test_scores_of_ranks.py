@@ -14,9 +14,8 @@ import torch.multiprocessing as processes
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.tasks.catalogue import KINDS
-from mtl.tasks.instance import instance
 from mtl.tasks.sentence import Sentence
-from mtl.tasks.task import Task
+from mtl.tasks.task import Task, instance
 from tests.mtl.training.settings_matrix import of_every_kind
 
 LAYERS = {

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.analysis.ablation.joint import Ablation, Ablator, ablations, joined, mean_outputs
-from mtl.analysis.importance.gradients import task_importance
+from mtl.analysis.ablation import Ablation, Ablator, ablations, joined_counts, mean_outputs
+from mtl.analysis.importance import task_importance
 from mtl.models.batches import examples
-from mtl.models.evaluate import evaluate
+from mtl.models.evaluate import evaluate_model
 from mtl.models.joint import JointModel
-from mtl.tasks.glue import Cola, Mrpc, Stsb
-from mtl.tasks.pos import Pos
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence_tasks import Cola, Mrpc, Stsb
+from mtl.tasks.structured import Pos
 from mtl.tasks.task import Labels
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
@@ -22,7 +22,7 @@ SHAPE = (tiny.LAYERS, tiny.HEADS)
 def scores(model, corpus, chosen, tokens=200, **settings):
     """By task, the main score without ablation and under each ablation."""
     ablate = Ablator(model, chosen, **settings)
-    counts = joined([ablate(batch) for batch in worth.loader(model, corpus, tokens)])
+    counts = joined_counts([ablate(batch) for batch in worth.loader(model, corpus, tokens)])
     return {
         name: (
             float(model.tasks[name].metric().score(of_task.unchanged.sum(0, keepdims=True) * 1.0)[0]),
@@ -33,13 +33,19 @@ def scores(model, corpus, chosen, tokens=200, **settings):
 
 
 def evaluated(model, corpus, scale):
-    found = evaluate(model, worth.loader(model, corpus, 200), scale)
+    found = evaluate_model(model, worth.loader(model, corpus, 200), scale)
     return {name: found[name][model.tasks[name].score] for name in found}
 
 
-@pytest.mark.parametrize("family", ["bert", "albert", "modernbert", "distilbert", "deberta-v2"])
-def test_ablation_equals_evaluation_without_the_head(toy, family) -> None:
-    model = worth.joint_model(toy, family=family)
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("bert", worth.STRUCTURED),
+        *((family, ("pos", "dep")) for family in ("albert", "modernbert", "distilbert", "deberta-v2")),
+    ],
+)
+def test_ablation_equals_evaluation_without_the_head(toy, family, names) -> None:
+    model = worth.joint_model(toy, names, family=family)
     corpus = worth.corpus(model, toy, 6)
     chosen = [
         ablation
@@ -128,7 +134,7 @@ def test_two_heads_that_matter_are_found(toy) -> None:
                     layer.attention.output.dense.weight *= 30
     corpus = worth.corpus(model, toy, 30)
     ablate = Ablator(model, ablations("head", model.encoder.tap.remaining))
-    counts = joined([ablate(batch) for batch in worth.loader(model, corpus, 200)])
+    counts = joined_counts([ablate(batch) for batch in worth.loader(model, corpus, 200)])
     importance = task_importance(model, worth.loader(model, corpus, 200))
     for name in ("pos", "dep"):
         changed = (counts[name].ablated != counts[name].unchanged).any((1, 2)).reshape(SHAPE)

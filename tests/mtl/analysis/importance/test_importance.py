@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtl.analysis.importance.gradients import of_tasks, task_importance
+from mtl.analysis.importance import of_tasks, task_importance
 from mtl.models.batches import collate
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
@@ -21,7 +21,7 @@ def model(toy):
 
 @pytest.fixture(scope="module")
 def corpus(model, toy):
-    return worth.corpus(model, toy, 6)
+    return worth.corpus(model, toy, 3)
 
 
 @torch.no_grad()

@@ -10,16 +10,15 @@ import pytest
 import torch
 from rich.console import Console
 
-from mtl.analysis.importance.gradients import task_importance
-from mtl.analysis.importance.over_time import first_annotated
-from mtl.analysis.observers import default_observers
+from mtl.analysis.importance import task_importance
+from mtl.analysis.observers import default_observers, first_annotated
 from mtl.config.effective import only_used
 from mtl.config.schema import BatchConfig, CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
-from mtl.runs.folder.importance_history import SCHEMA, add_importance, read_importance
 from mtl.runs.folder.run import Run
+from mtl.runs.folder.run_tables import IMPORTANCE_SCHEMA, add_importance, read_importance
 from mtl.training.train import train
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
@@ -101,4 +100,4 @@ def test_a_run_without_it_is_told_how(tmp_path) -> None:
     (tmp_path / "importance.parquet").write_text("no table")
     with pytest.raises(InputError, match="cannot be read"):
         read_importance(Run(tmp_path))
-    assert "value" in SCHEMA
+    assert "value" in IMPORTANCE_SCHEMA

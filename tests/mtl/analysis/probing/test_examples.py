@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.probe import index_corpus, probe_heads
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.models.head_scales import Mask
-from mtl.probes.measures.examples import LENGTHS, ExampleProbe, chosen
+from mtl.probes.measures.examples import LENGTHS, ExampleProbe, kept_sentence_numbers
 from mtl.probes.report.data import RunExamples
-from mtl.probes.tables import examples_file
-from mtl.probes.tables.examples_file import SENTENCES, Examples
-from mtl.runs.report.examples import examples_of
+from mtl.probes.tables import heads_table
+from mtl.probes.tables.heads_table import SENTENCES, ExampleTables
+from mtl.runs.report.gather import examples_of
 from tests.mtl import tiny
 
 TASKS = ("dep", "srl")
@@ -27,9 +27,11 @@ def test_hits_are_those_of_the_probes(toy: Path, tmp_path: Path, family: str, fi
     fitting = [sentence for sentence in read_jsonl(toy / "dev.jsonl") if len(sentence) in LENGTHS]
     corpus = index_corpus(fitting[:SENTENCES])
     seen = ExampleProbe(corpus, "", final)
-    measured = probe(encoder, corpus, Mask("", TASKS, None), final_special=final, watch=seen.update, kept=0)
-    examples_file.write(tmp_path / "e", Examples(seen.sentences, seen.table(encoder.tap.sites)))
-    read = examples_file.read(tmp_path / "e")
+    measured = probe_heads(
+        encoder, corpus, Mask("", TASKS, None), final_special=final, watch=seen.update, kept=0
+    )
+    heads_table.write_examples(tmp_path / "e", ExampleTables(seen.sentences, seen.table(encoder.tap.sites)))
+    read = heads_table.read_examples(tmp_path / "e")
     assert [each.words for each in read.sentences] == [sentence.words for sentence in corpus.sentences]
     rows = []
     for row in read.table.iter_rows(named=True):
@@ -51,21 +53,21 @@ def test_hits_are_those_of_the_probes(toy: Path, tmp_path: Path, family: str, fi
 
 def test_a_long_corpus_gives_some_of_its_sentences(toy: Path) -> None:
     sentences = read_jsonl(toy / "train.jsonl")
-    numbers = chosen(sentences)
+    numbers = kept_sentence_numbers(sentences)
     assert len(set(numbers)) == SENTENCES
     assert numbers[-1] > len(sentences) / 2
     assert all(len(sentences[number]) in LENGTHS for number in numbers)
-    assert chosen([]) == ()
+    assert kept_sentence_numbers([]) == ()
 
 
 def test_of_each_regime_and_task_the_first_run_is_read_and_a_damaged_file_noted(tmp_path: Path) -> None:
     runs = [("stl", "a", 2, "dep"), ("stl", "b", 1, "dep"), ("stl", "c", 1, "pos"), ("static", "d", 0, "dep")]
-    empty = Examples((), pl.DataFrame(schema=examples_file.SCHEMA))
+    empty = ExampleTables((), pl.DataFrame(schema=heads_table.EXAMPLES_SCHEMA))
     for _, name, _, _ in runs:
         (tmp_path / name).mkdir()
-        examples_file.write(tmp_path / name / examples_file.FILE, empty)
-    (tmp_path / "d" / examples_file.FILE).write_bytes(b"no table")
-    (tmp_path / "c" / examples_file.FILE).unlink()
+        heads_table.write_examples(tmp_path / name / heads_table.FILE, empty)
+    (tmp_path / "d" / heads_table.FILE).write_bytes(b"no table")
+    (tmp_path / "c" / heads_table.FILE).unlink()
     heads = pl.DataFrame(
         [(regime, str(tmp_path / name), seed, task) for regime, name, seed, task in runs],
         ["regime", "run", "seed", "task"], orient="row",

@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtl.analysis.probing.observe import ObservedCorpus, records, word_positions
+from mtl.analysis.probing.probe import ObservedCorpus, records, word_positions
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
 from mtl.heads.prune import prune_heads
 from mtl.models.encoder import Encoder
 from mtl.models.tapped import Observation
-from mtl.probes.measures import items
+from mtl.probes.measures import corpus
 from mtl.probes.measures.attention import AttentionProbe
-from mtl.probes.measures.record import NOTHING, ROOT, HeadRecords
+from mtl.probes.measures.probe import NOTHING, ROOT, HeadRecords
 from mtl.tasks.sentence import Arcs, Sentence
 from tests.mtl import tiny
 
@@ -22,7 +22,7 @@ SENTENCES = [
     Sentence(tuple(text.split()))
     for text in ("the dog saw a cat .", "dog", "xyz the don't saw", "saw abc a cat saw ab a , cat the dog")
 ]
-families = pytest.mark.parametrize("name", tiny.EVERY)
+structures = pytest.mark.parametrize("name", tiny.of_structure(tiny.NAMES))
 
 
 def word_level(encoder: Encoder, words: tuple[str, ...], scale: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ def observed(
     return [found[number] for number in range(len(SENTENCES))]
 
 
-@families
+@pytest.mark.parametrize("name", tiny.EVERY)
 @torch.no_grad()
 def test_it_is_the_loop_over_the_definition(name: str) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32)
@@ -87,12 +87,10 @@ def test_it_is_the_loop_over_the_definition(name: str) -> None:
         close(found["final"], queries[..., -1])
         # Both sums are rounded: the chosen word need not be the same where two are as good.
         close(among.gather(-1, found["word"][..., None])[..., 0], among.amax(-1))
+    what_layers_read_is_what_their_queries_are_made_from_and_is_projected(encoder)
 
 
-@families
-@torch.no_grad()
-def test_what_layers_read_is_what_their_queries_are_made_from_and_is_projected(name: str) -> None:
-    encoder = tiny.encoder(name, dtype=torch.float32)
+def what_layers_read_is_what_their_queries_are_made_from_and_is_projected(encoder: Encoder) -> None:
     family = encoder.family
     read: list[Tensor] = []
     queries = [
@@ -132,7 +130,7 @@ def test_a_layer_without_heads_is_projected_as_before_the_cut() -> None:
     assert not after.outputs[:, 1].any()
 
 
-@families
+@structures
 def test_batches_do_not_matter(name: str) -> None:
     encoder = tiny.encoder(name, dtype=torch.float32)
     for together, alone in zip(observed(encoder), observed(encoder, batch_tokens=1), strict=True):
@@ -208,7 +206,7 @@ def test_planted_at_the_level_of_pieces_the_syntactic_head_scores_one() -> None:
     )
     assert found.attended(root=True, final=False).flatten().tolist() == [1, 2, ROOT, 2, 2]
     for final in (False, True):
-        index = items.index([sentence], items.arcs)
+        index = corpus.index([sentence], corpus.arcs)
         probe = AttentionProbe("dep", index, 1, 1, root=True, final=final)
         probe.update(found)
         assert set(probe.compute().filter(measure="attention")["value"]) == {1.0}

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 import torch
 
-from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.probe import index_corpus, probe_heads
 from mtl.analysis.probing.run import probe_run
 from mtl.commands.main import main
 from mtl.config.schema import CorpusConfig, Files
@@ -15,7 +15,7 @@ from mtl.errors import InputError
 from mtl.heads.gates import HeadGates
 from mtl.models.head_scales import Mask
 from mtl.models.joint import JointModel
-from mtl.probes.measures.table import MADE_BY_PROBING
+from mtl.probes.measures.groups import MADE_BY_PROBING
 from mtl.probes.tables import heads_table as table
 from mtl.runs.compare.heads import heads_of
 from mtl.tasks.catalogue import TASKS
@@ -60,23 +60,23 @@ def test_a_run_is_probed_in_all_tasks_under_its_shared_mask(
     built = model(toy, ("pos",), ("shared",))
     run = saved_run(built, toy, tmp_path / "run")
     assert main(["probe", str(run)]) == 0
-    frame, provenance = table.read(run / "heads.parquet")
+    frame, provenance = table.read_heads_table(run / "heads.parquet")
     assert set(frame["measure"]) == IN_TOY
     assert set(rows(frame, "attention", "clustering")["task"]) == set(NAMES)
     assert (provenance["split"], provenance["masks"], provenance["sentences"]) == ("test", "true", "30")
     corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
-    assert frame.equals(probe(built.encoder, corpus, Mask("", NAMES, built.gates.gate()[0].detach())))
+    assert frame.equals(probe_heads(built.encoder, corpus, Mask("", NAMES, built.gates.gate()[0].detach())))
     layer, head = (built.gates.gate()[0] == 0).nonzero()[0].tolist()
     closed = rows(frame, "clustering").filter(layer=layer, head=head)
     assert set(closed["value"]) == {0.0}
     printed = capsys.readouterr().out
-    assert "dep: attention (root+words)" in printed
+    assert "dep: attention (root+words), in %" in printed
     assert "weighted mean" in printed
 
     assert main(["probe", str(run), "--masks=false"]) == 0
-    open_frame, provenance = table.read(run / "heads.parquet")
+    open_frame, provenance = table.read_heads_table(run / "heads.parquet")
     assert provenance["masks"] == "false"
-    assert open_frame.equals(probe(built.encoder, corpus, Mask("", NAMES, None)))
+    assert open_frame.equals(probe_heads(built.encoder, corpus, Mask("", NAMES, None)))
 
 
 def test_each_task_is_probed_under_its_own_mask(toy: Path, tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def test_each_task_is_probed_under_its_own_mask(toy: Path, tmp_path: Path) -> No
     built.save(tmp_path / "model")
     out = tmp_path / "out"
     assert main(["probe", str(tmp_path / "model"), f"--corpus={toy}", f"--out={out}"]) == 0
-    frame, _ = table.read(out / "heads.parquet")
+    frame, _ = table.read_heads_table(out / "heads.parquet")
     assert set(rows(frame, "attention", "clustering")["task"]) == {"pos", "dep"}
     assert set(rows(frame, "confidence")["task"]) == {"pos", "dep"}
     corpus = index_corpus(read_jsonl(toy / "test.jsonl"))
     for turn, name in enumerate(("pos", "dep")):
-        alone = probe(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[turn].detach()))
-        other = probe(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[1 - turn].detach()))
+        alone = probe_heads(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[turn].detach()))
+        other = probe_heads(built.encoder, corpus, Mask(name, (name,), built.gates.gate()[1 - turn].detach()))
         assert own_rows(frame, name).equals(own_rows(alone, name))
         assert not own_rows(frame, name).equals(own_rows(other, name))
 
@@ -98,14 +98,14 @@ def test_each_task_is_probed_under_its_own_mask(toy: Path, tmp_path: Path) -> No
 def test_measures_of_others_stay_and_own_ones_are_replaced(toy: Path, tmp_path: Path) -> None:
     run = saved_run(model(toy, ("pos",), None), toy, tmp_path / "run")
     conflict = {
-        "measure": "gradient_conflict", "task": "", "label": "pos-dep",
-        "layer": 0, "head": 1, "value": 0.5, "count": 3,
+        "measure": "gradient_conflict", "task": "", "label": "pos-dep", "choice": "",
+        "attention": "self", "layer": 0, "head": 1, "value": 0.5, "count": 3,
     }  # fmt: skip
     pl.DataFrame([conflict, conflict | {"measure": "attention", "label": "stale"}]).write_parquet(
         run / "heads.parquet"
     )
     assert main(["probe", str(run), "--final_special=true"]) == 0
-    frame, _ = table.read(run / "heads.parquet")
+    frame, _ = table.read_heads_table(run / "heads.parquet")
     assert rows(frame, "gradient_conflict").height == 1
     assert "stale" not in frame["label"].to_list()
     assert set(rows(frame, "attention")["choice"]) == {"root+words+final", "words+final"}
@@ -117,12 +117,41 @@ def test_centroids_from_train_and_markdown(toy: Path, tmp_path: Path) -> None:
     summary = tmp_path / "table.md"
     arguments = [f"--corpus={toy}", f"--out={tmp_path}", "--centroids=train", f"--markdown={summary}"]
     assert main(["probe", str(tmp_path / "encoder"), *arguments]) == 0
-    frame, _ = table.read(tmp_path / "heads.parquet")
+    frame, _ = table.read_heads_table(tmp_path / "heads.parquet")
     corpus = index_corpus(read_jsonl(toy / "test.jsonl"), read_jsonl(toy / "train.jsonl"), "train")
-    assert frame.equals(probe(encoder, corpus, Mask("", NAMES, None)))
+    assert frame.equals(probe_heads(encoder, corpus, Mask("", NAMES, None)))
     assert set(rows(frame, "clustering")["choice"]) == {"train"}
-    assert not frame.equals(probe(encoder, index_corpus(corpus.sentences), Mask("", NAMES, None)))
+    assert not frame.equals(probe_heads(encoder, index_corpus(corpus.sentences), Mask("", NAMES, None)))
     assert "## pos: clustering (train)" in summary.read_text()
+
+
+def test_constituents_of_every_height_by_clustering_or_by_their_ends(toy: Path, tmp_path: Path) -> None:
+    """Labels have heights, and lengths are in words."""
+    built = model(toy, ("con", "dep"), None)
+    runs = []
+    for chosen in ("all", "ends", "lowest"):
+        runs.append(saved_run(built, toy, tmp_path / chosen))
+        assert main(["probe", str(runs[-1]), f"--constituents={chosen}"]) == 0
+    every, ends, lowest = (table.read_heads_table(run / "heads.parquet")[0] for run in runs)
+    assert set(own_rows(every, "con")["measure"]) == {"clustering"}
+    assert set(own_rows(ends, "con")["measure"]) == {"attention"}
+    labels = set(own_rows(every, "con")["label"])
+    assert {"S-5", "NP-3"} <= labels
+    assert labels >= set(own_rows(ends, "con")["label"])
+    assert {f"{label}-3" for label in own_rows(lowest, "con")["label"].unique()} <= labels
+    gaps = [
+        (relation, abs(word - head))
+        for sentence in read_jsonl(toy / "test.jsonl")
+        for word, (head, relation) in enumerate(
+            zip(sentence.arcs.heads, sentence.arcs.relations, strict=True), 1
+        )
+        if head
+    ]
+    lengths = rows(every, "attention_length").filter(task="dep")
+    assert "root" not in set(lengths["label"])
+    for label, value, count in lengths.select("label", "value", "count").iter_rows():
+        of_label = [gap for relation, gap in gaps if relation == label]
+        assert (count, value) == (len(of_label), pytest.approx(sum(of_label) / len(of_label)))
 
 
 def test_records_kept_or_not_and_progress() -> None:
@@ -131,7 +160,9 @@ def test_records_kept_or_not_and_progress() -> None:
     corpus = index_corpus(sentences)
     mask = Mask("", ("pos",), None)
     seen: list[int] = []
-    assert probe(encoder, corpus, mask, advance=seen.append).equals(probe(encoder, corpus, mask, kept=0))
+    assert probe_heads(encoder, corpus, mask, advance=seen.append).equals(
+        probe_heads(encoder, corpus, mask, kept=0)
+    )
     assert sum(seen) == 6
 
 
@@ -168,7 +199,7 @@ def test_a_corpus_of_folders_and_globs_is_probed(toy: Path, tmp_path: Path) -> N
         result = probe_run(str(run), source, tmp_path / "parts")
         assert result.notes == ()
         assert rows(result.heads, "clustering").equals(rows(whole.heads, "clustering").filter(task="pos"))
-        written, provenance = table.read(result.path)
+        written, provenance = table.read_heads_table(result.path)
         assert written.equals(result.heads)
         assert len(provenance["corpus"]) == 64
 

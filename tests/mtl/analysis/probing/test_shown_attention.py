@@ -11,18 +11,16 @@ import torch
 
 import mtl
 from mtl.analysis.probing.attention import HeadOnCorpus, Relation, attention_of, head_of
-from mtl.analysis.probing.observe import ObservedCorpus
-from mtl.analysis.probing.probe import index_corpus, probe
+from mtl.analysis.probing.probe import ObservedCorpus, index_corpus, probe_heads
 from mtl.analysis.probing.show import OpenHead
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.errors import InputError
 from mtl.heads.prune import prune_heads
 from mtl.models.head_scales import Mask
-from mtl.probes.figures.attention import HIT, MISSED, attention_figure
+from mtl.probes.figures.attention import HIT, MISSED, GoldArc, ShownAttention, attention_figure
 from mtl.probes.figures.style import render
-from mtl.probes.measures.record import ROOT
-from mtl.probes.shown_attention import GoldArc, ShownAttention
+from mtl.probes.measures.probe import ROOT
 from mtl.tasks.sentence import Arcs, Sentence
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
@@ -65,7 +63,7 @@ def test_relations_and_examples_are_those_of_the_probes(toy: Path, family: str, 
     encoder = tiny.encoder(family, dtype=torch.float32)
     corpus = index_corpus(read_jsonl(toy / "dev.jsonl"))
     mask = Mask("", TASKS, torch.rand(encoder.layers, encoder.heads))
-    table = probe(encoder, corpus, mask, final_special=final)
+    table = probe_heads(encoder, corpus, mask, final_special=final)
     for name in ("L0H0", "L2H3"):
         found = HeadOnCorpus(encoder, corpus, head_of(encoder, name), mask, final=final)
         of_head = table.filter(pl.col("layer") == int(name[1]), pl.col("head") == int(name[3]))

@@ -1,5 +1,9 @@
+"""The ids under which git stores files."""
+
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -9,8 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mtl.corpora.ewt5.download import GITHUB, download_ewt5
-from mtl.corpora.ewt5.upstream import UPSTREAM, UpstreamFile, git_blob_id, manifest
+from mtl.corpora.ewt5.download import GITHUB, UPSTREAM, UpstreamFile, download_ewt5, git_blob_id, manifest
 from mtl.errors import InputError
 
 CONTENT = {
@@ -151,3 +154,22 @@ def test_the_manifest():
         "test": "c59667960ae967636606f47bc35f132a5557ad39",
     }
     assert {split: by_path[f"UD_English-EWT/en_ewt-ud-{split}.conllu"].blob for split in blobs} == blobs
+
+
+def test_blob_ids_known_to_git(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"")
+    assert git_blob_id(path) == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+    path.write_bytes(b"hello\n")
+    assert git_blob_id(path) == "ce013625030ba8dba906f756967f9e9ca394464a"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_blob_ids_against_git(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(bytes(range(256)) * 40)
+    command = ["git", "hash-object", "--no-filters", str(path)]
+    assert (
+        git_blob_id(path)
+        == subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    )

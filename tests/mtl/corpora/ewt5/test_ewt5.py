@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from mtl.corpora.ewt5.build import SPLITS, build_ewt, small_subset
-from mtl.corpora.ewt5.upstream import git_blob_id
+from mtl.corpora.ewt5.download import git_blob_id
+from mtl.corpora.folder import corpus_stats
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.stats import corpus_stats
 from mtl.errors import InputError
 from mtl.files import fingerprint
 from mtl.tasks.catalogue import STRUCTURED
 from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.spans import binarise, constituents, restore
 
 # The sentences of each document: words with tags (UD), entity tags (UNER), the skeleton's tags and columns.
 UNIVERSAL = {
@@ -272,6 +273,8 @@ def test_the_real_corpus(upstream, tmp_path):
             leaves = list(sentence.tree.leaves())
             assert tuple(leaf.children for leaf in leaves) == sentence.words
             assert sentence.tree.label == "TOP"
+            spans = constituents(sentence.tree)
+            assert restore(binarise(spans, len(leaves))) == spans
             assert not re.search(r"\([A-Z]+[-=][A-Z0-9]", str(sentence.tree))
             agreeing += sum(leaf.label == tag for leaf, tag in zip(leaves, sentence.tags, strict=True))
             words += len(leaves)

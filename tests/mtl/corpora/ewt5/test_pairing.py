@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.corpora.ewt5.pairing import corresponds, edit_distance, pair_sentences
+from mtl.corpora.ewt5.build import corresponds, edit_distance, pair_sentences
 
 KEYS = st.lists(st.sampled_from("abc"), max_size=6)
 DOCUMENT = st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=2), max_size=4)

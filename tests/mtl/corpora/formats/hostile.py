@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtl.corpora.formats.table import FORMATS
-from mtl.corpora.readers import read
+from mtl.corpora.readers import read_sentences
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS
-from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.sentence import Arc, Arcs, Frame, Graph, Sentence, Span
 
 PLAIN = ["Ann", "left", "Ulm", ".", "the", "dog", "O", "1", "größe", "张"]
 HOSTILE = [
@@ -316,6 +316,39 @@ def conll2005(rng: random.Random) -> Case:
     return Case(text, expected, beside)
 
 
+def sdp(rng: random.Random) -> Case:
+    framed = rng.random() < 0.5
+    text, expected = "#SDP 2015\n" if framed else "", []
+    for number in range(rng.randint(1, 3)):
+        words = words_of(rng, lambda word: True)
+        length = len(words)
+        places = range(1, length + 1)
+        pairs = [(place, head) for place in places for head in (0, *places) if place != head]
+        arcs = rng.sample(pairs, rng.randint(0, min(4, len(pairs))))
+        heads = sorted({head for _, head in arcs if head})
+        labels = {arc: "root" if arc[1] == 0 else rng.choice(LABELS) for arc in arcs}
+        columns = [[str(place) for place in places], words, ["_"] * length, ["NN"] * length]
+        columns += [["+" if (place, 0) in labels else "-" for place in places]]
+        columns += [["+" if place in heads else "-" for place in places]]
+        columns += [["n:x"] * length] if framed else []
+        columns += [[labels.get((place, head), "_") for place in places] for head in heads]
+        text += f"#s{number}\n" + rows(columns, "\t") + "\n"
+        graph = Graph(tuple(Arc(*arc, label) for arc, label in labels.items()))
+        layers = {"words": tuple(word.strip(" ") for word in words), "id": f"s{number}", "deps": graph}
+        expected.append({**layers, "senses": ("n:x",) * length if framed else None})
+    return Case(text, expected)
+
+
+def json_entities(rng: random.Random) -> Case:
+    text, expected = "", []
+    for _ in range(rng.randint(1, 3)):
+        words = words_of(rng, lambda word: True)
+        spans = spans_of(rng, len(words))
+        text += json.dumps({"tokens": words, "entities": spans}, ensure_ascii=rng.random() < 0.5) + "\n"
+        expected.append({"words": tuple(words), "entities": spans})
+    return Case(text, expected)
+
+
 def text_words(text: str) -> list[str]:
     """The words of running text, separated by white space, without control characters."""
     return MULTIPLE.sub("", text).split()
@@ -368,6 +401,8 @@ WRITERS: dict[str, tuple[str, Callable[[random.Random], Case]]] = {
     "brackets": ("a.mrg", brackets),
     "brackets-verbatim": ("a.mrg", brackets),
     "conll2005": ("a.props", conll2005),
+    "sdp": ("a.sdp", sdp),
+    "json-entities": ("a.json", json_entities),
     "parallel": ("a.en", parallel),
     **{f"glue-{name}": ("a.tsv", glue(name)) for name in SENTENCE_TASKS},
 }
@@ -396,7 +431,7 @@ def outcome(name: str, rng: random.Random, folder: Path) -> tuple[int, bool]:
             path.with_suffix(".words").write_bytes(case.beside.encode())
     place: str | Path = f"{folder}/a.en:{folder}/a.de" if name == "parallel" else path
     try:
-        sentences = read(place, name)
+        sentences = read_sentences(place, name)
     except InputError as error:
         message = str(error)
         named = re.match(rf"{re.escape(str(folder))}/a\.\w+:\d+: ", message)

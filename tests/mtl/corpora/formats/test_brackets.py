@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.corpora.formats.brackets import read_brackets
-from mtl.corpora.formats.treebank import rooted, with_words, without_functions, without_traces
+from mtl.corpora.formats.treebanks import read_brackets, rooted, with_words, without_functions, without_traces
 from mtl.errors import InputError
-from mtl.tasks.binarise import constituents
+from mtl.tasks.spans import constituents
 from mtl.tasks.tree import Tree
 
 TEXT = """\

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.corpora.formats.conll2003 import read_conll2003
-from mtl.corpora.formats.iob import TagError, detect, entities
+from mtl.corpora.formats.conllu import NO_WORD
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence, Span
+from mtl.tasks.tag_schemes import TagError, detect, entities_of_tags
 from tests.mtl.corpora.formats.hostile import tags_of
 
 
@@ -25,9 +28,9 @@ def annotated(draw: st.DrawFn) -> tuple[tuple[Span, ...], int]:
 def test_entities_come_back_and_the_scheme_is_found(sentence, scheme):
     spans, length = sentence
     tags = tags_of(spans, length, scheme)
-    assert entities(tags, scheme) == spans
+    assert entities_of_tags(tags, scheme) == spans
     found = detect([tags])
-    assert entities(tags, found) == spans
+    assert entities_of_tags(tags, found) == spans
     if spans and scheme != "IOBES":
         assert found == scheme
 
@@ -36,7 +39,7 @@ def test_names_of_iobes():
     spans = (Span(0, 3, "A"), Span(3, 4, "B"))
     for tags in (["B-A", "I-A", "L-A", "U-B"], ["B-A", "M-A", "E-A", "S-B"]):
         assert detect([tags]) == "IOBES"
-        assert entities(tags, "IOBES") == spans
+        assert entities_of_tags(tags, "IOBES") == spans
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_names_of_iobes():
 )
 def test_broken_schemes(tags, scheme, word):
     with pytest.raises(TagError) as error:
-        entities(tags, scheme)
+        entities_of_tags(tags, scheme)
     assert error.value.word == word
 
 
@@ -144,3 +147,12 @@ def test_a_column_that_is_not_there(tmp_path):
     path.write_text("just\nwords\n")
     with pytest.raises(InputError, match=":1: 1 column"):
         read_conll2003(path)
+
+
+def test_tags_of_rows_that_are_no_words_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.iob2"
+    path.write_text(
+        "1-2\tdu\tB-X\t-\t-\n1\tde\tO\t-\t-\n2\tle\tB-Y\t-\t-\n2.1\te\tO\t-\t-\n\n1\ta\tO\t-\t-\n"
+    )
+    first, second = read_conll2003(path, scheme="IOB2", columns={"word": 2, "entity": 3}, numbered=True)
+    assert (first.entities, first.notes, second.notes) == ((Span(1, 2, "Y"),), (NO_WORD,), ())

@@ -2,14 +2,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from mtl.corpora.formats.conllu import NO_ENTITIES, NO_HEAD, read_conllu, to_conllu
+from mtl.corpora.formats.conllu import (
+    NO_BAR,
+    NO_ENTITIES,
+    NO_RELATION,
+    NO_TEXT,
+    RANGE,
+    read_conllu,
+    to_conllu,
+)
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.corpora.formats.lines import NO_HEAD
 from mtl.errors import InputError
-from mtl.tasks.sentence import Arcs, Frame, Sentence, Span
+from mtl.tasks.sentence import Arcs, Sentence, Span
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.sentences import LUNCH
 
@@ -129,12 +141,90 @@ def test_lemmas_and_features_read_back(tmp_path: Path, layers: dict[str, object]
     assert read_jsonl(tmp_path / "a.jsonl") == [sentence]
 
 
-def test_a_sentence_with_words_without_a_head_has_no_arcs(tmp_path) -> None:
+def test_words_without_a_head_make_a_partial_tree(tmp_path) -> None:
     path = tmp_path / "a.conllu"
+    path.write_text(TEXT)
+    whole = read_conllu(path)[0].arcs
     path.write_text(TEXT.replace("\t5\tcase", "\t_\t_", 1))
     first, second = read_conllu(path)
-    assert (first.arcs, first.notes, len(first.tags or ())) == (None, (NO_HEAD,), 5)
-    assert second.notes == ()
+    assert whole
+    assert first.arcs
+    assert [pair for pair in zip(whole.heads, first.arcs.heads, strict=True) if pair[0] != pair[1]] == [
+        (5, None)
+    ]
+    assert (first.notes, second.notes) == ((NO_HEAD, NO_TEXT), ())
+    again = path.with_suffix(".jsonl")
+    write_jsonl(again, [first])
+    assert (read_jsonl(again)[0].arcs, read_jsonl(again)[0].notes) == (first.arcs, (NO_HEAD,))
+    again.with_suffix(".conllu").write_text(to_conllu(first))
+    assert read_conllu(again.with_suffix(".conllu"))[0].arcs == first.arcs
+
+
+PIECES = st.sampled_from(["a", "as", "de", "el", "x", "noites"])
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> list[tuple[str, list[str], bool]]:
+    """Tokens of a text: their form, their words, and whether white space follows."""
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        words = draw(st.lists(PIECES, min_size=1, max_size=3))
+        spelled = len(words) == 1 or draw(st.booleans())
+        found.append(
+            ("".join(words) if spelled else draw(st.sampled_from(["à", "do"])), words, draw(st.booleans()))
+        )
+    return found
+
+
+@given(tokens(), st.sampled_from(["of the tokens", "none", "another"]))
+@example([("à", ["a", "a"], True), ("noite", ["noite"], False), (".", ["."], False)], "of the tokens")
+def test_spaces_are_kept_beside_tokens_that_their_words_do_not_spell(
+    tokens: list[tuple[str, list[str], bool]], text: str
+) -> None:
+    surface = "".join(form + " " * space for form, _, space in tokens)
+    rows, spaced, number = [], "", 0
+    for form, words, space in tokens:
+        misc = "_" if space else "SpaceAfter=No"
+        if len(words) > 1:
+            rows.append(f"{number + 1}-{number + len(words)}\t{form}" + "\t_" * 7 + f"\t{misc}")
+        for word in words:
+            number += 1
+            rows.append(f"{number}\t{word}" + "\t_" * 7 + f"\t{misc if len(words) == 1 else '_'}")
+        spaced += ("" if form == "".join(words) else " ").join(words) + " " * space
+    comment = {"of the tokens": f"# text = {surface}\n", "none": "", "another": f"# text = {surface}!\n"}[
+        text
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.conllu"
+        path.write_text(comment + "\n".join(rows) + "\n\n")
+        [sentence] = read_conllu(path)
+        if text == "another":
+            assert (sentence.text, sentence.notes) == ("", (NO_TEXT,))
+            return
+        assert sentence.notes == (RANGE,) * sum(form != "".join(words) for form, words, _ in tokens)
+        assert (sentence.text or " ".join(sentence.words)) == spaced.strip()
+        path.write_text(to_conllu(sentence))
+        assert read_conllu(path) == [sentence]
+
+
+@pytest.mark.parametrize("key", [None, "name"])
+@pytest.mark.parametrize("blank", [" ", "  ", "\u00a0"])
+def test_a_tag_after_a_blank_in_misc_is_counted(blank: str, key: str | None, tmp_path: Path) -> None:
+    """`SpaceAfter=No name=B-PER`, where `|` should be."""
+    misc = [f"SpaceAfter=No{blank}name=B-PER", "name=B-PER", "Gloss=the name=No", f"X=y{blank}name=O|Z=1"]
+    path = tmp_path / "a.conllu"
+    path.write_text("".join(f"{n}\tw" + "\t_" * 7 + f"\t{each}\n" for n, each in enumerate(misc, 1)))
+    [sentence] = read_conllu(path, entities=key)
+    assert sentence.notes.count(NO_BAR) == 2
+    assert sentence.entities == (None if key is None else (Span(1, 2, "PER"),))
+
+
+@pytest.mark.parametrize("columns", ["ID FORM HEAD", "ID FORM DEPREL"])
+def test_arcs_without_one_of_their_columns_are_counted(columns: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.conllup"
+    path.write_text(f"# global.columns = {columns}\n1\tWe\t2\n2\tate\t0\n")
+    [sentence] = read_conllu(path)
+    assert (sentence.arcs, sentence.notes) == (None, (NO_RELATION,))
 
 
 def test_ner_in_misc_that_is_no_tag_is_counted(tmp_path) -> None:
@@ -200,13 +290,6 @@ def test_faults_of_comments_are_named(tmp_path, comment, message) -> None:
         read_conllu(path)
     assert str(error.value).startswith(f"{path}:1: the comment '# ")
     assert message in str(error.value)
-
-
-def test_frames_of_earlier_versions_counted_from_0(tmp_path) -> None:
-    path = tmp_path / "a.conllu"
-    frames = [{"predicate": 0, "sense": None, "arguments": [[0, 1, "A0"]]}]
-    path.write_text(f"# frames = {json.dumps(frames)}\n1\ta" + "\t_" * 8 + "\n\n")
-    assert read_conllu(path)[0].frames == (Frame(0, None, (Span(0, 1, "A0"),)),)
 
 
 def test_conllu_of_bare_words(tmp_path: Path) -> None:

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from mtl.config.schema import CorpusConfig, Files
-from mtl.corpora.convert import convert
+from mtl.corpora.folder import convert_corpus, corpus_stats
 from mtl.corpora.formats.glue import NO_LABEL, read_glue
 from mtl.corpora.formats.jsonl import read_jsonl
-from mtl.corpora.load import load_split, only
-from mtl.corpora.merge import merge
-from mtl.corpora.readers import read
-from mtl.corpora.sources import kinds_of
-from mtl.corpora.stats import corpus_stats
+from mtl.corpora.formats.lines import CONTROLS
+from mtl.corpora.load import kinds_of, load_split, only
+from mtl.corpora.readers import merge, read_sentences
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
 from tests.conftest import SHARED
@@ -52,6 +50,18 @@ LAYOUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("task", sorted({*LAYOUTS} - {"cola"}))
+@pytest.mark.parametrize("columns", [2, 3, 4, 5])
+def test_only_colas_files_may_lack_a_header(columns: int, task: str, tmp_path) -> None:
+    """A table of reviews with four columns is not CoLA's, whatever its second column holds."""
+    hint = r" \(CoLA's own files have no such line: use glue-cola\)" if columns == 4 else ""
+    for number, second in enumerate(("good", "1", "0", "3.5", "-")):
+        rows = ("\t".join((f"r{n}", second, str(n), "A film.", "no")[:columns]) for n in range(3))
+        path = written(tmp_path, "".join(f"{row}\n" for row in rows), f"{number}.tsv")
+        with pytest.raises(InputError, match=f"{path}:1: no column of sentences for {task}; .*{hint}$"):
+            read_glue(path, task)
+
+
 @pytest.mark.parametrize("task", LAYOUTS)
 def test_every_layout(task, tmp_path) -> None:
     text, value, words, second = LAYOUTS[task]
@@ -71,7 +81,7 @@ def test_where_no_label_was_agreed_on_the_sentence_is_not_annotated(tmp_path) ->
 @pytest.mark.parametrize("text", ["", "\n\n", "sentence\tlabel\n"])
 def test_files_without_a_sentence(text, tmp_path) -> None:
     with pytest.raises(InputError, match="no sentence in it"):
-        read(written(tmp_path, text), "glue-sst2")
+        read_sentences(written(tmp_path, text), "glue-sst2")
 
 
 def test_control_characters_are_taken_out(tmp_path) -> None:
@@ -172,13 +182,13 @@ def test_glue_under_a_task_has_its_labels(tmp_path) -> None:
     with pytest.raises(InputError, match="unknown format 'glu'"):
         load_split(CorpusConfig(path=None, cola=Files(dev=str(cola), format="glu")), ("cola",), "dev")
     with pytest.raises(InputError, match="glue does not say which task the labels are of"):
-        read(cola, "glue")
+        read_sentences(cola, "glue")
 
 
 def test_convert_and_stats(tmp_path) -> None:
     cola = written(tmp_path, "x\t1\t\tWe ate.\nx\t0\t*\tAte we.\n", "cola.tsv")
     stsb = written(tmp_path, "sentence1\tsentence2\tscore\nWe\tate.\t2.5\n", "stsb.tsv")
-    convert({"train": [f"glue-cola:{cola}", f"glue-stsb:{stsb}"]}, tmp_path / "out")
+    convert_corpus({"train": [f"glue-cola:{cola}", f"glue-stsb:{stsb}"]}, tmp_path / "out")
     sentences = read_jsonl(tmp_path / "out" / "train.jsonl")
     assert sentences == merge([read_glue(cola, "cola"), read_glue(stsb, "stsb")])
     assert hash(sentences[2]) == hash(read_glue(stsb, "stsb")[0])
@@ -217,3 +227,13 @@ def test_the_real_files(glue, task, file, counts) -> None:
     found = Counter(sentence.layer(task) for sentence in sentences)
     assert sum(found.values()) == counts if isinstance(counts, int) else found == counts
     assert all((sentence.second is not None) == (task in ("mrpc", "rte")) for sentence in sentences)
+
+
+def test_control_characters_that_are_left_out_are_counted(tmp_path) -> None:
+    path = written(tmp_path, "text\tlabel\nGo\x07 on!\torder\nStay\torder\n")
+    first, second = read_glue(path, "classify")
+    assert (first.words, first.notes, second.notes) == (("Go", "on!"), (CONTROLS,), ())
+    for name, text in (("a.en", "Go\x07\nStay\n"), ("a.de", "Los\nBleib\x01\n")):
+        written(tmp_path, text, name)
+    pairs = read_sentences(f"{tmp_path}/a.en:{tmp_path}/a.de", "parallel")
+    assert [pair.notes for pair in pairs] == [(CONTROLS,), (CONTROLS,)]

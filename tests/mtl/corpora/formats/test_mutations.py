@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mtl.corpora.formats.brackets import to_brackets
-from mtl.corpora.formats.conll2005 import to_props
 from mtl.corpora.formats.conllu import to_conllu
-from mtl.corpora.formats.iob import to_bio
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
-from mtl.corpora.readers import read
-from mtl.corpora.scorer_files import export
+from mtl.corpora.formats.treebanks import to_brackets, to_props
+from mtl.corpora.readers import read_sentences
+from mtl.corpora.scorers import export_for_scorers
 from mtl.corpora.toy.corpus import toy_corpus
 from mtl.errors import InputError
 from mtl.tasks.catalogue import TASKS
 from mtl.tasks.sentence import Sentence
+from mtl.tasks.tag_schemes import tags_of
 
 CORPUS = toy_corpus(6, seed=3)
 PIECES = [
@@ -70,7 +69,7 @@ NAMES = {
 
 
 def columns(sentence: Sentence) -> str:
-    tags = to_bio(sentence.entities or (), len(sentence))
+    tags = tags_of(sentence.entities or (), len(sentence))
     return "".join(f"{word} X {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
 
@@ -127,7 +126,9 @@ def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
     good = "".join(map(WRITERS[name], CORPUS))
     path = tmp_path / NAMES[name]
     path.write_text(good, encoding="utf-8")
-    assert [sentence.words for sentence in read(path, name)] == [sentence.words for sentence in CORPUS]
+    assert [sentence.words for sentence in read_sentences(path, name)] == [
+        sentence.words for sentence in CORPUS
+    ]
     rng = random.Random(name)
     lines = good.split("\n")
     refused = 0
@@ -137,7 +138,7 @@ def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
         changed[index] = mutated(rng, lines[index])
         path.write_text("\n".join(changed), encoding="utf-8")
         try:
-            sentences = read(path, name)
+            sentences = read_sentences(path, name)
         except InputError as error:
             refused += 1
             message = str(error)
@@ -150,5 +151,5 @@ def test_a_mutated_line_is_read_or_named(name: str, tmp_path: Path) -> None:
         assert again == sentences, trial
         for task in (task_type() for name, task_type in TASKS.items() if name != "control"):
             annotated = [sentence for sentence in sentences if task.annotated(sentence)]
-            export(annotated, annotated, tmp_path / "export", [task])
+            export_for_scorers(annotated, annotated, tmp_path / "export", [task])
     assert refused > 30

@@ -15,7 +15,6 @@ import yaml
 
 from mtl.config.effective import neutral_values, plain
 from mtl.config.instances import Instance
-from mtl.config.part import files_of_parts, starts
 from mtl.config.schema import (
     BalancerConfig,
     BatchConfig,
@@ -25,28 +24,24 @@ from mtl.config.schema import (
     default_rates,
 )
 from mtl.runs.compare import heads
-from mtl.runs.compare.alike import comparable, differences
-from mtl.runs.compare.encoders import encoder_of
-from mtl.runs.compare.keys import MASKS, MEASURING, OF_ONE_RUN
-from mtl.runs.compare.settings import UNUSED, recorded_origins, settings_of, settings_of_run
+from mtl.runs.compare.heads import comparable, differences
+from mtl.runs.compare.settings import (
+    MASKS,
+    MEASURING,
+    OF_ONE_RUN,
+    UNUSED,
+    encoder_of,
+    recorded_origins,
+    settings_of,
+    settings_of_run,
+)
 from mtl.runs.compare.setups import setups_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.gather import gather
+from mtl.tasks.catalogue import TEXTS
 from tests.mtl.studies import Study
 
 PAIR = TrainConfig(tasks=("pos", "dep"))
-KINDS_OF_STARTS = {start.key: start.slot.type for start in starts()}
-COPIES = {
-    "routed copies": {"kind": "routed", "heads": "uncontested", "claims": "a.json"},
-    "rows": {"kind": "rows"},
-    "copies": {"kind": "split", "heads": "contested", "claims": "a.json"},
-}
-STARTED = {
-    name: {"clones": KINDS_OF_STARTS["clones"](**settings)}
-    for name, settings in COPIES.items()
-    if "clones" in KINDS_OF_STARTS
-}
-"""Settings of a start, where there is that one."""
 CONTEXTS = {
     "pair": PAIR,
     "separate": replace(PAIR, batch=BatchConfig(mode="separate", sampling="tempered")),
@@ -63,9 +58,8 @@ CONTEXTS = {
         PAIR, pruning="static", init_from="gone", gates=GatesConfig(scope="per_task", penalty=0.1)
     ),
     "masks": replace(PAIR, pruning="fixed", gates=GatesConfig(scope="per_task", masks="a.parquet")),
-    **{name: replace(PAIR, **values) for name, values in STARTED.items()},
     "alone": TrainConfig(tasks=("ner",)),
-    "translation": TrainConfig(tasks=("translate",)),
+    **{f"text {name}": TrainConfig(tasks=(name,)) for name in TEXTS},
     "sentences": TrainConfig(tasks=("cola", "classify")),
     "named": TrainConfig(tasks=("own", "pos"), instances={"own": Instance("spans", dim=30)}),
 }
@@ -83,8 +77,6 @@ OPTIONS = {
     "batch.mode": {"aligned": "separate", "separate": "aligned"},
     "batch.sampling": {"tempered": "in_turn"},
     "balancer.name": {"uniform": "pcgrad", "fixed": "uniform"},
-    "clones.kind": {"none": "routed", "split": "transplant", "routed": "shuffled", "rows": "routed"},
-    "clones.heads": {"contested": "uncontested", "uncontested": "all"},
     "instances.own.kind": {"spans": "tags"},
     "instances.own.layer": {None: "entities"},
     "instances.own.half": {None: "a"},
@@ -140,19 +132,17 @@ def test_every_key_of_the_schema_is_used_by_some_run():
     trained = {task for config in CONTEXTS.values() for task in config.tasks}
     groups = {key for key in asdict(TrainConfig()) if key in trained}
     assert {key for key in absent if key.partition(".")[0] in groups} == set()
-    assert {key for key in absent if key.startswith(("gates.", "clones.", "batch.", "optimizer."))} == set()
+    assert {key for key in absent if key.startswith(("gates.", "batch.", "optimizer."))} == set()
 
 
-FAST = ("target of a kind", "copies", "translation", "named")
+FAST = ("target of a kind", "text translate", "named")
 
 
 @pytest.mark.parametrize(
     "context", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in CONTEXTS]
 )
 def test_runs_that_differ_in_a_key_are_of_two_setups_and_are_not_alike(context):
-    limits = ("gates.overlap_penalty", "gates.at_most")
-    free = (heads.MAY_DIFFER, MASKS, (), ("clones", *MASKS), limits, ("gates.masks",))
-    free = (*free, (*MASKS, "encoder.name"))
+    free = (heads.MAY_DIFFER, MASKS, (), ("gates.masks",))
     tried = 0
     for key, first, second in keys_of(CONTEXTS[context]):
         one, other = settings_of(first), settings_of(second)
@@ -207,7 +197,10 @@ SAME, OTHER = "5a" * 32, "07" * 32
 
 def alike(*runs: tuple[Mapping[str, Any], Mapping[str, Any]]) -> tuple[bool, list[str]]:
     """Whether runs, given their configuration and status, count as made alike everywhere; and the notes."""
-    one, other = (settings_of(config, {"corpus_fingerprint": SAME} | status) for config, status in runs)
+    one, other = (
+        settings_of(config, {"corpus_fingerprints": dict.fromkeys(config["tasks"], SAME)} | status)
+        for config, status in runs
+    )
     kept, notes = comparable({"a": one, "b": other})
     same = [not one.differing(other), not other.differing(one), len(kept) == 2]
     same.append(len({setup.name for setup in setups_of([one, other])}) == 1)
@@ -223,19 +216,13 @@ def alike(*runs: tuple[Mapping[str, Any], Mapping[str, Any]]) -> tuple[bool, lis
         (
             "corpus.path",
             lambda digest: {
-                "corpus_fingerprint": None,
                 "corpus_fingerprints": {"pos": digest, "dep": digest},
             },
             "pair",
         ),
-        ("corpus.path", lambda digest: {"corpus_fingerprint": digest}, "pair"),  # as older runs recorded it
         ("encoder.name", lambda digest: {"encoder_fingerprint": digest}, "pair"),
         ("gates.masks", lambda digest: {"masks_fingerprint": digest}, "masks"),
         ("gates.masks", lambda digest: {"origins": {"gates.masks": ["a", digest]}}, "masks"),
-        *(
-            (key, lambda digest, key=key: {"origins": {key: ["a", digest]}}, "copies")
-            for key in files_of_parts()
-        ),
         ("init_from", lambda digest: {"origins": {"init_from": ["a", digest]}}, "pair"),
     ],
 )
@@ -255,13 +242,16 @@ def test_what_a_run_was_given_counts_by_its_content(key, recorded, context):
         assert not alike((here, recorded(SAME)), (there, nothing))[0]
 
 
+def of_both(digest: str) -> dict[str, Any]:
+    """What a run of the pair records of its corpus."""
+    return {"corpus_fingerprints": {"pos": digest, "dep": digest}}
+
+
 def test_two_contents_of_one_place_are_not_alike_because_a_third_run_recorded_nothing():
     config = plain(asdict(PAIR))
     runs = {
         name: settings_of({**config, "seed": seed}, status)
-        for seed, (name, status) in enumerate(
-            {"a": {}, "b": {"corpus_fingerprint": SAME}, "c": {"corpus_fingerprint": OTHER}}.items()
-        )
+        for seed, (name, status) in enumerate({"a": {}, "b": of_both(SAME), "c": of_both(OTHER)}.items())
     }
     kept, _ = comparable(runs)
     assert not {"b", "c"} <= set(kept)
@@ -275,16 +265,11 @@ def test_tasks_with_files_of_their_own_are_compared_task_by_task():
     alone = {**pair, "tasks": ["pos"]}
     one, other = (
         settings_of(pair, {"corpus_fingerprints": {"pos": SAME, "dep": OTHER}}),
-        settings_of(alone, {"corpus_fingerprint": SAME}),
+        settings_of(alone, {"corpus_fingerprints": {"pos": SAME}}),
     )
     assert one.differing(other) == []
-    changed = settings_of(alone, {"corpus_fingerprint": OTHER})
+    changed = settings_of(alone, {"corpus_fingerprints": {"pos": OTHER}})
     assert one.differing(changed) == ["corpus.pos"]
-    # Older runs of several sources have one fingerprint over all of them.
-    assert alike((pair, {"corpus_fingerprint": SAME}), (pair, {"corpus_fingerprint": OTHER}))[0] is False
-    same, notes = alike((pair, {"corpus_fingerprint": SAME}), (pair, {"corpus_fingerprint": SAME}))
-    assert same
-    assert "2 runs did not record what was in corpus.pos, corpus.dep: compared by path" in notes
 
 
 def test_runs_from_runs_that_are_gone_are_told_apart(tmp_path):

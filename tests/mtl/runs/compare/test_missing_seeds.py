@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from mtl.runs.compare.left_out import missing_seeds
+from mtl.runs.compare.setups import missing_seeds
 
 
 def test_seeds_are_missed_among_setups_that_share_some() -> None:
@@ -12,7 +12,7 @@ def test_seeds_are_missed_among_setups_that_share_some() -> None:
         schema={"setup": pl.String, "seed": pl.Int64},
     )
     assert missing_seeds(table, "setup") == [
-        (("A",), "4"), (("B",), "2, 4"), (("claims",), "13"), (("more",), "11"), (("C",), "1, 2"),
+        (("A",), (4,)), (("B",), (2, 4)), (("claims",), (13,)), (("more",), (11,)), (("C",), (1, 2)),
     ]  # fmt: skip
     apart = table.filter(pl.col("setup").is_in(["A", "claims"]))
     assert missing_seeds(apart, "setup") == []

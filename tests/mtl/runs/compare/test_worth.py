@@ -10,16 +10,15 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from mtl.commands.figure import figure
+from mtl.commands.report import figure
 from mtl.errors import InputError
 from mtl.probes.figures.head_maps import head_maps
-from mtl.probes.report.report import report
+from mtl.probes.report.report import report_page
 from mtl.probes.statistics.head_values import head_means
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.worth import worth_of
-from mtl.runs.folder.heads_file import write_measures
-from mtl.runs.folder.importance_history import add_importance
 from mtl.runs.folder.run import Run
+from mtl.runs.folder.run_tables import add_importance, write_measures
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
 
@@ -104,9 +103,9 @@ def test_a_copy_of_a_run_is_no_further_run(study, tmp_path, capsys) -> None:
 @pytest.mark.parametrize("name", ["agreement", "heads", "prediction"])
 def test_a_run_without_the_measure_is_noted(study, tmp_path, capsys, name) -> None:
     runs = [run for run in study.truth if run.name.startswith("pos-none")]
-    table, provenance = heads_table.read(runs[1] / "heads.parquet")
+    table, provenance = heads_table.read_heads_table(runs[1] / "heads.parquet")
     rest = table.filter(~pl.col("measure").str.starts_with("ablation"))
-    heads_table.write(runs[1] / "heads.parquet", rest, provenance)
+    heads_table.write_heads_table(runs[1] / "heads.parquet", rest, provenance)
     both = [run for run in study.truth if run.name.startswith("pos-dep")]
     figure(name, [*runs, *both], tmp_path / "out.svg")
     assert f"note: without ablation, so left out: {runs[1]}\n" in capsys.readouterr().out
@@ -149,14 +148,14 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
 def test_what_cannot_be_drawn_is_said(study, tmp_path) -> None:
     runs = list(study.truth)
     out = tmp_path / "no.pdf"
-    with pytest.raises(InputError, match="'relevance'; there are ablation, importance"):
-        figure("heads", runs, out, measure="relevance")
+    with pytest.raises(InputError, match="'fisher'; there are ablation, importance"):
+        figure("heads", runs, out, measure="fisher")
     with pytest.raises(InputError, match="several seeds or tasks"):
         figure("agreement", runs[:1], out)
     with pytest.raises(InputError, match="importance_every=1"):
         figure("importance-over-time", runs[:1], out)
     stray = tmp_path / "stray.parquet"
-    heads_table.write(stray, heads_table.read(runs[0] / "heads.parquet")[0], {})
+    heads_table.write_heads_table(stray, heads_table.read_heads_table(runs[0] / "heads.parquet")[0], {})
     with pytest.raises(InputError, match="run is not known"):
         figure("agreement", [stray], out)
     bare = study.run(["pos"], 7, pruning="none")
@@ -188,7 +187,7 @@ def test_importance_over_time_is_a_picture_or_an_animation(study, tmp_path) -> N
 
 def test_the_report_shows_what_heads_are_worth(study) -> None:
     evidence = gather(study.root, "test", SCORES)
-    page = report(evidence)
+    page = report_page(evidence)
     assert 'id="worth"' in page.html
     assert "What predicts ablation" in page.html
     assert page.html.count('class="dot"') == 4 + 1  # and the legend's
@@ -202,7 +201,7 @@ def test_the_report_shows_what_heads_are_worth(study) -> None:
 def test_a_report_without_such_measures_has_no_such_section(tmp_path) -> None:
     made = Study(tmp_path / "plain")
     made.run(["pos"], 1)
-    page = report(gather(made.root, "test", SCORES))
+    page = report_page(gather(made.root, "test", SCORES))
     assert 'id="worth"' not in page.html
     assert not any("worth" in note for note in page.notes)
 
@@ -216,4 +215,4 @@ def test_a_run_that_was_only_ablated_keeps_probed_runs_in_the_report(tmp_path) -
     evidence = gather(made.root, "test", SCORES)
     assert set(evidence.heads["run"]) >= {str(probed), str(ablated)}
     assert not any("other settings" in note for note in evidence.notes)
-    assert 'id="worth"' in report(evidence).html
+    assert 'id="worth"' in report_page(evidence).html

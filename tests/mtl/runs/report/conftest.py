@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -28,8 +29,9 @@ def address(tmp_path_factory):
     return (folder / "report.html").as_uri()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """Ends with the file's tests, since Playwright keeps a loop of asyncio running in this thread."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
@@ -45,10 +47,10 @@ def kinds_address(tmp_path_factory):
     study = Study(tmp_path_factory.mktemp("kinds") / "study", 6, 3)
     folder = study.run(["pos"], 1)
     path = folder / "heads.parquet"
-    skills, provenance = heads_table.read(path)
+    skills, provenance = heads_table.read_heads_table(path)
     value = np.arange(18.0).reshape(1, 6, 3) / 100
     confidence = heads_table.rows("confidence", "pos", [""], value, np.array([9]))
-    heads_table.write(path, pl.concat([skills, confidence]), provenance)
+    heads_table.write_heads_table(path, pl.concat([skills, confidence]), provenance)
     report(study.with_kinds())
     return (study.root / "report.html").as_uri()
 
@@ -62,12 +64,38 @@ def long_address(tmp_path_factory):
             folder = study.run([task], seed, name=f"{task}{seed}" + "x" * 100)
             study.force(folder, {task: 2})
             path = folder / "heads.parquet"
-            skills, provenance = heads_table.read(path)
+            skills, provenance = heads_table.read_heads_table(path)
             rows = [
                 heads_table.rows(name, task, [""], study.random.random((1, LAYERS, HEADS)), np.array([90]))
                 for name in ("importance", "ablation")
             ]
-            heads_table.write(path, pl.concat([skills, *rows]), provenance)
+            heads_table.write_heads_table(path, pl.concat([skills, *rows]), provenance)
         study.run(["pos", "dep"], seed, scope="per_task", name=f"joint{seed}" + "-y" * 50)
     report(study.root)
     return (study.root / "report.html").as_uri()
+
+
+@pytest.fixture(scope="session")
+def named(tmp_path_factory):
+    """Reports on two tasks, by the number of letters in the names of tasks and runs."""
+    addresses = {}
+    for letters in (3, 8, 20):
+        study = Study(tmp_path_factory.mktemp("named") / "study", LAYERS, HEADS)
+        names = dict(
+            zip(("pos", "dep"), ("n" * letters, "wm_8"[:letters] + "w" * (letters - 4)), strict=True)
+        )
+        for seed in (1, 2, 3):
+            for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+                for pruning in ("none", "dynamic"):
+                    folder = study.run(tasks, seed, pruning=pruning)
+                    folder.rename(
+                        folder.with_name(f"{len(tasks)}{tasks[0][0]}{pruning[0]}{seed}".ljust(letters, "x"))
+                    )
+        report(study.root)
+        page = study.root / "report.html"
+        text = page.read_text()
+        for task, name in names.items():
+            text = re.sub(rf"(?<=>){task}(?=<)", name, text)
+        page.write_text(text)
+        addresses[letters] = page.as_uri()
+    return addresses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -16,24 +17,25 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from mtl.commands.arguments import arguments_of
+from mtl.commands.help import arguments_of
 from mtl.commands.report import report
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
-from mtl.probes.report.head_svg import _side_by_side, head_map
-from mtl.probes.report.report import report as made_page
+from mtl.probes.report.head_maps import _side_by_side, head_map
+from mtl.probes.report.report import report_page as made_page
 from mtl.probes.sites import Site
 from mtl.probes.tables import heads_table
-from mtl.runs.compare.find_runs import in_order
-from mtl.runs.compare.setups import in_words, setups_of
+from mtl.runs.compare.setups import setting_in_words, setups_of
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.folder.run import Run
-from mtl.runs.report.gather import gather
-from mtl.runs.report.write import run_report
+from mtl.runs.report.gather import gather, training_facts
+from mtl.runs.report.source import ReportSource
+from mtl.runs.report.write import write_files
+from tests.conftest import undraw
+from tests.kit.absent import needs
 from tests.mtl.studies import SCORES, TASKS, Study
 from tests.probes import worlds
-from tests.probes.test_kinds_of_attention import curve_rows
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -85,23 +87,33 @@ def study(tmp_path):
     return Study(tmp_path / "study")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a study, its page, and what was printed."""
+    folder = Study(tmp_path_factory.mktemp("whole") / "study").small()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        undraw(patch)
+        return folder, page_of(folder), printed.getvalue()
+
+
 def test_the_signature_is_the_command_line():
     words = arguments_of("mtl report", report, ["studies/a", "--split=dev"])
     assert {key: str(value) for key, value in words.items()} == {
         "folder": "studies/a", "out": "None", "split": "dev", "claims": "None", "palette": "",
-        "colours": "None", "order": "()", "json_out": "None",
+        "colours": "None", "order": "()", "json_out": "None", "log": "False",
     }  # fmt: skip
 
 
-def test_a_whole_study(study, capsys):
-    page = page_of(study.small())
+def test_a_whole_study(whole):
+    _, page, printed = whole
     assert page.unclosed == []
     assert {"scores", "masks", "overlap", "labels", "explorer", "provenance"} <= page.ids
     # 15 masks of single tasks, 15 of joint runs, five of three seeds, and their twins in grey, and the map
     # of claims; and that of losses where the laboratory is.
     assert page.maps == 41 + ("competition" in page.ids)
     assert page.says("18 runs of minilm , 2 setups, seeds 1, 2, 3; 3 layers of 4 heads")
-    assert "note:" not in capsys.readouterr().out
+    assert "report.html" in printed
+    assert "note:" not in printed
     assert page.says("Corpus fingerprint: " + "f0" * 32)
     assert page.says("18 runs with python 3.11 torch 2.13 mtl 0.1.0")
     assert page.says(f"runs/{'-'.join(TASKS)}-dynamic-per_task-seed3")
@@ -177,9 +189,9 @@ def test_a_study_of_three_kinds_of_attention(tmp_path):
     )
 
 
-def test_nothing_is_loaded_from_elsewhere(study):
-    page = page_of(study.small())
-    text = (study.root / "report.html").read_text(encoding="utf-8")
+def test_nothing_is_loaded_from_elsewhere(whole):
+    folder, page, _ = whole
+    text = (folder / "report.html").read_text(encoding="utf-8")
     assert page.loaded == []
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
     assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
@@ -193,22 +205,22 @@ def test_scores_are_means_and_differences_over_common_seeds(study):
     # 89.5 + seed / 4; joint 89 + 3 / 4, against the single run of seed 3.
     assert page.says("90.00 ± 0.25 (3)")
     assert page.says("89.75 \N{MINUS SIGN}0.50 ± – (1)")
-    assert page.says("no scores of dep in MTL-2, dynamic with seed 1, 2")
+    assert page.says("no scores of pos, dep in MTL-2, dynamic with seed 1, 2")
 
 
-def test_the_explorer_knows_gates_and_values(study):
-    page = page_of(study.small())
+def test_the_explorer_knows_gates_and_values(whole):
+    root, page, _ = whole
     [mask] = [
         each for each in page.data["masks"] if each["task"] == "dep" and each["setup"].startswith("STL")
     ]
-    folder = study.root / "runs/dep-dynamic-shared-seed2"
+    folder = root / "runs/dep-dynamic-shared-seed2"
     gates = pl.read_parquet(folder / "gates.parquet").filter(pl.col("step") == 20)["gate"]
     packed = mask["gates"][mask["seeds"].index(2)]
     assert [int(packed[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
         round(100 * value) for value in gates
     ]
     place = page.data["labels"].index(["dep", "dep1", 60, True])
-    heads = pl.read_parquet(study.root / "static/heads.parquet")
+    heads = pl.read_parquet(root / "static/heads.parquet")
     value = heads.filter((pl.col("label") == "dep1") & (pl.col("measure") == "attention"))["value"]
     known = page.data["value"]["static"][place]
     assert [int(known[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [round(100 * v) for v in value]
@@ -264,7 +276,7 @@ def test_a_joint_setup_is_compared_with_the_single_tasks_of_its_own_settings():
 
 def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
     now = plain(asdict(TrainConfig(tasks=("dep",))))
-    before = {key: value for key, value in now.items() if key not in ("importance_every", "cola", "clones")}
+    before = {key: value for key, value in now.items() if key not in ("importance_every", "cola")}
     before["corpus"] = {key: value for key, value in now["corpus"].items() if key != "cola"}
     other = now | {"importance_every": 2}
     names = [setup.name for setup in setups_of([now, before, other])]
@@ -276,6 +288,7 @@ def test_runs_made_before_a_key_existed_are_of_the_setup_of_its_default():
     assert names == ["STL, dynamic, target 9", "STL, dynamic, target 24", "STL"]
 
 
+@needs("translation")
 def test_setups_with_targets_by_kind_are_named_by_kind():
     def config(**gates):
         return plain(asdict(TrainConfig(tasks=("translate",), pruning="dynamic", gates=GatesConfig(**gates))))
@@ -413,30 +426,11 @@ def test_versions_that_are_no_list_of_names_are_not_shown(study):
 def test_probes_that_are_not_numbers_are_left_out(study):
     study.small()
     path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
-    table, provenance = heads_table.read(path)
+    table, provenance = heads_table.read_heads_table(path)
     broken = pl.when((pl.col("layer") == 0) & (pl.col("head") == 0)).then(float("nan")).otherwise("value")
-    heads_table.write(path, table.with_columns(value=broken), provenance)
+    heads_table.write_heads_table(path, table.with_columns(value=broken), provenance)
     page = page_of(study.root)
     assert page.says("dep-dynamic-shared-seed1/heads.parquet: 3 values are not numbers")
-
-
-@pytest.mark.slow
-def test_pruning_curves_of_runs_are_shown_with_the_heads_of_each_kind(study):
-    study.small()
-    first, second, other = (study.run(["pos"], seed, pruning="none") for seed in (1, 2, 3))
-    orders, points = curve_rows()
-    for folder in (first, second):
-        orders.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve_heads.parquet")
-        points.with_columns(task=pl.lit("pos")).write_parquet(folder / "curve.parquet")
-    (other / "curve.parquet").write_text("no table")
-    page = page_of(study.root)
-    assert page.unclosed == []
-    assert page.says("STL: score on test as heads are closed (pruning curves).")
-    assert page.says("STL: heads of each kind of attention that are kept.")
-    assert page.says("its pruning curves are left out")
-    pruning = gather(study.root, "test", SCORES).pruning
-    assert pruning.kinds.filter(kept=6, attention="decoder")["surviving"].to_list() == [0.25, 0.25]
-    assert pruning.points.height == 8
 
 
 @pytest.mark.slow
@@ -557,14 +551,14 @@ def test_a_bug_is_no_damaged_file(study, monkeypatch):
     def broken(run):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("mtl.runs.compare.find_runs.encoder_of", broken)
+    monkeypatch.setattr("mtl.runs.compare.comparable.encoder_of", broken)
     with pytest.raises(ZeroDivisionError):
         gather(study.root, "test", SCORES)
 
 
-def test_the_page_explains_its_words_and_shows_three_seeds_first(study):
-    page = page_of(study.small())
-    text = (study.root / "report.html").read_text(encoding="utf-8")
+def test_the_page_explains_its_words_and_shows_three_seeds_first(whole):
+    folder, page, _ = whole
+    text = (folder / "report.html").read_text(encoding="utf-8")
     for word in ("STL", "MTL-n", "dynamic, static", "claim", "skill"):
         assert f"<dt>{word}</dt>" in text
     first, words = text.index('id="seeds"'), text.index("<dt>STL</dt>")
@@ -632,27 +626,6 @@ def test_cut_runs_of_several_seeds_are_one_setup_whatever_their_sizes(study):
     assert setups.to_list() == ["STL, dynamic, cut"] * 2
 
 
-def test_runs_of_one_seed_under_two_draws_of_masks_do_not_repeat_each_other(study):
-    masks = study.root / "masks"
-    masks.mkdir(parents=True)
-    record = {"tasks": ["pos", "dep"], "heads": 4, "overlap": 2}
-    draws = {"a": 0, "b": 1, "copy": 1}
-    records = {f"{name}.parquet": {**record, "draw": draw} for name, draw in draws.items()}
-    (masks / "draws.json").write_text(json.dumps(records))
-    for name, draw in draws.items():
-        gates = {"scope": "per_task", "masks": str(masks / f"{name}.parquet")}
-        folder = study.run(["pos", "dep"], 1, pruning="fixed", scope="per_task", name=name, gates=gates)
-        Run(folder).update_status({"draw": records[f"{name}.parquet"], "masks_fingerprint": str(draw) * 64})
-    report = gather(study.root, "test", SCORES)
-    assert {Path(run).name for run in report.scores["run"]} == {"a", "b"}
-    assert report.scores["setup"].n_unique() == 1
-    assert [note for note in report.notes if "repeats" in note] == [
-        "runs/copy repeats runs/b, seed and all: left out"
-    ]
-    folders = [study.root / "runs" / name for name in ("a", "b")]
-    assert in_order(folders) == in_order(folders[::-1])
-
-
 def test_runs_of_one_seed_that_start_from_runs_of_two_do_not_repeat_each_other(study):
     sources = [study.run(["dep"], seed, pruning="none") for seed in (1, 2)]
     for name, source in zip(("a", "b", "copy"), (*sources, sources[0]), strict=True):
@@ -687,11 +660,11 @@ def test_settings_in_words_are_never_the_same():
         "gates.target_open.encoder",
     ]  # fmt: skip
     values = ["1", "2", "True", "False", "None", "none", "shared", "per_task"]
-    words = [in_words(key, value) for key in keys for value in values]
+    words = [setting_in_words(key, value) for key in keys for value in values]
     assert len(set(words)) == len(words)
-    assert in_words("max_epochs", "1") == "1 epoch"
-    assert in_words("gates.scope", "per_task") == "a mask per task"
-    assert in_words("gates.target_open.cross", "8.0") == "cross target 8"
+    assert setting_in_words("max_epochs", "1") == "1 epoch"
+    assert setting_in_words("gates.scope", "per_task") == "a mask per task"
+    assert setting_in_words("gates.target_open.cross", "8.0") == "cross target 8"
 
 
 def test_texts_are_escaped(study):
@@ -752,6 +725,14 @@ def test_what_a_figure_of_the_report_leaves_out_is_printed(study):
     study.run(["pos"], 1, pruning="none")
     printed = io.StringIO()
     drawn = FigureWithTables(Figure(), ("two runs were left out",))
-    data = gather(study.root, "test", SCORES)
-    run_report(study.root, data, {"curve": lambda: drawn}, Console(file=printed, width=300))
+    made = made_page(gather(study.root, "test", SCORES))
+    write_files(ReportSource(study.root), made, {"curve": lambda: drawn}, Console(file=printed, width=300))
     assert "note: figure curve: two runs were left out\n" in printed.getvalue()
+
+
+def test_rates_by_task_are_shown_with_their_tasks():
+    config = {
+        "tasks": ["pos", "dep"], "encoder": {"name": "minilm"},
+        "optimizer": {"encoder_lr": 1e-5, "decoder_lr": {"pos": 0.002, "dep": 0.01}},
+    }  # fmt: skip
+    assert training_facts(config, {})[-1] == "1e-05, pos 0.002 dep 0.01"

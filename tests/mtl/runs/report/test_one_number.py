@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 from markupsafe import Markup
 
-from mtl.probes.figures.correlation import correlation_matrix
-from mtl.probes.report.number_format import number
-from mtl.probes.report.report import report
-from mtl.probes.statistics.skill import label_values
-from mtl.probes.tables.printed import labels as printed_labels
-from mtl.probes.tables.table_files import latex, markdown
+from mtl.probes.figures.head_maps import correlation_matrix
+from mtl.probes.report.report import report_page
+from mtl.probes.report.scores import number
+from mtl.probes.statistics.skill import VALUE_UNITS, label_values
+from mtl.probes.tables.table_files import in_print, latex, markdown_table
 from mtl.runs.figures.table import draw
 from mtl.runs.report.gather import gather
 from tests.mtl.studies import SCORES, Study
@@ -33,7 +32,7 @@ def forced_study(root):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     evidence = forced_study(tmp_path_factory.mktemp("one") / "study")
-    return evidence, report(evidence)
+    return evidence, report_page(evidence)
 
 
 def cells(html, section, row=r"<tr.*?</tr>"):
@@ -57,7 +56,11 @@ def test_the_number_of_runs(made):
     evidence, page = made
     listed = [row for row in cells(page.html, "provenance") if row and row[0].startswith("runs/")]
     assert len(listed) == evidence.runs.height == page.tables["runs"].height == 9
-    assert f"{len(listed)} runs of" in words(page.html)
+    text = words(page.html)
+    assert f"{len(listed)} runs of" in text
+    commits = re.search(r"Code: (.*?\))\.", text)
+    assert commits is not None
+    assert sum(int(runs) for runs in re.findall(r"\((\d+) runs?\)", commits[1])) == len(listed)
 
 
 def test_claims_are_counted_alike_everywhere(made):
@@ -101,7 +104,7 @@ def test_correlations_of_page_and_figure(made):
 
 def test_labels_have_the_pages_units_in_latex(made):
     evidence, page = made
-    labels = printed_labels(label_values(evidence.heads))
+    labels = in_print(label_values(evidence.heads), VALUE_UNITS)
     rows = {tuple(row[:2]): row for row in cells(page.html, "labels") if len(row) > 4}
     for row in labels.iter_rows(named=True):
         shown = next(
@@ -128,16 +131,18 @@ def test_scores_of_page_table_and_seeds(made):
 def test_the_table_for_papers_has_the_pages_numbers_and_the_best_in_bold(made):
     _, page = made
     printed, exact = page.printed["scores-by-setup"], page.tables["scores-by-setup"]
-    for column in printed.columns[1:]:
+    for column in exact.drop("setup", "seeds").columns:
         texts = printed[column].to_list()
         values = [None if text is None else float(text.strip("*").split(" ")[0]) for text in texts]
         known = [value for value in values if value is not None]
         bold = [text is not None and text.startswith("**") and text.endswith("**") for text in texts]
         assert bold == [value == max(known) and len(known) > 1 for value in values]
         assert known == [round(float(str(value).split(" ")[0]), 2) for value in exact[column].drop_nulls()]
-    assert any("(\N{MINUS SIGN}" in str(text) for text in printed.row(-1))
+    last = printed.row(-1, named=True)
+    assert any("(\N{MINUS SIGN}" in str(text) for text in last.values())
+    assert last["against"] in printed["setup"].to_list()
     assert "run" not in page.printed["scores"].columns
-    first = markdown(printed).splitlines()[2]
+    first = markdown_table(printed).splitlines()[2]
     assert first.startswith(f"| {printed['setup'][0]} | ")
     assert r"\textbf{" in latex(printed)
     assert "**" not in latex(printed)
@@ -172,3 +177,16 @@ def test_a_diagonal_says_of_which_seeds_it_is(tmp_path):
     of_four = draw("correlation", list(runs.values())).notes
     assert of_four == ("the diagonal is of seeds 1, 2, 3, the first three of 4",)
     assert draw("correlation", [run for (_, seed), run in runs.items() if seed < 4]).notes == ()
+
+
+def test_the_first_numbers_name_their_unit_and_what_they_are_compared_with(tmp_path):
+    study = Study(tmp_path / "study")
+    for seed in (1, 2, 3):
+        for tasks in (["pos"], ["dep"], ["pos", "dep"]):
+            study.run(tasks, seed, pruning="none", probe=False)
+    html = report_page(gather(study.root, "test", SCORES)).html
+    assert cells(html, "cost")[0] == ["task", "alone, %", "jointly, %", "difference, points"]
+    card = words(re.search(r'<section id="cost".*?</section>', html, re.S)[0])
+    assert "against each task alone" in card
+    assert "on test" in card
+    assert "Mean over 3 seeds that both have; the difference is jointly less alone" in card

@@ -170,7 +170,7 @@ def test_a_heads_name_in_a_table_lights_it_up(page):
 def test_labels_are_filtered(page):
     assert len(shown(page)) == 15
     page.fill("#filter-label", "1")
-    assert shown(page) == ["con1", "dep1", "ner1", "pos1", "srl1"]
+    assert shown(page) == ["pos1", "ner1", "dep1", "con1", "srl1"]  # tasks as everywhere
     page.select_option("#filter-task", "dep")
     assert shown(page) == ["dep1"]
     page.fill("#filter-label", "")
@@ -201,7 +201,7 @@ def test_labels_are_sorted(page):
 def test_a_label_is_shown_over_all_heads(page):
     before = lit(page)[2]
     page.locator("button.label").nth(1).click()
-    assert "con con1" in page.locator("#label-maps").inner_text()
+    assert "pos pos1" in page.locator("#label-maps").inner_text()
     chosen = page.locator("#label-maps svg.map")
     assert chosen.count() == 3
     point(page, chosen.nth(1), 2, 3)
@@ -392,10 +392,10 @@ def in_words(unit, value, low=None, high=None, p=None, q=None, chance=None):
     """A value as the page shows it, by Python's own formats."""
 
     def written(number):
-        text = f"{number:.3g}" if unit == "number" else f"{number:,.1f}"
+        text = f"{number:.3g}" if unit in ("nats", "number") else f"{number:,.1f}"
         return ("0.0" if text == "-0.0" else text).replace("-", "\N{MINUS SIGN}")
 
-    text = written(value) + {"share": " %", "points": " points", "number": ""}[unit]
+    text = written(value) + {"share": " %", "points": " points", "nats": " nats", "number": ""}[unit]
     if low is not None and high is not None:
         text += f" [{written(low)}, {written(high)}]"
     for name, probability in (("p", p), ("q", q)):
@@ -412,7 +412,7 @@ def measured(tmp_path_factory):
     """A report with measures of every unit, tested and not, whose sizes differ by many powers of ten."""
     study = Study(tmp_path_factory.mktemp("measured") / "study", LAYERS, HEADS)
     path = study.run(["pos"], 1) / "heads.parquet"
-    skills, provenance = heads_table.read(path)
+    skills, provenance = heads_table.read_heads_table(path)
     random = np.random.default_rng(3)
     shape, one = (1, LAYERS, HEADS), np.array([200])
     powers = 10.0 ** random.integers(-9, 5, size=shape)
@@ -428,7 +428,7 @@ def measured(tmp_path_factory):
     values["ablation_q"] = np.clip(10.0 ** random.uniform(-4, 1, size=shape), 0, 1)
     label = {"syntactic": "det", "syntactic_offset": "det"}
     rows = [heads_table.rows(name, "pos", [label.get(name, "")], of, one) for name, of in values.items()]
-    heads_table.write(path, pl.concat([skills, *rows]), provenance)
+    heads_table.write_heads_table(path, pl.concat([skills, *rows]), provenance)
     report(study.root)
     return (study.root / "report.html").as_uri(), {name: of[0] for name, of in values.items()}
 
@@ -444,7 +444,7 @@ def test_measures_are_worded_as_python_words_them(browser, measured):
         tested = {end: at[f"ablation_{end}"] for end in ("low", "high", "p", "q")}
         for text in (
             in_words("share", 100 * at["confidence"]),
-            in_words("number", at["importance"]),
+            in_words("nats", at["importance"]),
             in_words("points", ablation, **tested),
             in_words("share", 100 * at["syntactic"], chance=100 * at["syntactic_offset"]),
         ):
@@ -464,3 +464,34 @@ def test_a_page_without_heads(browser, tmp_path):
     assert "No run has masks" in opened.locator("#masks").inner_text()
     opened.close()
     assert said == []
+
+
+CUT = """([]) => [...document.querySelectorAll('#first, #first *')].filter((each) => {
+    if (!each.checkVisibility({contentVisibilityAuto: true, opacityProperty: true})) return false;
+    if (each.closest('svg') || each.closest('details:not([open])')) return false;
+    const hidden = getComputedStyle(each).overflowX !== 'visible';
+    return (hidden && each.scrollWidth > each.clientWidth)
+        || each.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+}).map((each) => [each.tagName, each.className, each.scrollWidth, each.clientWidth])"""
+NUMBERS_OUTSIDE = """([]) => [...document.querySelectorAll('td.n')].filter((each) => {
+    const box = each.getBoundingClientRect();
+    return each.scrollWidth > each.clientWidth + 1 || box.right > document.documentElement.clientWidth + 1;
+}).map((each) => each.closest('table').caption.textContent + ': ' + each.textContent)"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 1024, 1280, 1400, 1920])
+@pytest.mark.parametrize("letters", [3, 8, 20])
+def test_no_number_of_the_first_screen_is_cut(browser, named, width, letters):
+    """On screen in both schemes, and in print, where no table of the whole page may run over the edge."""
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(named[letters])
+    assert page.locator("#cost table tbody tr").count() == 2
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, media="screen")
+        assert page.evaluate(CUT, []) == []
+    if width >= 768:  # A4 has 718 pixels within its margins
+        page.emulate_media(media="print")
+        page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert page.evaluate(NUMBERS_OUTSIDE, []) == []
+    context.close()

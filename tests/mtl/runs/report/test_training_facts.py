@@ -8,7 +8,7 @@ import pytest
 
 from mtl.config.effective import plain
 from mtl.config.schema import CorpusConfig, EncoderConfig, Files, TrainConfig
-from mtl.runs.report.training_facts import COLUMNS, training_facts
+from mtl.runs.report.gather import COLUMNS, training_facts
 
 
 def facts(config: TrainConfig, status: dict[str, object] | None = None) -> dict[str, str]:
@@ -37,7 +37,3 @@ def test_a_tasks_own_files_are_its_corpus(corpus: CorpusConfig, places: str) -> 
 def test_rates_are_those_that_were_used() -> None:
     config = TrainConfig(tasks=("pos",), encoder=EncoderConfig(name="bert-base-cased"))
     assert facts(config)["rates"] == "5e-05, 0.001"
-
-
-def test_an_older_run_says_less() -> None:
-    assert training_facts({"tasks": ["pos"], "encoder": {"name": "minilm"}}, {}) == ("",) * 5

@@ -12,15 +12,13 @@ import pytest
 from rich.console import Console
 
 from mtl.commands.main import main
-from mtl.commands.study import _status
 from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
-from mtl.study.jobs.folder import StudyFolder
-from mtl.study.jobs.job import Job, Progress
-from mtl.study.jobs.status import StudyView
+from mtl.study.command import _status
+from mtl.study.jobs import Job, JobProgress, StudyFolder, StudyView
 from mtl.workers.lease import Holder
+from mtl.workers.queue import interrupted_by_signals
 from mtl.workers.watch import run_locally
-from mtl.workers.worker import interrupted_by_signals
 
 
 @pytest.fixture
@@ -28,8 +26,8 @@ def study(tmp_path):
     folder = StudyFolder(tmp_path / "s")
     for number, name in enumerate(("pos-seed1", "ner-seed1")):
         config = TrainConfig(tasks=("pos",))
-        folder.write_job(Job(name, "single", config, number=number, made_of={"code": "c"}))
-        folder.write_progress(name, Progress("finished", made_of={"code": "c"}))
+        folder.write_job(Job(name, "single", config, number=number, made_of={"version": "c"}))
+        folder.write_progress(name, JobProgress("finished", made_of={"version": "c"}))
     return folder
 
 
@@ -37,19 +35,16 @@ def change(file, **values):
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-def test_fields_of_a_later_version_are_passed_over(study):
-    for kind in ("job", "progress"):
-        change(study.path / "jobs" / f"pos-seed1.{kind}.json", colour="red")
-    assert [job.name for job in study.jobs()] == ["pos-seed1", "ner-seed1"]
-    assert study.progress("pos-seed1").state == "finished"
-
-
-def test_jobs_of_the_version_before_grid_cells_had_their_name_are_read(study):
-    file = study.path / "jobs" / "pos-seed1.job.json"
-    values = json.loads(file.read_text())
-    values["setup"] = values.pop("grid_cell")
-    file.write_text(json.dumps(values))
-    assert study.jobs()[0].grid_cell == "single"
+@pytest.mark.parametrize(("kind", "read"), [("job", StudyFolder.jobs), ("progress", StudyFolder.snapshot)])
+def test_a_record_of_another_version_is_refused(study, kind, read):
+    file = study.path / "jobs" / f"pos-seed1.{kind}.json"
+    change(file, colour="red")
+    with pytest.raises(InputError) as refused:
+        read(study)
+    assert str(refused.value) == (
+        f"{file} cannot be read (unknown field colour): it is damaged, or from another version of mtl; "
+        "remove it, and run 'mtl study' with the study's file again"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "pos-seed1"}', '"text"'])
@@ -81,6 +76,16 @@ def test_long_names_are_folded_on_a_terminal_and_one_line_elsewhere(study, capsy
     assert totals.startswith("3 jobs: ")
 
 
+def test_the_epochs_of_every_run_that_was_started_are_shown(study, capsys):
+    run = study.run("pos-seed1")
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "history.csv").write_text("epoch,update\n1,10\n2,20\n")
+    study.write_progress("pos-seed1", JobProgress("finished", made_of={"version": "c"}))
+    assert main(["study", str(study.path), "--status"]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pos-seed1")]
+    assert f"2/{study.jobs()[0].config.max_epochs}" in row.split()
+
+
 def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
     # Its name is listed, and the file is gone when it is read.
     (study.path / "jobs" / "dep-seed1.job.json").symlink_to("nothing")
@@ -91,7 +96,7 @@ def test_no_process_is_started_where_all_jobs_have_ended(study):
     with interrupted_by_signals():
         run_locally(StudyView(study), "no_such_module:work", 2, Console(quiet=True))
         assert not (study.path / "logs").exists()
-        study.write_progress("ner-seed1", Progress("waiting", made_of={"code": "c"}))
+        study.write_progress("ner-seed1", JobProgress("waiting", made_of={"version": "c"}))
         with pytest.raises(InputError, match="worker processes keep crashing"):
             run_locally(StudyView(study), "no_such_module:work", 1, Console(quiet=True))
 
@@ -101,7 +106,7 @@ def test_the_state_on_a_terminal_follows_a_command_until_it_ends(study, monkeypa
     looks = iter((True, True, False))
 
     def commands(folder: StudyFolder) -> list[Holder]:
-        study.write_progress("ner-seed1", Progress("failed", made_of={"code": "c"}, error="no luck"))
+        study.write_progress("ner-seed1", JobProgress("failed", made_of={"version": "c"}, error="no luck"))
         return [Holder.me()] if next(looks) else []
 
     monkeypatch.setattr(StudyFolder, "commands", commands)
@@ -161,26 +166,26 @@ def settle(study):
 def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
     study = StudyFolder(tmp_path)
     for number, name in enumerate(("a", "b")):
-        study.write_job(Job(name, "single", TrainConfig(), number=number, made_of={"code": "1"}))
-        study.write_progress(name, Progress("waiting"))
+        study.write_job(Job(name, "single", TrainConfig(), number=number, made_of={"version": "1"}))
+        study.write_progress(name, JobProgress("waiting"))
     settle(study)
     first = study.snapshot()
     assert sorted(reads) == ["a.job.json", "a.progress.json", "b.job.json", "b.progress.json"]
     reads.clear()
     assert study.snapshot() == first
     assert reads == []
-    study.write_progress("b", Progress("finished", made_of={"code": "1"}))
+    study.write_progress("b", JobProgress("finished", made_of={"version": "1"}))
     assert study.snapshot().states() == {"a": "waiting", "b": "finished"}
     assert reads == ["b.progress.json"]
     study.remove_job("a")
     assert list(study.snapshot().jobs) == ["b"]
-    assert study.last_progress("a") == Progress()
+    assert study.last_progress("a") == JobProgress()
 
 
 def test_a_file_that_was_written_just_now_is_read_again(tmp_path, reads):
     """Its successor could have the same time, size and inode number."""
     study = StudyFolder(tmp_path)
-    study.write_progress("a", Progress("running"))
+    study.write_progress("a", JobProgress("running"))
     file = tmp_path / "jobs" / "a.progress.json"
     assert study.last_progress("a").state == "running"
     state = file.stat()

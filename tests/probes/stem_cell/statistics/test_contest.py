@@ -12,13 +12,18 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from mtl.probes.stem_cell.statistics.contest import CANNOT_TELL, REFUTED, SUPPORTED, contest, estimate
-from mtl.probes.stem_cell.statistics.contest_cells import ContestCells, TaskWorth
-from mtl.probes.stem_cell.statistics.worth_units import (
+from mtl.probes.stem_cell.statistics.contest import (
+    CANNOT_TELL,
     NORMAL_SCORES,
+    REFUTED,
     SKILL_POINTS,
     STANDARDISED_LOGS,
     STANDARDISED_POINTS,
+    SUPPORTED,
+    ContestCells,
+    TaskWorth,
+    contest,
+    estimate_contest,
     logs,
     normal_scores,
     standardised_logs,
@@ -42,7 +47,7 @@ def estimates(kind="plain", unit=STANDARDISED_LOGS, worlds=WORLDS, masks=False, 
     for draw in range(worlds):
         cells = world(np.random.default_rng([11, draw]), kind, **planted)
         cells = cells if masks else replace(cells, of_seeds={})
-        found.append(estimate(cells, unit, draws=PERMUTATIONS))
+        found.append(estimate_contest(cells, unit, draws=PERMUTATIONS))
     return found
 
 
@@ -78,7 +83,7 @@ def test_beta_is_that_of_dummy_variables(unit):
     half = TaskWorth("pos", cells.tasks[0].partners[1:], cells.tasks[0].worth[:, 1:])
     uneven = replace(cells, tasks=(half, *cells.tasks[1:]))  # a pair of which only one half was measured
     for each in (cells, uneven):
-        found = estimate(each, unit, draws=99)
+        found = estimate_contest(each, unit, draws=99)
         beta, of_seeds = dummies(each, unit)
         assert found.beta == pytest.approx(beta, abs=1e-9)
         assert found.per_seed == pytest.approx(of_seeds, abs=1e-9)
@@ -139,7 +144,7 @@ def coverage(found, loss, low="share_low", high="share_high"):
 
 def drawn(make, worlds, draws=199, **planted):
     return [
-        estimate(make(np.random.default_rng([13, number]), **planted), draws=draws)
+        estimate_contest(make(np.random.default_rng([13, number]), **planted), draws=draws)
         for number in range(worlds)
     ]
 
@@ -186,7 +191,7 @@ def test_level_and_coverage_on_the_noise_of_the_archive():
 def ablations(worlds, loss=0.0, draws=199, **measured):
     """Estimates by ablation in worlds of the archive, measured on so many sentences and seeds."""
     made = (ablated(np.random.default_rng([17, world]), loss, **measured) for world in range(worlds))
-    return [estimate(cells, STANDARDISED_POINTS, draws=draws) for cells in made]
+    return [estimate_contest(cells, STANDARDISED_POINTS, draws=draws) for cells in made]
 
 
 def half_width(found):
@@ -222,7 +227,7 @@ def test_size_coverage_and_power_of_ablation(share, seeds):
 
 
 def test_claims_that_repeat_are_corrected_by_nothing():
-    found = estimate(world(np.random.default_rng(3), loss=0.1), draws=199)
+    found = estimate_contest(world(np.random.default_rng(3), loss=0.1), draws=199)
     assert found.reliability == pytest.approx(1)
     assert (found.corrected, found.corrected_low, found.corrected_high) == pytest.approx(
         (found.share, found.share_low, found.share_high)
@@ -232,7 +237,7 @@ def test_claims_that_repeat_are_corrected_by_nothing():
 def test_the_correction_by_hand():
     """Claims of one seed as instrument for the mean of the others', by dense projections."""
     cells = uncertain(np.random.default_rng(5), loss=0.1)
-    found = estimate(cells, draws=99)
+    found = estimate_contest(cells, draws=99)
     upper = lower = 0.0
     agree = np.zeros((3, 3))
     for of in cells.tasks:
@@ -267,9 +272,9 @@ def test_the_correction_by_hand():
 def test_claims_of_one_seed_refute_nothing():
     cells = world(np.random.default_rng(3), noise=0.1)
     one = {task: opened[:1] for task, opened in cells.of_seeds.items()}
-    assert estimate(cells, draws=199).word == REFUTED
+    assert estimate_contest(cells, draws=199).word == REFUTED
     for of_seeds in ({}, one):
-        found = estimate(replace(cells, of_seeds=of_seeds), draws=199)
+        found = estimate_contest(replace(cells, of_seeds=of_seeds), draws=199)
         assert found.word == CANNOT_TELL
         assert np.isnan(found.corrected)
         assert "how well claims repeat is not known" in found.reason
@@ -280,7 +285,7 @@ def test_tables_give_what_arrays_give_whatever_their_order():
     worth, claims = tables(cells)
     found, notes = contest(worth, claims, draws=99)
     assert notes == ()
-    assert found == estimate(cells, draws=99)
+    assert found == estimate_contest(cells, draws=99)
     again, _ = contest(worth.sample(fraction=1, shuffle=True, seed=1), claims, draws=99)
     assert again.beta == pytest.approx(found.beta)
     assert (again.heads, again.seeds) == (found.heads, found.seeds)
@@ -295,7 +300,7 @@ def test_which_heads_the_estimate_rests_on():
         for task in TASKS
         for cell in np.flatnonzero(cells.claims[task])
     )
-    found = estimate(cells, draws=99)
+    found = estimate_contest(cells, draws=99)
     assert found.heads == expected
     of = {
         cell
@@ -317,7 +322,7 @@ def test_one_task_alone_can_be_asked_for():
 
 
 def test_two_seeds_are_too_few_for_a_word():
-    found = estimate(world(np.random.default_rng(3), loss=0.5, noise=0.01, seeds=2), draws=99)
+    found = estimate_contest(world(np.random.default_rng(3), loss=0.5, noise=0.01, seeds=2), draws=99)
     assert found.word == CANNOT_TELL
     assert found.reason.startswith("2 seeds of every pair, and 3 are needed; a claimed head is worth 49.8 %")
 
@@ -396,7 +401,7 @@ def test_the_share_of_worth_lost_is_what_was_planted_without_noise():
     """In standardised logs whatever the spread of each run; in skill by a head's own skill."""
     for kind in ("plain", "a partner sharpens"):
         cells = world(np.random.default_rng(5), kind, loss=0.25, noise=0.0)
-        assert estimate(cells, draws=99).share == pytest.approx(0.25, abs=0.03)
+        assert estimate_contest(cells, draws=99).share == pytest.approx(0.25, abs=0.03)
     flat = tuple(TaskWorth(of.task, of.partners, np.ones_like(of.worth)) for of in cells.tasks)
     fallen = tuple(
         TaskWorth(
@@ -406,6 +411,6 @@ def test_the_share_of_worth_lost_is_what_was_planted_without_noise():
         for of in flat
     )  # fmt: skip
     planted = replace(cells, tasks=tuple(fallen))
-    found = estimate(planted, SKILL_POINTS, draws=99)
+    found = estimate_contest(planted, SKILL_POINTS, draws=99)
     assert found.beta == pytest.approx(0.25)
     assert found.share == pytest.approx(0.25, rel=0.4)

@@ -1,4 +1,4 @@
-"""Whether tasks want the same heads, whether sharing hurts, dose and conflict: planted worlds and by hand."""
+"""Whether tasks want the same heads, whether sharing hurts, and conflict: planted worlds and by hand."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import binom, linregress
+from scipy.stats import binom
 
 from mtl.probes.sites import Site
-from mtl.probes.statistics.masks import Masks
-from mtl.probes.statistics.overlap import jaccard
+from mtl.probes.statistics.masks import Masks, jaccard
 from mtl.probes.stem_cell.statistics.conflict import conflict_by_claims
-from mtl.probes.stem_cell.statistics.dose import ALL, dose
-from mtl.probes.stem_cell.statistics.dose import word_on as word_on_overlap
-from mtl.probes.stem_cell.statistics.sharing import sharing
-from mtl.probes.stem_cell.statistics.wanted import draws_needed, exchange_test, wanted
+from mtl.probes.stem_cell.statistics.sharing import (
+    alike_in_wants,
+    draws_needed,
+    exchange_test,
+    sharing,
+    wanted,
+)
 from tests.probes.stem_cell.worlds_contest import archive
 
 DRAWS = 100
@@ -96,12 +98,67 @@ def test_what_tasks_want_in_common_is_found(world, least):
 def test_words_come_from_the_test_and_none_from_too_few_draws():
     worlds = [with_draws(np.random.default_rng(n), 6, common=2.0) for n in range(5)]
     found = [wanted(made) for made in worlds]
-    assert [one.word for one in found] == [
-        "yes" if exchanged(made)[1] <= 0.05 else "cannot tell" for made in worlds
-    ]
+    of_tasks = np.arange(11) < 5
+    tested = [exchange_test(alike_in_wants(made.opened)[0], of_tasks)[1] for made in worlds]
+    assert [one.word for one in found] == ["yes" if p <= 0.05 else "cannot tell" for p in tested]
     assert any(one.word == "yes" for one in found)
     assert wanted(with_draws(np.random.default_rng(0), 2, common=2.0)).word == "cannot tell"
     assert [draws_needed(tasks) for tasks in (2, 3, 4, 5)] == [8, 5, 4, 3]
+
+
+def test_likeness_by_hand():
+    made = with_draws(np.random.default_rng(5), 2, common=1.0, tasks=2)
+    alike, repeats = alike_in_wants(made.opened)
+
+    def correlation(one, other):
+        parts = [mask - mask.mean(1, keepdims=True) for mask in (one.astype(float), other.astype(float))]
+        return (parts[0] * parts[1]).sum() / np.sqrt((parts[0] ** 2).sum() * (parts[1] ** 2).sum())
+
+    own = [
+        np.mean([correlation(of[a], of[b]) for a, b in itertools.permutations(range(3), 2)])
+        for of in made.opened
+    ]
+    np.testing.assert_allclose(repeats, own)
+    assert min(own) > 0.1
+    for one, other in itertools.permutations(range(4), 2):
+        pairs = [correlation(a, b) for a in made.opened[one] for b in made.opened[other]]
+        assert alike[one, other] == pytest.approx(np.mean(pairs) / np.sqrt(own[one] * own[other]))
+
+
+def same_wants(rng, noise, draws, private, tasks=5, seeds=3, common=0.0):
+    """Masks of 14 of 72 heads by one wish of all units; those of tasks and of draws scatter differently."""
+    units = tasks + draws
+    wish = rng.normal(size=(6, 12)) + private * rng.normal(size=(units, 1, 6, 12))
+    wish[:tasks] += common * rng.normal(size=(6, 12))
+    scatter = np.where(np.arange(units) < tasks, *noise)[:, None, None, None]
+    wish = wish + scatter * rng.normal(size=(units, seeds, 6, 12))
+    lowest = np.sort(wish.reshape(units, seeds, -1), axis=-1)[..., -14, None, None]
+    opened = wish >= lowest
+    names = (*(f"task{number}" for number in range(tasks)), *(f"control draw {n}" for n in range(draws)))
+    sites = tuple(Site("self", layer) for layer in range(6))
+    drawn = {name: number for number, name in enumerate(names[tasks:])}
+    return Masks(names, tuple(range(seeds)), sites, opened.astype(float), opened, opened, drawn)
+
+
+@pytest.mark.parametrize("noise", [(0.6, 0.6), (0.6, 0.9), (0.6, 1.2), (1.2, 0.6), (0.6, 5.0)], ids=str)
+@pytest.mark.parametrize("private", [0.0, 0.5])
+@pytest.mark.slow
+def test_masks_that_repeat_less_are_not_masks_of_other_heads(noise, private):
+    found = [wanted(same_wants(np.random.default_rng([2, n]), noise, 6, private)).word for n in range(WORLDS)]
+    assert sum(word != "cannot tell" for word in found) <= binom.ppf(0.999, WORLDS, 0.08)
+
+
+@pytest.mark.parametrize("noise", [(0.6, 0.6), (0.6, 0.9), (1.2, 0.6)], ids=str)
+@pytest.mark.slow
+def test_tasks_that_want_the_same_are_found_whether_or_not_draws_repeat_as_well(noise):
+    worlds = [same_wants(np.random.default_rng([3, n]), noise, 6, 0.5, common=1.0) for n in range(100)]
+    assert np.mean([wanted(made).word == "yes" for made in worlds]) >= 0.8
+
+
+def test_masks_that_do_not_repeat_say_nothing():
+    found = wanted(same_wants(np.random.default_rng(0), (0.6, 5.0), 6, 0.0, common=2.0))
+    assert found.word == "cannot tell"
+    assert "hardly repeat over seeds (correlation" in found.reason
 
 
 def test_choices_by_hand_and_by_chance(monkeypatch):
@@ -116,7 +173,7 @@ def test_choices_by_hand_and_by_chance(monkeypatch):
     every = np.array([difference(chosen) for chosen in itertools.combinations(range(6), 3)])
     low, high = (every <= every[0] + 1e-12).mean(), (every >= every[0] - 1e-12).mean()
     assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))))
-    monkeypatch.setattr("mtl.probes.stem_cell.statistics.wanted.MOST_CHOICES", 19)
+    monkeypatch.setattr("mtl.probes.stem_cell.statistics.sharing.MOST_CHOICES", 19)
     assert exchanged(made) == pytest.approx((every[0], min(1, 2 * min(low, high))), abs=0.4)
 
 
@@ -155,17 +212,17 @@ def test_jaccard_by_hand():
 
 def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     made = masks(np.random.default_rng(0), 1.0)
-    learned = made.opened & (np.random.default_rng(1).random(made.opened.shape) < 0.5)
+    learned = made.opened & (np.random.default_rng(1).random(made.opened.shape) < 0.8)
     found = wanted(dataclasses.replace(made, learned=learned))
     alone = wanted(dataclasses.replace(made, opened=learned, learned=learned))
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"claimed heads are {', '.join(_counts(made, learned))}; Jaccard between tasks less that with 1 draw "
-        "of random labels "
+        f"claimed heads are {', '.join(_counts(made, learned))}; correlation of tasks' masks less that with "
+        "1 draw of random labels "
     )
     assert (
-        "; by learned claims alone, the same word: Jaccard between tasks less that with 1 draw"
+        "; by learned claims alone, the same word: correlation of tasks' masks less that with 1 draw"
         in found.reason
     )
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
@@ -267,59 +324,6 @@ def test_pairs_are_averaged_per_task_and_seed():
     result = sharing(table, {"MTL-2": {"MTL-2 pos+dep": "STL", "MTL-2 pos+srl": "STL"}})
     assert result.table.row(0)[:4] == ("MTL-2", "pos", 2, 2.5)
     assert result.word == "cannot tell"
-
-
-def dosed(rng, loss, noise=0.5):
-    rows = []
-    for pair, run in itertools.product(("pos+dep", "dep+srl"), range(18)):
-        overlap = (0, 6, 12)[run % 3]
-        common = rng.normal()
-        for task in pair.split("+"):
-            score = 90 + 3 * (pair == "dep+srl") - loss * overlap / 12 + noise * (common + rng.normal())
-            rows.append((pair, overlap, 12, f"{pair}{run}", task, score))
-    return pl.DataFrame(rows, schema=["pair", "overlap", "heads", "run", "task", "score"], orient="row")
-
-
-def test_dose_is_least_squares_within_pairs():
-    table = dosed(np.random.default_rng(3), 1.0)
-    one = table.filter((pl.col("pair") == "pos+dep") & (pl.col("task") == "dep"))
-    row = dose(table, draws=99).row(
-        by_predicate=(pl.col("pair") == "pos+dep") & (pl.col("task") == "dep"), named=True
-    )
-    slope = linregress(one["overlap"].to_numpy() / 12, one["score"].to_numpy()).slope
-    assert row["loss"] == pytest.approx(-slope)
-    assert row["runs"] == 18
-
-
-def test_dose_keeps_its_level_covers_and_finds():
-    rng = np.random.default_rng(4)
-    null = [_over_all(dosed(rng, 0.0)) for _ in range(DRAWS)]
-    planted = [_over_all(dosed(rng, 1.0)) for _ in range(DRAWS)]
-    assert sum(row["p"] <= 0.05 for row in null) <= binom.ppf(0.999, DRAWS, 0.05)
-    assert sum(row["low"] <= 1 <= row["high"] for row in planted) >= binom.ppf(0.001, DRAWS, 0.95)
-    assert sum(row["p"] <= 0.05 for row in planted) >= 0.9 * DRAWS
-
-
-def _over_all(table):
-    return dose(table, draws=199).row(by_predicate=pl.col("pair") == ALL, named=True)
-
-
-def test_the_word_on_overlap_is_beside_what_there_is_to_lose():
-    """A loss of half of the cost is called *no* in at most 2.5 of 100 studies, and none at all is found."""
-    rng = np.random.default_rng(5)
-    half = [word_on_overlap(dose(dosed(rng, 0.5, 0.3), draws=199), 1.0)[0] for _ in range(DRAWS)]
-    assert half.count("no") <= binom.ppf(0.999, DRAWS, 0.025)
-    assert half.count("yes") >= 0.8 * DRAWS
-    none = dose(dosed(np.random.default_rng(1), 0.0, 0.3), draws=499)
-    words = [word_on_overlap(none, cost) for cost in (1.0, 0.4, -0.2, None)]
-    assert [word for word, _ in words] == ["no", "cannot tell", "cannot tell", "cannot tell"]
-    assert words[0][1].endswith("without masks these pairs score 1.00 points less than alone")
-    assert words[-1][1].endswith("what these pairs lose without masks is not known here")
-
-
-def test_one_overlap_has_no_slope():
-    row = _over_all(dosed(np.random.default_rng(3), 1.0).filter(pl.col("overlap") == 6))
-    assert (row["loss"], row["p"]) == (None, None)
 
 
 def conflicts(rng, effect):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.probes.report.head_data import heads_data
+from mtl.probes.report.head_maps import heads_data
 from mtl.probes.statistics.masks import final_masks
 from mtl.probes.stem_cell.statistics.competition import compete
 from tests.probes.test_kinds_of_attention import HEADS, SITES, gates, heads  # noqa: F401

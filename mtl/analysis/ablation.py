@@ -1,0 +1,391 @@
+"""Worth by ablation: what a task's score loses when a head is closed, as rows of heads.parquet.
+
+Layers below the closed head are computed once per batch. Several ablations share a pass, as copies of the
+batch's rows under head scales of their own (`AblatedCopies`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pkgutil import resolve_name
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mtl.analysis.ablated_copies import AblatedCopies, AnnotatedCopies
+from mtl.analysis.importance import of_tasks
+from mtl.analysis.measuring import Progress, silent
+from mtl.analysis.trained import KeyedTable, TrainedRun, model_fingerprint, opened_by
+from mtl.errors import InputError
+from mtl.features import added
+from mtl.models.batches import BATCH_PAIRS, Batch
+from mtl.models.head_scales import Mask
+from mtl.models.inputs import InputCache
+from mtl.models.joint import JointModel
+from mtl.models.passes import in_evaluation_mode
+from mtl.probes.measures.groups import BY_NAME
+from mtl.probes.statistics.compared_runs import DRAWS, ScoreLosses, score_losses
+from mtl.probes.tables import heads_table
+
+Kind = Literal["head", "all_but_one", "layer"]
+By = Literal["zero", "mean"]
+KINDS: tuple[Kind, ...] = ("head", "all_but_one", "layer")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Heads closed together; sites and heads are numbered as in the uncut model."""
+
+    kind: Kind | Literal["chosen"]
+    """`head`, `all_but_one` and `layer` as in `ablations`; `chosen`: heads that were chosen by hand."""
+    closed: frozenset[tuple[int, int]]
+    """Pairs of site and head."""
+    site: int | None = None
+    """The site that is measured; `None` for chosen heads."""
+    head: int | None = None
+    """The head that is measured: the closed one, or the only one left open; `None` for other kinds."""
+
+    @property
+    def sites(self) -> frozenset[int]:
+        """The sites with a closed head."""
+        return frozenset(site for site, _ in self.closed)
+
+    def scale(self, sites: int, heads: int) -> Float[Tensor, "site head"]:
+        """1 at open heads and 0 at closed ones."""
+        scale = torch.ones(sites, heads)
+        for site, head in self.closed:
+            scale[site, head] = 0.0
+        return scale
+
+
+def ablations(kind: Kind, remaining: Sequence[Sequence[int]]) -> list[Ablation]:
+    """Every ablation of one kind, given the heads that the model has (`HeadTap.remaining`).
+
+    `head` closes one head; `all_but_one` all heads of a site except one; `layer` all heads of a site.
+    Raises `InputError` for another kind.
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind={kind!r}: use one of {', '.join(KINDS)}")
+    made = []
+    for site, heads in enumerate(remaining):
+        everything = frozenset((site, head) for head in heads)
+        if kind == "layer":
+            made += [Ablation(kind, everything, site)] if heads else []
+        elif kind == "head":
+            made += [Ablation(kind, frozenset({(site, head)}), site, head) for head in heads]
+        elif kind == "all_but_one" and len(heads) > 1:
+            made += [Ablation(kind, everything - {(site, head)}, site, head) for head in heads]
+    return made
+
+
+@dataclass(frozen=True)
+class SentenceCounts:
+    """The counts from which a task's score follows (`TaskMetric.score`), without and with each ablation."""
+
+    unchanged: Float[np.ndarray, "sentence count"] | Int[np.ndarray, "sentence count"]
+    ablated: Float[np.ndarray, "ablation sentence count"] | Int[np.ndarray, "ablation sentence count"]
+
+
+Counts = dict[str, SentenceCounts]
+"""By task."""
+
+
+class Ablator:
+    """Decodes batches under many ablations.
+
+    Args:
+        model: Encoder and decoders.
+        chosen: The ablations. Masks stay applied.
+        means: By mask, the outputs that replace those of closed heads (`mean_outputs`); `None`: zeros.
+        masks: The masks to apply; `None`: the model's own.
+        passes: Maximum number of padded subwords per pass; `None`: as `AblatedCopies.tokens` says.
+    """
+
+    def __init__(
+        self,
+        model: JointModel,
+        chosen: Sequence[Ablation],
+        *,
+        means: Mapping[str, Float[Tensor, "site head head_dim"]] | None = None,
+        masks: Sequence[Mask] | None = None,
+        passes: int | None = None,
+    ) -> None:
+        self.model, self.chosen, self.means = model, tuple(chosen), means
+        encoder = model.encoder
+        self.masks = model.scales.masks(tuple(model.tasks)) if masks is None else list(masks)
+        self.device = next(model.parameters()).device
+        own = added(lambda feature: feature.own_models).get(encoder.kind)
+        self._copies: AblatedCopies = (AnnotatedCopies if own is None else resolve_name(own.copies))(model)
+        self.budget = passes or self._copies.tokens
+        self._scales = [ablation.scale(len(encoder.tap.sites), encoder.tap.heads) for ablation in self.chosen]
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch) -> Counts:
+        """The counts of one batch in all tasks that it is annotated in.
+
+        Its rows are copied, so batches should be small (a few hundred subwords on a CPU).
+        """
+        counts: Counts = {}
+        batch = batch.to(self.device)
+        with in_evaluation_mode(self.model):
+            for mask in self.masks:
+                tasks = [name for name in mask.tasks if name in batch.rows]
+                if tasks:
+                    counts |= self._under(mask, of_tasks(batch, tasks))
+        return counts
+
+    def _under(self, mask: Mask, batch: Batch) -> Counts:
+        scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
+        fill = None if self.means is None else self.means[mask.name].to(self.device)
+        unchanged = self._copies.unchanged(batch, scale)
+        # An ablation changes nothing if the mask closes all of its heads already.
+        closing = [
+            index
+            for index, ablation in enumerate(self.chosen)
+            if mask.head_scale is None or any(mask.head_scale[place] != 0 for place in ablation.closed)
+        ]
+        results = [unchanged] * len(self.chosen)
+        for group in self._passes(closing, batch):
+            ablations = torch.stack([self._scales[index] for index in group])
+            decoded = self._copies.ablated(batch, scale, ablations, fill)
+            for index, counts in zip(group, decoded, strict=True):
+                results[index] = counts
+        return {
+            name: SentenceCounts(
+                unchanged[name],
+                np.array([counts[name] for counts in results]).reshape(-1, *unchanged[name].shape),
+            )
+            for name in batch.rows
+        }
+
+    def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
+        """The ablations, grouped into passes: those of a pass have the same start and fit the budget."""
+        rows, width = batch.subwords.input_ids.shape
+        pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
+        copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
+
+        def start(index: int) -> int:
+            return self._copies.start(self.chosen[index].sites)
+
+        for _, group in groupby(sorted(closing, key=start), key=start):
+            together = list(group)
+            # Equal shares, since eleven copies take less time as six and five than as ten and one.
+            for share in np.array_split(together, -(-len(together) // copies)):
+                yield share.tolist()
+
+
+def joined_counts(parts: Sequence[Counts]) -> Counts:
+    """The counts of several batches, concatenated."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: SentenceCounts(
+            np.concatenate([part[name].unchanged for part in parts if name in part]),
+            np.concatenate([part[name].ablated for part in parts if name in part], axis=1),
+        )
+        for name in names
+    }
+
+
+def mean_outputs(
+    model: JointModel, batches: Iterable[Batch], masks: Sequence[Mask] | None = None
+) -> dict[str, Float[Tensor, "site head head_dim"]]:
+    """By mask, the mean output of every head over all positions of a corpus that are not padding.
+
+    `masks` is as in `Ablator`.
+    """
+    device = next(model.parameters()).device
+    chosen = model.scales.masks(tuple(model.tasks)) if masks is None else masks
+    sums: dict[str, Tensor] = {}
+    positions = torch.zeros(len(model.encoder.tap.sites), 1, 1)
+    with torch.inference_mode(), in_evaluation_mode(model):
+        for batch in batches:
+            subwords = batch.subwords.to(device)
+            here = [subwords.positions(site.attention) for site in model.encoder.tap.sites]
+            positions += torch.stack([mask.sum() for mask in here]).cpu()[:, None, None]
+            for mask in chosen:
+                scale = None if mask.head_scale is None else mask.head_scale.to(device)
+                with model.encoder.tap.observe() as outputs:
+                    model.encoder(subwords, scale)
+                total = torch.stack(
+                    [
+                        (output * mask[..., None, None]).double().sum((0, 1))
+                        for output, mask in zip(outputs, here, strict=True)
+                    ]
+                ).cpu()
+                sums[mask.name] = sums.get(mask.name, 0.0) + total
+    return {name: (total / positions.clamp_min(1)).float() for name, total in sums.items()}
+
+
+BATCH_TOKENS = {"cpu": 256, "cuda": 2048}
+"""By device, the padded subwords in a batch whose rows are copied; chosen by measurements on MiniLM."""
+SAVED_EVERY = 30.0
+"""Seconds between two saves of the counts so far."""
+COUNTS: Mapping[str, Any] = {
+    "batch": pl.Int32,
+    "task": pl.String,
+    "sentences": pl.Int32,
+    "type": pl.String,
+    "unchanged": pl.List(pl.Float64),
+    "ablated": pl.List(pl.Float64),
+}
+"""The table of the counts so far: a row per batch and task, with the arrays of `SentenceCounts` flattened."""
+MEASURE_OF_KIND = {"head": "ablation", "all_but_one": "ablation_all_but_one", "layer": "ablation_layer"}
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """What every task's score loses under every ablation, in percentage points."""
+
+    chosen: tuple[Ablation, ...]
+    losses: dict[str, ScoreLosses]
+    """By task, in the order of `chosen`."""
+    heads: pl.DataFrame
+    """Rows of heads.parquet; chosen heads have none."""
+
+
+def measure_ablation(
+    trained: TrainedRun,
+    chosen: Sequence[Ablation],
+    *,
+    by: By = "zero",
+    masks: bool = True,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> AblationResult:
+    """Ablate, test the differences, and write the rows of heads into the run's heads.parquet.
+
+    The next call for the same ablations, model and sentences resumes a process that was killed.
+
+    Args:
+        trained: The run, its model and sentences.
+        chosen: The ablations.
+        by: What replaces the output of closed heads: zeros, or the head's mean output on these sentences.
+        masks: Whether the run's masks stay applied.
+        draws: Resamples for intervals and p (`score_losses`).
+        seed: Seed of the resamples.
+        progress: As in `mtl.analysis.measuring`.
+    """
+    model = trained.model
+    batches = list(trained.batches(BATCH_TOKENS[next(model.parameters()).device.type]))
+    applied = None if masks else model.scales.masks(tuple(model.tasks), gated=False)
+    means = mean_outputs(model, batches, applied) if by == "mean" else None
+    ablate = Ablator(model, chosen, means=means, masks=applied)
+    partial, key = _partial_table(trained), _key(trained, chosen, by, masks, len(batches))
+    parts = _from_rows(partial.read({}, key), len(chosen))
+    with progress(len(trained.corpus)) as advance:
+        advance(sum(len(batch.sentences) for batch in batches[: len(parts)]))
+        saved = time.monotonic()
+        for batch in batches[len(parts) :]:
+            parts.append(ablate(batch))
+            advance(len(batch.sentences))
+            if time.monotonic() - saved > SAVED_EVERY:
+                partial.put({}, key, _as_rows(parts))
+                saved = time.monotonic()
+    losses = {
+        name: score_losses(
+            counts.unchanged,
+            counts.ablated,
+            model.tasks[name].metric().score,
+            families=[ablation.kind for ablation in chosen],
+            draws=draws,
+            seed=seed,
+        )
+        for name, counts in joined_counts(parts).items()
+    }
+    heads = _table(trained, chosen, losses, by)
+    kinds = dict.fromkeys(ablation.kind for ablation in chosen if ablation.site is not None)
+    if kinds:
+        replaced = [name for kind in kinds for name in BY_NAME[MEASURE_OF_KIND[kind]].names]
+        trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed)
+    partial.path.unlink(missing_ok=True)
+    return AblationResult(tuple(chosen), losses, heads)
+
+
+def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
+    """The ablations of these kinds, for all heads that the model has."""
+    remaining = trained.model.encoder.tap.remaining
+    return [ablation for kind in kinds for ablation in ablations(kind, remaining)]
+
+
+def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
+    """Measure ablation of heads, one by one or by layer, by settings alone (`Group.by_settings`)."""
+    trained = opened_by(settings, inputs, settings["split"])
+    measure_ablation(trained, every_ablation(trained, settings["close"]))
+
+
+def _table(
+    trained: TrainedRun, chosen: Sequence[Ablation], losses: dict[str, ScoreLosses], by: By
+) -> pl.DataFrame:
+    rows = []
+    for name, lost in losses.items():
+        sentences = sum(name in example.targets for example in trained.corpus)
+        for index, ablation in enumerate(chosen):
+            if ablation.site is None:
+                continue
+            numbers = {"": lost.loss, "_low": lost.low, "_high": lost.high, "_p": lost.p, "_q": lost.q}
+            rows += [
+                {
+                    "measure": MEASURE_OF_KIND[ablation.kind] + end,
+                    "task": name,
+                    "label": "",
+                    "attention": "self",
+                    "layer": ablation.site,
+                    "head": ablation.head,
+                    "value": float(values[index]),
+                    "count": sentences,
+                    "choice": by,
+                }
+                for end, values in numbers.items()
+            ]
+    table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
+    return heads_table.at_sites(table, trained.model.encoder.tap.sites)
+
+
+def _partial_table(trained: TrainedRun) -> KeyedTable:
+    """The counts of finished batches, in a file beside the run's table."""
+    table = trained.table.resolve()
+    own = table.parent == trained.run.folder.resolve()
+    name = ".ablation.parquet" if own else f".{table.stem}.ablation.parquet"
+    return KeyedTable(table.with_name(name), COUNTS, "mtl ablate", scratch=True)
+
+
+def _key(trained: TrainedRun, chosen: Sequence[Ablation], by: By, masks: bool, batches: int) -> str:
+    """A hash of everything that the counts depend on; counts with another key are not used."""
+    made_of = [
+        model_fingerprint(trained.run), trained.fingerprint(), trained.split, len(trained.corpus), batches,
+        list(trained.tasks), by, masks, [sorted(ablation.closed) for ablation in chosen],
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+
+
+def _as_rows(parts: Sequence[Counts]) -> pl.DataFrame:
+    rows = [
+        {
+            "batch": batch, "task": task, "sentences": len(counts.unchanged),
+            "type": counts.ablated.dtype.str, "unchanged": counts.unchanged.ravel(),
+            "ablated": counts.ablated.ravel(),
+        }
+        for batch, part in enumerate(parts)
+        for task, counts in part.items()
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=COUNTS)
+
+
+def _from_rows(rows: pl.DataFrame, ablations: int) -> list[Counts]:
+    parts: list[Counts] = [{} for _ in range(1 + int(rows["batch"].to_numpy().max(initial=-1)))]
+    for batch, task, sentences, kind, unchanged, ablated in rows.iter_rows():
+        parts[batch][task] = SentenceCounts(
+            np.array(unchanged, kind).reshape(sentences, -1),
+            np.array(ablated, kind).reshape(ablations, sentences, -1),
+        )
+    return parts

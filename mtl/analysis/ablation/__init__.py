@@ -1,1 +1,0 @@
-"""Worth by ablation: what scores lose without a head."""

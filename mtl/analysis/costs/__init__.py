@@ -1,1 +1,0 @@
-"""The energy, operations and time of models."""

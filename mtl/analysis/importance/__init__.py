@@ -1,1 +1,0 @@
-"""Worth by gradients: how much the loss depends on each head."""

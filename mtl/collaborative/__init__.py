@@ -1,0 +1,1 @@
+"""Collaborative attention: heads that share query and key components (Cordonnier et al. 2020)."""

@@ -1,0 +1,1 @@
+"""Raw text in languages other than English."""

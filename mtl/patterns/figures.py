@@ -1,0 +1,183 @@
+"""Attention patterns as pictures: of a whole model, of a layer, or of a head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from mtl.errors import InputError
+from mtl.heads.arguments import short_text, whole_number
+from mtl.patterns.observe import ObservedHeads, site_and_head
+from mtl.probes.figures.attention import as_drawn
+from mtl.probes.figures.style import FAINT, colour_bar, figure_of, new_figure, styled
+from mtl.probes.sites import head_name, layer_name
+from mtl.tasks.in_words import counted
+
+_ACROSS = 4
+"""Heads of a layer that are side by side."""
+_MOST_NAMED = 40
+"""The most pieces whose names are written beside a head."""
+_PIECE, _THUMB, _NAMES = 0.12, 0.42, 0.6
+"""Inches of a piece in a named pattern, of a head in the view of a model, and of the names at a side."""
+
+
+@styled
+def plot_patterns(
+    observed: ObservedHeads, of: str | None = None, *, row: int = 0, ax: Axes | None = None
+) -> tuple[Figure, Axes]:
+    """Draw attention patterns: of all heads of a model, of the heads of a layer, or of one head.
+
+    In each pattern, rows are attending positions and columns attended ones; padding is left out. Heads that
+    were cut out are empty.
+
+    Args:
+        observed: what `observe_heads` returned.
+        of: the name of a layer (`L2`, `cross L2`) or head (`L2H9`); `None`: the whole model.
+        row: which of the texts.
+        ax: where to draw; `None`: a new figure.
+
+    Returns:
+        The figure and its axes, to change and to save.
+
+    Raises:
+        InputError: an argument is wrong; there is no such row, layer or head; or it took no part in the pass.
+    """
+    if not isinstance(observed, ObservedHeads):
+        raise InputError(f"observed={short_text(observed)}: use what observe_heads returned")
+    if ax is not None and not isinstance(ax, Axes):
+        raise InputError(f"ax={short_text(ax)}: use axes of matplotlib")
+    ran = [site for site, pattern in enumerate(observed.patterns) if pattern is not None]
+    rows = min((len(_pattern(observed, site)) for site in ran), default=0)
+    row = whole_number(row, "row", 0)
+    if row >= rows:
+        raise InputError(f"row={row}: the pass had {counted(rows, 'row')}")
+    if of is None:
+        grid = [[_cell(observed, site, head, row) for head in range(_heads(observed, site))] for site in ran]
+        lines = [layer_name(observed.sites[site], observed.sites) for site in ran]
+        return _draw(_Mosaic(grid, lines=lines), ax)
+    site, head = site_and_head(of, observed.sites, observed.remaining, "of")
+    if site not in ran:
+        raise InputError(f"of={of}: this layer took no part in the pass")
+    chosen = [*range(_heads(observed, site))] if head is None else [head]
+    cells = [_cell(observed, site, each, row) for each in chosen]
+    grid = [cells[start : start + _ACROSS] for start in range(0, len(cells), _ACROSS)]
+    return _draw(_Mosaic(grid, names=_names(observed, site, row)), ax)
+
+
+class _Cell(NamedTuple):
+    """A head's pattern without padding; all NaN if it was cut out."""
+
+    title: str
+    weights: Float[np.ndarray, "query key"]
+
+
+class _Mosaic(NamedTuple):
+    """Patterns in lines, and what is written beside them."""
+
+    grid: Sequence[Sequence[_Cell]]
+    lines: Sequence[str] = ()
+    """The names of the lines; none where pieces are named."""
+    names: tuple[list[str], list[str]] = ([], [])
+    """The pieces of queries and of keys."""
+
+
+def _pattern(observed: ObservedHeads, site: int) -> Any:
+    pattern = observed.patterns[site]
+    assert pattern is not None
+    return pattern
+
+
+def _heads(observed: ObservedHeads, site: int) -> int:
+    return int(_pattern(observed, site).shape[1])
+
+
+def _sides(observed: ObservedHeads, site: int) -> tuple[str, str]:
+    """The names of the masks of queries and keys; empty for parts of images."""
+    ours, decoder = "attention_mask", "decoder_attention_mask"
+    of = {"decoder": (decoder, decoder), "cross": (decoder, ours), "vision": ("", "")}
+    return of.get(observed.sites[site].attention, (ours, ours))
+
+
+def _real(observed: ObservedHeads, site: int, row: int) -> list[Any]:
+    """The positions of queries and keys that are no padding."""
+    sizes = _pattern(observed, site).shape[-2:]
+    found = []
+    for name, size in zip(_sides(observed, site), sizes, strict=True):
+        mask = observed.inputs.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] == size:
+            found.append(mask[row].bool().cpu().numpy())
+        else:
+            found.append(np.ones(size, dtype=bool))
+    return found
+
+
+def _cell(observed: ObservedHeads, site: int, head: int, row: int) -> _Cell:
+    queries, keys = _real(observed, site, row)
+    weights = _pattern(observed, site)[row, head].float().cpu().numpy()[np.ix_(queries, keys)]
+    if head not in observed.remaining[site]:
+        weights = np.full_like(weights, np.nan)
+    return _Cell(head_name(observed.sites[site], head, observed.sites), weights)
+
+
+def _names(observed: ObservedHeads, site: int, row: int) -> tuple[list[str], list[str]]:
+    """The pieces of queries and keys; empty where they are not known or too many."""
+    of = {"attention_mask": observed.tokens, "decoder_attention_mask": observed.decoder_tokens}
+    found: list[list[str]] = []
+    for side, real in zip(_sides(observed, site), _real(observed, site, row), strict=True):
+        names = of_side[row] if (of_side := of.get(side)) else []
+        known = len(names) == len(real) and real.sum() <= _MOST_NAMED
+        found.append([name for name, there in zip(names, real, strict=True) if there] if known else [])
+    return found[0], found[1]
+
+
+def _draw(mosaic: _Mosaic, ax: Axes | None) -> tuple[Figure, Axes]:
+    """One image of all patterns, with gaps between them."""
+    cells = [cell for line in mosaic.grid for cell in line]
+    high, wide = (max(cell.weights.shape[side] for cell in cells) for side in (0, 1))
+    gap = 1 if mosaic.lines else max(1, math.ceil(high / 6))
+    across = max(map(len, mosaic.grid))
+    canvas = np.full((len(mosaic.grid) * (high + gap) - gap, across * (wide + gap) - gap), np.nan)
+    for y, line in enumerate(mosaic.grid):
+        for x, cell in enumerate(line):
+            top, left = y * (high + gap), x * (wide + gap)
+            query, key = cell.weights.shape
+            canvas[top : top + query, left : left + key] = cell.weights
+    if ax is None:
+        inches = _THUMB if mosaic.lines else max(_PIECE * max(high, wide), 1.0)
+        size = (len(mosaic.grid) * inches * 1.1 + _NAMES, across * inches * 1.1 + _NAMES + 0.5)
+        ax = new_figure(*size).subplots()
+    image = ax.imshow(
+        np.ma.masked_invalid(canvas), cmap="Blues", vmin=0, vmax=1, interpolation="nearest",
+        aspect="auto" if mosaic.lines else "equal",
+    )  # fmt: skip
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    if mosaic.lines:
+        middle = [y * (high + gap) + high / 2 - 0.5 for y in range(len(mosaic.grid))]
+        ax.set_yticks(middle, list(mosaic.lines))
+        ax.set_xticks([x * (wide + gap) + wide / 2 - 0.5 for x in range(across)], map(str, range(across)))
+        ax.set_xlabel("head")
+        ax.xaxis.set_label_position("top")
+        ax.xaxis.tick_top()
+    else:
+        queries, keys = mosaic.names
+        ax.set_yticks(*_ticks(queries, len(mosaic.grid), high + gap))
+        ax.set_xticks(*_ticks(keys, across, wide + gap), rotation=90)
+        for y, line in enumerate(mosaic.grid):
+            for x, cell in enumerate(line):
+                ax.text(x * (wide + gap) - 0.5, y * (high + gap) - 0.6, cell.title, color=FAINT, va="bottom")
+    colour_bar(figure_of(ax), image, "attention", ax=ax, fraction=0.04, pad=0.02)
+    return figure_of(ax), ax
+
+
+def _ticks(names: Sequence[str], times: int, step: int) -> tuple[list[int], list[str]]:
+    """The places and the names of pieces, repeated for each pattern."""
+    places = [step * turn + place for turn in range(times) for place in range(len(names))]
+    return places, [as_drawn(name) for name in names] * times

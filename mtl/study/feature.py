@@ -1,0 +1,41 @@
+"""What studies add to the core."""
+
+from __future__ import annotations
+
+from mtl.features import Command, Feature, MeasureGroup
+
+FEATURE = Feature(
+    commands={
+        "study": Command(
+            "mtl.study.command:study",
+            "train a grid of runs, probe them and write the report",
+            takes="words",
+            configuration="mtl.study.config:StudyConfig",
+            options="mtl.study.command:StudyOptions",
+            file="STUDY.yaml",
+            first=(
+                "jobs", "status", "dry_run", "again", "engine", "name", "seeds", "train.corpus.path",
+                "train.encoder.name", "train.max_epochs",
+            ),
+            resumes=True,
+            after="ablate",
+        ),
+        "demo": Command(
+            "mtl.study.command:demo",
+            "run a small study on a generated corpus, up to the report",
+            resumes=True,
+            after="report",
+        ),
+    },
+    measures={
+        "carry_over": MeasureGroup(
+            "mtl.analysis.measuring:measure_importance",
+            made_by="mtl study FILE",
+            settings=("split", "sentences", "other"),
+            corpus="other",
+            file="importance-other.parquet",
+            by_settings="mtl.study.perform:carried_over",
+        ),
+    },
+    sources={"study.yaml": "mtl.study.report:study_source"},
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""What a study measures on the heads of its finished runs."""

@@ -1,0 +1,194 @@
+"""`mtl sweep`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+
+from mtl.commands.help import split_options
+from mtl.config.parse import joined_options, switches_of
+from mtl.config.schema import TrainConfig
+from mtl.errors import InputError
+from mtl.tasks.task import Count, CountOrNone
+
+if TYPE_CHECKING:
+    from mtl.sweep.file import Sweep
+    from mtl.sweep.folder import SweepFolder
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Options of the command; the sweep itself is in its file, in W&B's format."""
+
+    local: bool = False
+    """Run the trials on this machine with Optuna, without a server."""
+    jobs: CountOrNone = 0
+    """With `local`: trials side by side; 0: one per GPU, or one on a CPU."""
+    trials: Count | None = None
+    """Maximum number of trials of all processes; `null`: the file's `run_cap`. With W&B's server: of this
+    agent."""
+    status: bool = False
+    """Show the trials of a local sweep, and end."""
+    dry_run: bool = False
+    """Print the trials that would be run, and end."""
+    join: str | None = None
+    """Join a sweep on W&B's server: ENTITY/PROJECT/ID."""
+    wandb: Literal["offline", "disabled"] = "offline"
+    """With `local`: write a W&B log of every trial, which can be sent later, or none."""
+    name: str | None = None
+    """Name of the sweep; `null`: `name` in the file, else the file's name."""
+    sweeps: str = "sweeps"
+    """With `local`: folder that holds sweeps."""
+
+
+_FITTING: dict[str, tuple[str, ...]] = {
+    "join": ("trials",),
+    "status": ("local", "name", "sweeps"),
+    "dry_run": ("local", "name", "sweeps", "trials"),
+    "local": ("jobs", "trials", "wandb", "name", "sweeps"),
+}
+"""Ways to use the command, of which the first one given counts, with the options that it uses."""
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Search for good configurations: a sweep file in W&B's format, on W&B's server or without one."""
+    options, others = split_options("mtl sweep", SweepOptions, words)
+    rest = list(joined_options(others, switches_of(TrainConfig)))
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    _check_options(options)
+    file = next((word for word in rest if not word.startswith("-")), None)
+    words = [word for word in rest if word != file]
+    if options.join is not None:
+        _refuse(rest, "--join, whose sweep is the server's")
+        from mtl.sweep.wandb_server import join_sweep, require_key
+
+        require_key(os.environ)
+        join_sweep(options.join, options.trials)
+        return 0
+    if file is None:
+        raise InputError("mtl sweep needs a file: mtl sweep penalty --local")
+    if options.status:
+        _refuse(words, "--status")
+        return _status(file, options, console)
+    from mtl.sweep.file import read_sweep
+    from mtl.sweep.trial_config import base_of
+
+    definition = read_sweep(Path(file), options.name, words)
+    if options.local:
+        definition.check_local()
+    base = base_of(definition, SweepOptions)  # reports a mistyped key before torch is loaded
+    if not options.local and not options.dry_run:
+        from mtl.sweep.trial_config import check_sweep
+        from mtl.sweep.wandb_server import create, join_sweep, require_key
+
+        check_sweep(definition, base)
+        require_key(os.environ)
+        join_sweep(create(definition, console), options.trials)
+        return 0
+    from mtl.sweep.folder import SweepFolder, usable
+
+    folder = SweepFolder(Path(options.sweeps) / definition.name)
+    with usable(folder.storage):
+        search = _dry_run if options.dry_run else _local
+        return search(definition, base, folder, options, console)
+
+
+def _check_options(options: SweepOptions) -> None:
+    """Raise `InputError` for options without an effect."""
+    given = {field.name for field in fields(SweepOptions) if getattr(options, field.name) != field.default}
+    mode = next((mode for mode in _FITTING if mode in given), None)
+    fitting = ("trials", "name") if mode is None else (mode, *_FITTING[mode])
+    useless = [f"--{name}".replace("_", "-") for name in sorted(given - set(fitting))]
+    if useless:
+        where = "without --local" if mode is None else f"with --{mode}".replace("_", "-")
+        raise InputError(f"{useless[0]} has no effect {where}: leave it out")
+
+
+def _refuse(words: Sequence[str], mode: str) -> None:
+    if words:
+        raise InputError(f"{words[0]} has no effect with {mode}: leave it out")
+
+
+def _dry_run(
+    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: SweepOptions, console: Console
+) -> int:
+    from mtl.sweep.status import preview
+    from mtl.sweep.trial_config import check_sweep
+
+    check_sweep(definition, base)
+    if options.local:
+        definition.limit(options.trials)  # refuses what the command itself would
+    for line in preview(definition, folder, options.trials or definition.file.run_cap):
+        console.print(line, soft_wrap=True)
+    if folder.sweep_file.exists():
+        folder.check_same(definition, base)
+    return 0
+
+
+def _local(
+    definition: Sweep, base: Mapping[str, Any], folder: SweepFolder, options: SweepOptions, console: Console
+) -> int:
+    from mtl.files import check_folder_place
+    from mtl.models.inputs import InputCache
+    from mtl.runs.report.write import write_report
+    from mtl.sweep.status import SweepView, best_of
+    from mtl.sweep.trial_config import check_sweep, trial_name
+    from mtl.workers.watch import run_locally
+
+    check_folder_place(folder.path)
+    check_sweep(definition, base, InputCache(keep=True))
+    limit = definition.limit(options.trials)
+    for note in folder.start(definition, base, trial_dependencies(definition, base)):
+        console.print(f"note: {note}", soft_wrap=True)
+    study = folder.study(definition)
+    again = folder.try_again(study)
+    view = SweepView(folder, definition, study, limit)
+    console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
+    run_locally(view, "mtl.sweep.trial:work_on_sweep", options.jobs, console, (str(limit), options.wandb))
+    ended = view.snapshot()
+    view.show(ended, console)
+    page = write_report(folder.path, console, at_end=True)
+    best = best_of(definition, list(ended.jobs.values()))
+    if best is not None:
+        name = trial_name(best.number)
+        console.print(f"best: {view.line(ended, name)} ({folder.run(name)})", soft_wrap=True)
+    if options.wandb == "offline":
+        console.print(f"to W&B: wandb sync {quote(str(folder.runs))}/*/wandb/offline-run-*", soft_wrap=True)
+    return view.conclude(ended, page, console)
+
+
+def trial_dependencies(definition: Sweep, base: Mapping[str, Any]) -> dict[str, str]:
+    """What trials depend on besides their settings: fingerprints of their corpora, and the version of mtl."""
+    from mtl.corpora.load import corpus_fingerprint
+    from mtl.runs.folder.content import version
+    from mtl.sweep.trial_config import example_configs
+
+    configs = example_configs(definition, base)
+    corpora = {corpus_fingerprint(config.corpus, config.chosen()) for config in configs}
+    return {"corpus": "+".join(sorted(corpora)), "version": version()}
+
+
+def _status(place: str, options: SweepOptions, console: Console) -> int:
+    """Print the trials of a sweep that is given by its file or by its folder."""
+    from mtl.sweep.file import read_sweep
+    from mtl.sweep.folder import SweepFolder, usable
+    from mtl.sweep.status import SweepView
+
+    path = Path(place)
+    if not path.is_dir():
+        path = Path(options.sweeps) / read_sweep(path, options.name).name
+    folder = SweepFolder(path)
+    definition, _, _ = folder.read_sweep()
+    with usable(folder.storage):
+        limit = definition.points() or definition.file.run_cap or 0
+        view = SweepView(folder, definition, folder.study(definition), limit)
+        view.show(view.snapshot(), console)
+    return 0

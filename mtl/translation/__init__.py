@@ -1,0 +1,1 @@
+"""Translation: a task, and the encoder-decoder models that it is trained on."""

@@ -1,0 +1,149 @@
+"""Sentences and their translations as subwords, and padded batches of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int32
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from mtl.errors import InputError
+from mtl.models.subwords import Tensors
+from mtl.tasks.in_words import counted
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.task import UNKNOWN
+from mtl.translation.task import Translate
+from mtl.translation.translator import PieceTargets
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelTokens:
+    """The pieces of a sentence and, if it is known, of its translation, each with its end-of-text piece."""
+
+    ids: Int32[np.ndarray, " subword"]
+    target: PieceTargets | None
+    words: int
+    """Words of the sentence."""
+
+    def __len__(self) -> int:
+        return self.words
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelSubwords(Tensors):
+    """Padded rows of sources, and of the translations if they are known."""
+
+    input_ids: Int[Tensor, "row subword"]
+    attention_mask: Int[Tensor, "row subword"]
+    pieces: Int[Tensor, "row piece"] | None
+    """Pieces of the translations, `UNKNOWN` at padding."""
+    sentence: Int[Tensor, " row"]
+    """The sentence of each row; every sentence has one row."""
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        return len(self.sentence)
+
+    def take(self, sentences: Int[Tensor, " batch"]) -> ParallelSubwords:
+        """The rows of the given sentences, in that order; a sentence may come more than once."""
+        chosen = sentences.to(self.sentence.device)
+        taken = self.each(lambda tensor: tensor[chosen])
+        return replace(taken, sentence=torch.arange(len(chosen), device=chosen.device))
+
+    def positions(self, attention: str) -> Int[Tensor, "row _"]:
+        """1 at the positions that a kind of attention has an output for, 0 at padding."""
+        if attention == "encoder":
+            return self.attention_mask
+        assert self.pieces is not None
+        return (self.pieces != UNKNOWN).long()
+
+
+class ParallelTokenizer:
+    """Subwords of a source and of its translation.
+
+    Args:
+        tokenizer: a fast tokenizer for both, or one of `transformers` that takes `text_target` (Marian).
+        max_length: maximum number of pieces of a source or a translation, the end-of-text piece included.
+        source: the source's language, set if the tokenizer has several (`src_lang`).
+        target: the translation's language (`tgt_lang`).
+    """
+
+    prefix = ()
+    """Special tokens before a sentence that tasks may read: none."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, max_length: int, source: str = "", target: str = ""
+    ) -> None:
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.pad: int = tokenizer.pad_token_id
+        self.layer = Translate.name
+        """The layer of translations; a joint model sets that of its task."""
+        if source and hasattr(tokenizer, "src_lang"):
+            tokenizer.src_lang = source
+        if target and hasattr(tokenizer, "tgt_lang"):
+            tokenizer.tgt_lang = target
+
+    def empty(self) -> list[int]:
+        """The pieces of a translation without text: special tokens alone."""
+        pieces: list[int] = self.tokenizer(text_target=[""])["input_ids"][0]
+        return pieces
+
+    def encode_sentences(self, sentences: Sequence[Sentence]) -> list[ParallelTokens]:
+        """The pieces of every sentence and translation; raises `InputError` if one is too long."""
+        if not sentences:
+            return []
+        sources = self.tokenizer([" ".join(sentence.words) for sentence in sentences])["input_ids"]
+        texts = [sentence.layer(self.layer) for sentence in sentences]
+        known = [text for text in texts if text is not None]
+        encoded = iter(self.tokenizer(text_target=known)["input_ids"] if known else [])
+        targets = [None if text is None else next(encoded) for text in texts]
+        for sentence, *sides in zip(sentences, sources, targets, strict=True):
+            longest = max(len(side) for side in sides if side is not None)
+            if longest > self.max_length:
+                raise InputError(
+                    f"{sentence.place or 'a sentence'}: {counted(longest, 'subword')}, and the model reads "
+                    f"at most {self.max_length:,}: split the sentence"
+                )
+        return [
+            ParallelTokens(
+                np.array(source, dtype=np.int32),
+                None if target is None else PieceTargets(np.array(target, dtype=np.int64)),
+                len(sentence),
+            )
+            for sentence, source, target in zip(sentences, sources, targets, strict=True)
+        ]
+
+    def length(self, tokens: ParallelTokens) -> int:
+        """The positions of the source or the translation, whichever is longer."""
+        return max(len(tokens.ids), 0 if tokens.target is None else len(tokens.target.pieces))
+
+    def collate(self, batch: Sequence[ParallelTokens]) -> ParallelSubwords:
+        """Pad sentences into a batch; without translations if one of them has none."""
+        ids, mask = _padded([tokens.ids for tokens in batch], self.pad)
+        targets = [tokens.target.pieces for tokens in batch if tokens.target is not None]
+        known = len(targets) == len(batch)
+        return ParallelSubwords(
+            torch.from_numpy(ids),
+            torch.from_numpy(mask),
+            torch.from_numpy(_padded(targets, UNKNOWN)[0]) if known else None,
+            torch.arange(len(batch)),
+        )
+
+    def text(self, pieces: Int[Tensor, "row piece"]) -> list[str]:
+        """What rows of pieces spell, without special tokens."""
+        decoded: list[str] = self.tokenizer.batch_decode(pieces, skip_special_tokens=True)
+        return [text.strip() for text in decoded]
+
+
+def _padded(rows: Sequence[Any], filler: int) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    padded = np.full((len(rows), int(lengths.max(initial=1))), filler, dtype=np.int64)
+    for line, row in zip(padded, rows, strict=True):
+        line[: len(row)] = row
+    return padded, (np.arange(padded.shape[1]) < lengths[:, None]).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Pruning curves: their tables, figures and part of the report."""

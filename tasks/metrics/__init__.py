@@ -1,1 +1,0 @@
-"""Scores of annotations against gold, counted as the official scorers count them."""

@@ -1,0 +1,140 @@
+"""Load on a service over HTTP: how many sentences a second, and how long each request takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import psutil
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+BASELINE = """
+import json, os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[3])})
+from mtl import JointModel
+from mtl.serving.batcher import AT_ONCE
+model = JointModel.from_pretrained(sys.argv[1])
+sentences = json.loads(sys.argv[2])
+model.annotate(sentences[:100])
+start, used = time.perf_counter(), time.process_time()
+for begin in range(0, len(sentences), AT_ONCE):
+    model.annotate(sentences[begin : begin + AT_ONCE])
+print(len(sentences) / (time.perf_counter() - start), len(sentences) / (time.process_time() - used))
+"""
+
+
+class Rate(NamedTuple):
+    """Sentences per second, and per second of processor time."""
+
+    wall: float
+    processor: float
+
+
+class Service(NamedTuple):
+    """A running service."""
+
+    address: str
+    process: psutil.Process
+
+
+@contextmanager
+def ahead_of_other_programs(*processes: psutil.Process) -> Iterator[None]:
+    """All threads of these processes go before other programs, if this user may say so."""
+    threads = [thread.id for process in processes for thread in process.threads()]
+    before = [os.getpriority(os.PRIO_PROCESS, thread) for thread in threads]
+    _set_priorities(threads, [-20] * len(threads))
+    try:
+        yield
+    finally:
+        _set_priorities(threads, before)
+
+
+def _set_priorities(threads: Sequence[int], priorities: Sequence[int]) -> None:
+    for thread, priority in zip(threads, priorities, strict=True):
+        with suppress(ProcessLookupError, PermissionError):
+            os.setpriority(os.PRIO_PROCESS, thread, priority)
+
+
+@contextmanager
+def serving(model: Path, *options: str, core: int | None = None) -> Iterator[Service]:
+    """`mtl serve` in a process of its own, on one core if one is given; it must end well."""
+    words = [sys.executable, "-m", "mtl", "serve", str(model), "--port=0", "--threads=1", *options]
+    started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    try:
+        if core is not None:
+            os.sched_setaffinity(started.pid, {core})
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        address = next(word for word in line.split() if word.startswith("http")).rstrip(":")
+        yield Service(address, psutil.Process(started.pid))
+    finally:
+        started.terminate()
+        code = started.wait(30)
+        assert started.stdout is not None
+        started.stdout.close()
+    assert code == 0
+
+
+def annotated_in_batches(model: Path, sentences: Sequence[Sequence[str]], core: int) -> Rate:
+    """What one process does that calls `annotate` in batches as large as the service's."""
+    import json
+
+    words = [sys.executable, "-c", BASELINE, str(model), json.dumps(sentences), str(core)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    return Rate(*map(float, done.stdout.split()))
+
+
+async def closed_loop(service: Service, sentences: Sequence[Sequence[str]], clients: int) -> Rate:
+    """Each client sends a sentence as soon as its last one is answered."""
+    waiting = iter(sentences)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def client() -> None:
+            for sentence in waiting:
+                await posted(session, service, sentence)
+
+        start, used = time.perf_counter(), processor(service)
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return Rate(
+            len(sentences) / (time.perf_counter() - start), len(sentences) / (processor(service) - used)
+        )
+
+
+async def open_loop(service: Service, sentences: Sequence[Sequence[str]], rate: float) -> list[float]:
+    """Sentences come at random at a rate per second; returns the seconds that each took, sorted."""
+    rng = random.Random(1)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def one(sentence: Sequence[str]) -> float:
+            start = time.perf_counter()
+            await posted(session, service, sentence)
+            return time.perf_counter() - start
+
+        tasks, due = [], time.perf_counter()
+        for sentence in sentences:
+            due += rng.expovariate(rate)
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+            tasks.append(asyncio.create_task(one(sentence)))
+        return sorted(await asyncio.gather(*tasks))
+
+
+async def posted(session: aiohttp.ClientSession, service: Service, sentence: Sequence[str]) -> None:
+    async with session.post(f"{service.address}/annotate", json={"sentences": [sentence]}) as answer:
+        record = await answer.json()
+        assert answer.status == 200, record
+        assert record["sentences"][0]["words"] == [*sentence]
+
+
+def processor(service: Service) -> float:
+    """The seconds of processor time that the service has used."""
+    used = service.process.cpu_times()
+    return float(used.user + used.system)

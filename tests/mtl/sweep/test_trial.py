@@ -1,0 +1,236 @@
+"""Trials that train on a tiny corpus and encoder: their files, and the command that runs them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from mtl.commands.main import main
+from mtl.models import pretrained
+from mtl.models.inputs import InputCache
+from mtl.sweep.command import trial_dependencies
+from mtl.sweep.folder import Engine, SweepFolder, trials_of
+from mtl.sweep.trial import Training
+from mtl.sweep.trial_config import base_of, check_sweep, trial_name
+from tests.mtl.sweep.conftest import MADE_OF, sweep_of
+from tests.mtl.wandb_log import logs
+
+
+def command(toy, tiny_encoder, *words):
+    return [
+        "mtl", "train", f"--corpus.path={toy}", f"--encoder.name={tiny_encoder}", "--tasks=[pos]",
+        "--trainer.accelerator=cpu", *words, "${args}",
+    ]  # fmt: skip
+
+
+def rows(folder, number):
+    return list(csv.DictReader((folder.run(trial_name(number)) / "history.csv").read_text().splitlines()))
+
+
+@pytest.mark.slow
+def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
+    toy, tiny_encoder, tmp_path, monkeypatch
+):
+    loaded = []
+    load = pretrained.load_encoder
+    monkeypatch.setattr(pretrained, "load_encoder", lambda *words: loaded.append(words) or load(*words))
+    sweep = sweep_of(
+        command=command(toy, tiny_encoder, "--pruning=dynamic", "--max_epochs=3"),
+        metric={"name": "loss/pos", "goal": "minimize"},
+        parameters={"optimizer.decoder_lr": {"values": [1e-2, 1e-8, 2e-2]}},
+        early_terminate={"type": "hyperband", "min_iter": 1, "eta": 2},
+    )
+    base = base_of(sweep)
+    material = InputCache(keep=True)
+    check_sweep(sweep, base, material)
+    folder = SweepFolder(tmp_path / "s")
+    folder.start(sweep, base, MADE_OF)
+    Engine(folder, sweep, Training(folder, sweep, base, "offline", material), 3).work()
+    assert [words[0] for words in loaded].count(str(tiny_encoder)) == 1  # the others are the kept models
+    trials = trials_of(folder.study(sweep))
+    assert [folder.state(trial) for trial in trials] == ["finished", "stopped", "finished"]
+    # One that learns nothing is stopped at its first comparison, the others are trained to the end.
+    assert [len(rows(folder, number)) for number in range(3)] == [3, 1, 3]
+    for trial in trials:
+        run = folder.run(trial_name(trial.number))
+        epoch = json.loads((run / "status.json").read_text())["kept_epoch"]
+        kept_rows = [row for row in rows(folder, trial.number) if int(row["epoch"]) == epoch]
+        assert trial.values == [pytest.approx(float(kept_rows[0]["loss/pos"]))]
+        assert trial.user_attrs["open_heads"] == {"shared": float(kept_rows[0]["gates/shared/open"])}
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        assert config["optimizer"]["decoder_lr"] == trial.user_attrs["values"]["optimizer.decoder_lr"]
+        assert config["wandb"]["group"] == "s"
+        [log] = logs(run)
+        assert any("loss/pos" in row for row in log.rows)
+
+
+def program(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtl", "sweep", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+
+
+def of_sweep(place, word):
+    """Processes of ours that work on a sweep folder."""
+    import psutil
+
+    processes = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if word in line and any(str(place) in part for part in line):
+            processes.append(process)
+    return processes
+
+
+def until(condition, seconds=240):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, "waited too long"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, capsys):
+    words = {
+        "command": command(toy, tiny_encoder, "--max_epochs=2", "--pruning=dynamic"),
+        "method": "grid",
+        "metric": {"name": "dev/mean", "goal": "maximize"},
+        "parameters": {"gates.penalty": {"values": [0.01, 1.0]}, "seed": {"values": [1, 2]}},
+    }
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(words))
+    arguments = [str(file), "--local", "--jobs=2", f"--sweeps={tmp_path}"]
+    folder = SweepFolder(tmp_path / "search")
+    first = program(*arguments)
+    until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
+    # The program dies, and one of its workers; the other sees that and stops.
+    workers = of_sweep(folder.path, "mtl.sweep.trial:work_on_sweep")
+    assert len(workers) == 2
+    workers[0].kill()
+    first.kill()
+    first.communicate()
+    until(lambda: not of_sweep(folder.path, "mtl.sweep.trial:work_on_sweep"))
+    sweep, _, _ = folder.read_sweep()
+    before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
+    again = program(*arguments)
+    out, errors = again.communicate(timeout=600)
+    assert again.returncode == 0, errors
+    trials = trials_of(folder.study(sweep))
+    points = [tuple(trial.user_attrs["values"].values()) for trial in trials]
+    assert points == [(0.01, 1), (0.01, 2), (1.0, 1), (1.0, 2)]
+    assert all(trials[number].user_attrs["values"] == values for number, values in before.items())
+    assert {folder.state(trial) for trial in trials} == {"finished"}
+    assert [len(rows(folder, number)) for number in range(4)] == [2] * 4
+    best = max(trials, key=lambda trial: trial.values[0])
+    assert f"best: trial-{best.number:04}" in out
+    assert "wandb sync" in out
+    assert "data:image/svg+xml" in (folder.path / "report.html").read_text()
+    for name in ("figures/parallel-coordinates.pdf", "figures/heads-kept.png", "tables/trials.csv"):
+        assert (folder.path / name).stat().st_size > 0
+    third = program(*arguments)
+    out, _ = third.communicate(timeout=300)
+    assert "4 trials: 4 finished" in out.splitlines()[0]
+    assert main(["sweep", str(folder.path), "--status"]) == 0
+    assert "trial-0003" in capsys.readouterr().out
+    # What the runs are made from has changed.
+    words["parameters"]["seed"]["values"] = [1, 2, 3]
+    file.write_text(yaml.safe_dump(words))
+    assert main(["sweep", *arguments]) == 2
+    assert "other parameters.seed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
+    words = {
+        # PCGrad cannot work with batches of one task.
+        "command": command(toy, tiny_encoder, "--tasks=[pos,dep]", "--batch.mode=separate", "--max_epochs=2"),
+        "method": "grid",
+        "parameters": {"balancer.name": {"values": ["pcgrad", "uniform"]}},
+    }
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(words))
+    arguments = [str(file), "--local", f"--sweeps={tmp_path}", "--wandb=disabled"]
+    folder = SweepFolder(tmp_path / "search")
+    first = program(*arguments)
+    until(lambda: (folder.run("trial-0001") / "history.csv").exists())
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=240)
+    assert first.returncode == 130
+    assert "run the command again to resume" in errors
+    sweep, _, _ = folder.read_sweep()
+    assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
+    again = program(*arguments)
+    out, errors = again.communicate(timeout=400)
+    assert again.returncode == 1
+    assert "1 tried again" in out
+    assert "batch.mode=aligned" in out
+    assert "1 trial failed; run the command again to retry" in errors
+    assert [folder.state(trial) for trial in trials_of(folder.study(sweep))] == ["failed", "finished"]
+    assert json.loads((folder.run("trial-0001") / "status.json").read_text())["state"] == "finished"
+    assert not (folder.run("trial-0001") / "wandb").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_sweep_is_started_as_messages_say(toy, tiny_encoder, tmp_path, monkeypatch, capsys):
+    words = {
+        "command": command(toy, tiny_encoder, "--max_epochs=1"),
+        "method": "grid",
+        "metric": {"name": "dev/mean", "goal": "maximize"},
+        "parameters": {"seed": {"values": [1]}},
+    }
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(words))
+    (tmp_path / "search").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert main(["sweep", str(tmp_path / "search"), "--status"]) == 2
+    assert "holds no sweep; start one with 'mtl sweep SWEEP.yaml --local'" in capsys.readouterr().err
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert main(["sweep", "search.yaml"]) == 2
+    assert "'mtl sweep SWEEP.yaml --local' runs a sweep without a server" in capsys.readouterr().err
+    assert main(["sweep", "search.yaml", "--local", "--sweeps=.", "--wandb=disabled"]) == 0
+    capsys.readouterr()
+    assert main(["sweep", "search", "--status"]) == 0
+    assert "1 trial: 1 finished" in capsys.readouterr().out
+
+
+def test_without_an_end_or_a_file_it_is_said(tmp_path, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text("{method: random, parameters: {seed: {min: 1, max: 9}}}")
+    assert main(["sweep"]) == 2
+    assert "needs a file" in capsys.readouterr().err
+    assert main(["sweep", str(tmp_path), "--status"]) == 2
+    assert "holds no sweep" in capsys.readouterr().err
+    assert main(["sweep", str(file), "--local", "--trials=0"]) == 2
+    assert "--trials=0" in capsys.readouterr().err
+    assert main(["sweep", str(file), "--local", "--corpus.path=nowhere"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_corpora_that_parameters_name_are_the_sweeps_corpora(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the default corpus is not
+    copies = [shutil.copytree(toy, tmp_path / name) for name in ("one", "two")]
+    for copy in copies:
+        with (copy / "train.jsonl").open("a") as lines:
+            lines.write((copy / "dev.jsonl").read_text().splitlines()[0].replace("dev", copy.name) + "\n")
+    values = {"corpus.path": {"values": [str(copy) for copy in copies]}}
+    sweep = sweep_of(command=["mtl", "train", "--tasks=[pos]", "${args}"], parameters=values)
+    before = trial_dependencies(sweep, base_of(sweep))
+    assert trial_dependencies(sweep, base_of(sweep)) == before
+    with (copies[1] / "train.jsonl").open("a") as lines:
+        lines.write((toy / "test.jsonl").read_text().splitlines()[0] + "\n")
+    after = trial_dependencies(sweep, base_of(sweep))
+    assert (before["corpus"] != after["corpus"], before["version"] == after["version"]) == (True, True)
