@@ -130,8 +130,9 @@ def test_marks_in_a_row_take_no_quadratic_time(unit: str, number: int) -> None:
         assert sentences_of(text)
         return time.process_time() - start
 
-    seconds(unit)
-    assert seconds(4 * number * unit) < 8 * seconds(number * unit)
+    # The fastest of three, since other programs make any of them slower.
+    once, four_times = (min(seconds(text) for _ in range(3)) for text in (number * unit, 4 * number * unit))
+    assert four_times < 8 * once
 
 
 def test_nltk_sets_no_limit_on_the_time_for_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
