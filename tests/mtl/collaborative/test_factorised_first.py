@@ -35,6 +35,7 @@ def with_components(config: TrainConfig, number: int | None) -> TrainConfig:
     return dataclasses.replace(config, **{"components": number})
 
 
+@pytest.mark.slow
 def test_one_command_does_what_two_do_and_resumes(config: TrainConfig, tmp_path: Path) -> None:
     out, printed = tmp_path / "shared", io.StringIO()
     assert main(["collaborate", config.encoder.name, "--dim=10", f"--out={out}", "--lengths=[]"]) == 0

@@ -87,6 +87,7 @@ def test_commands_add_tables_and_figures(trained, added, tmp_path, capsys, comma
     assert "logged" in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_additions_stand_below_the_rows_of_training(trained, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
     folder = tmp_path / "run"

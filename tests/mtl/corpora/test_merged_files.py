@@ -129,6 +129,7 @@ def expected(first: Source, second: Source) -> set[tuple[str, ...]]:
     return found | {(entry.label,) for entries in rest for entry in entries}
 
 
+@pytest.mark.slow
 @given(FORM, TEXTS, FORM, TEXTS)
 def test_names_of_files_decide_nothing(form, texts, other_form, other_texts) -> None:
     first, second = source("A", form, texts), source("B", other_form, other_texts)

@@ -41,6 +41,7 @@ def test_draws_are_a_key_of_studies_with_a_least_value():
     grid.check_measures(config.ProbesConfig(measures=("importance", "curve"), orders=("fisher",)))
 
 
+@pytest.mark.slow
 def test_curves_are_files_of_the_run(toy: Path, tmp_path: Path) -> None:
     worth.joint_model(toy, ("pos", "dep"), dtype=torch.float32).save(tmp_path / "run" / "model")
     config = {"tasks": ["pos", "dep"], "seed": 1, "corpus": {"path": str(toy)}, "encoder": {"name": "minilm"}}

@@ -15,6 +15,7 @@ from mtl.runs.folder.run import Run
 from mtl.training.train import train
 
 
+@pytest.mark.slow
 def test_each_model_that_is_kept_has_a_curve(tiny_encoder: Path, tmp_path: Path, capsys) -> None:
     write_toy(tmp_path / "toy", 18, 6, 6, seed=1)
     config = TrainConfig(

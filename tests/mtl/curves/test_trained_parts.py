@@ -27,6 +27,7 @@ from tests.mtl.stopped import weights
 ATTENTION = {"values": ".attention.self.value.", "output": ".attention.output.dense."}
 
 
+@pytest.mark.slow
 def test_only_the_parts_that_are_named_are_trained_after_a_cut(tmp_path: Path, capsys) -> None:
     write_toy(tmp_path / "corpus", 12, 8, 8, seed=1)
     model = worth.joint_model(tmp_path / "corpus", ("pos",), dtype=torch.float32)

@@ -35,6 +35,7 @@ def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     assert "upported" not in " ".join(page.text)
 
 
+@pytest.mark.slow
 def test_two_seeds_are_too_few_for_a_verdict(study):
     assert page_of(study.small(seeds=(1, 2))).says("Too few runs to say")
 
@@ -102,6 +103,7 @@ def test_the_page_explains_the_laboratorys_words(study):
     assert words[-8:] == ["learned", "contested", "partner", "worth", "demand", "skill", "loss", "seed"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_left_out_leaves_too_few_for_a_verdict(study):
     study.small()
     path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"

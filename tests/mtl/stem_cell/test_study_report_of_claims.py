@@ -28,6 +28,7 @@ def no_figures(monkeypatch):
     monkeypatch.setattr("mtl.study.report._figures", lambda study, finished: iter(()))
 
 
+@pytest.mark.slow
 @of_studies
 def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):
     study = config(SINGLE, DYNAMIC, STATIC)

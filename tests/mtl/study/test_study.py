@@ -247,6 +247,7 @@ def seconds_of_status(folder: StudyFolder) -> tuple[float, str]:
     return min(seconds), done.stdout
 
 
+@pytest.mark.slow
 def test_five_hundred_runs_are_listed_in_half_a_second(tmp_path):
     many, printed = seconds_of_status(large_study(tmp_path / "large", 500))
     assert "500 jobs: 250 finished, 250 waiting" in printed

@@ -96,6 +96,7 @@ def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     assert not [key for key in log.summary if key.startswith("test/")]
 
 
+@pytest.mark.slow
 def test_the_study_has_one_wandb_run_that_goes_on(tmp_path):
     folder = tmp_path / "stem"
     (folder / "tables").mkdir(parents=True)

@@ -95,6 +95,7 @@ def tensorboard(monkeypatch) -> None:
     monkeypatch.setattr("mtl.training.check.importlib.util.find_spec", lambda name: object())
 
 
+@pytest.mark.slow
 def test_rows_of_updates_agree_with_those_of_evaluations(config, tensorboard) -> None:
     config = dataclasses.replace(config, log_every=1, loggers=("tensorboard", "csv"))
     run = train(config, console=QUIET, observers=default_observers(config, QUIET))

@@ -41,6 +41,7 @@ def searched(transformer, source, spread):
     return max(ended)[1], dropped
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_hypotheses_far_below_the_best_are_dropped():
     model = seq2seq()

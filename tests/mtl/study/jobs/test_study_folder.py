@@ -92,6 +92,7 @@ def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
     assert [job.name for job in study.jobs()] == ["pos-seed1", "ner-seed1"]
 
 
+@pytest.mark.slow
 def test_no_process_is_started_where_all_jobs_have_ended(study):
     with interrupted_by_signals():
         run_locally(StudyView(study), "no_such_module:work", 2, Console(quiet=True))
