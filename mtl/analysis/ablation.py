@@ -318,7 +318,7 @@ def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[A
 
 
 def ablated(settings: Mapping[str, Any], inputs: InputCache) -> None:
-    """Measure ablation of heads, one by one or by layer, by settings alone (`Group.by_settings`)."""
+    """Measure ablation of heads, one by one or by layer, by settings alone (`MeasureGroup.by_settings`)."""
     trained = opened_by(settings, inputs, settings["split"])
     measure_ablation(trained, every_ablation(trained, settings["close"]))
 

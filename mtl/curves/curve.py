@@ -288,7 +288,7 @@ def task_scores(trained: TrainedRun, scales: Mapping[str, Float[Tensor, "site he
 
 
 def measure_curves(settings: Mapping[str, Any], inputs: InputCache) -> None:
-    """Measure pruning curves, by settings alone (`Group.by_settings`)."""
+    """Measure pruning curves, by settings alone (`MeasureGroup.by_settings`)."""
     start = CurveStart.of(opened_by(settings, inputs, settings["split"]))
     ranking = ranking_of(start, CHOOSING, settings.get("sentences"))
     measure_curve(start, methods_of(start, settings["orders"], ranking, draws=settings["draws"]))

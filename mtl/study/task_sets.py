@@ -34,8 +34,10 @@ def tasks_to_probe(config: TrainConfig) -> tuple[str, ...]:
     return tuple(
         name
         for name, task in config.chosen().items()
-        if name in DEFAULT_TASKS
-        or (name in config.instances and task.kind in PROBED_KINDS and 1 in task.sentences and not task.drawn)
+        if (name in DEFAULT_TASKS or name in config.instances)
+        and task.kind in PROBED_KINDS
+        and 1 in task.sentences
+        and not task.drawn
     )
 
 

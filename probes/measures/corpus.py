@@ -202,7 +202,7 @@ def ends_of_constituents(sentence: Sentence) -> Iterator[LabelledSpan]:
 
 
 def classes(sentence: Sentence) -> Iterator[LabelledSpan]:
-    """The whole sentence with its class (`Sentence.labels`, under `classify`)."""
+    """The whole sentence with its class (the layer `classify`)."""
     label = sentence.layer("classify")
     if label is not None:
         yield LabelledSpan(0, len(sentence), label)

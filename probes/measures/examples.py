@@ -83,7 +83,7 @@ class ExampleProbe:
         return slice(begin, begin + int(counts[sentence]))
 
     def table(self, sites: Sequence[Site]) -> pl.DataFrame:
-        """The rows of `Examples.table`."""
+        """The rows of `ExampleTables.table`."""
         rows = [
             (self._mask, place, "", *row)
             for place, number in enumerate(self._numbers)

@@ -168,4 +168,4 @@ def probes_for(settings: ProbeSettings) -> list[Probe]:
 
 
 PROBED_KINDS = ("tags", "lemmas", "spans", "tree", "graph", "constituents", "frames", "class")
-"""The same as the keys of `items.BY_KIND`."""
+"""The same as the keys of `BY_KIND` in `mtl.probes.measures.corpus`, which are not imported for a plan."""

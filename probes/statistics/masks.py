@@ -96,7 +96,7 @@ def mostly_forced(
 def final_masks(gates: pl.DataFrame) -> tuple[Masks, tuple[str, ...]]:
     """The masks at the last step of every task and seed, and notes on what was left out.
 
-    Tasks are in the order of `mtl.probes.tables.table_files`, and only seeds that all tasks have are taken.
+    Tasks are in the order of the catalogue, and only seeds that all tasks have are taken.
 
     `gates` has the columns of a run's gates.parquet, `run` and `seed`. It may have `learned`, which equals
     `open` unless a target forced the head (`mtl.heads.gate_file.LEARNED`), and `draw`

@@ -319,7 +319,7 @@ _SETTINGS = (
 
 
 def probed(settings: Mapping[str, Any], inputs: InputCache) -> pl.DataFrame:
-    """Measure what heads attend to and encode, by settings alone (`Group.by_settings`); returns the table."""
+    """Measure what heads attend to and encode, by settings alone (`MeasureGroup.by_settings`)."""
     arguments = {key: settings[key] for key in _SETTINGS if key in settings}
     if "source" in arguments:
         arguments["source"] = configuration_from(CorpusConfig, arguments["source"], "corpus")

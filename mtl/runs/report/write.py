@@ -170,7 +170,7 @@ def only_reporter(folder: Path) -> AbstractContextManager[bool]:
 def write_files(
     source: ReportSource, made: Page, figures: Mapping[str, Draw], console: Console
 ) -> Mapping[str, pl.DataFrame]:
-    """Write `report_page.html`, `answers.json`, `tables/` and `figures/`; returns the tables by file name.
+    """Write `report.html`, `answers.json`, `tables/` and `figures/`; returns the tables by file name.
 
     `figures` has a function for each figure, by file name without suffix. The figure of what predicts
     ablation is drawn from the page's own table. A figure that cannot be drawn is left out, with a line that

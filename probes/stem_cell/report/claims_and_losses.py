@@ -110,7 +110,7 @@ class ClaimsAndLosses:
 
     competition: Competition | None
     by_claims: pl.DataFrame | None
-    """The test by the claims of each setup, as `claims_by_setup.by_claims` gives it."""
+    """The test by the claims of each setup, as `by_claims` gives it."""
     why_not: str
     """Why there is no verdict; empty if there is one."""
 

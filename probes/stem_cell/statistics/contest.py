@@ -4,7 +4,7 @@ A task *claims* a head if its mask keeps the head open in more than half of its 
 partner is the other task of a run of two.
 
 Over the heads h that task t itself claims and its partners u, with the mean over seeds of what the head is
-worth to t in the pair run of t and u (in a unit of `worth_units`):
+worth to t in the pair run of t and u (in a unit of `WorthUnit`):
 
     y[h, t, u] = a[h, t] + b[t, u, site of h] - beta * claim[h, u] + e
 
