@@ -1,9 +1,10 @@
 """Make a group of measures by its row of the table; importance of a run's heads. Imports nothing heavy.
 
-The function of a row (`MeasureGroup.code`) takes a `TrainedRun` and, by name, its own settings and `progress`, which
-receives the number of sentences and returns a context manager; this gives a function that receives how many
-more are done. The function of a row returns rows of heads.parquet, or `Measured`. Its module imports heavy
-modules inside of functions, since the help of its command is made from its signature and docstring.
+The function of a row (`MeasureGroup.code`) takes a `TrainedRun` and, by name, its own settings and
+`progress`, which receives the number of sentences and returns a context manager; this gives a function that
+receives how many more are done. The function of a row returns rows of heads.parquet, or `Measured`. Its
+module imports heavy modules inside of functions, since the help of its command is made from its signature and
+docstring.
 """
 
 from __future__ import annotations

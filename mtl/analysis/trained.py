@@ -149,7 +149,7 @@ def opened_by(
     source: str | None = None,
     out: Path | None = None,
 ) -> TrainedRun:
-    """A run opened by settings alone (`MeasureGroup.by_settings`), `target` among them; prints what is left out."""
+    """A run opened by settings alone, as a measure's `by_settings` has them; prints what is left out."""
     run, sentences = Path(settings["target"]), settings.get("sentences")
     corpus = None if source is None else corpus_at(source, kinds_in(Run.open(run).config()))
     trained = open_trained(run, corpus, split, sentences=sentences, inputs=inputs, out=out)

@@ -271,7 +271,7 @@ def check_orders(names: Sequence[str]) -> None:
 
 
 def check_measured(settings: Any, made: Collection[str]) -> None:
-    """Raise `InputError` unless there are `orders`, and the measures among them are made (`MeasureGroup.check`)."""
+    """Raise `InputError` unless there are `orders`, and the measures among them are made."""
     if not settings.orders:
         raise InputError(
             "probes.orders is empty: name at least one order, or leave curve out of probes.measures"
