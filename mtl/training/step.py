@@ -102,7 +102,8 @@ class JointTraining(pl.LightningModule):
         self.register_buffer("loss_count", torch.zeros(len(self.names)))
         for meter in self.meters:
             self.add_module(meter.name, meter)
-        self.task_weights = torch.full((len(self.names),), math.nan)
+        self.task_weights: Tensor
+        self.register_buffer("task_weights", torch.full((len(self.names),), math.nan), persistent=False)
         """The balancer's weight of each task in the last update that had the task."""
         self.gradient_norm = torch.zeros(())
         """The norm of the last update's gradient of encoder and decoders, before clipping."""
@@ -149,7 +150,7 @@ class JointTraining(pl.LightningModule):
             dist.all_reduce(self._losses)
         update_losses = self._losses
         weights = self._weights(update_losses, self._gram(losses), present)
-        self.task_weights = torch.where(present, weights.detach(), self.task_weights.to(weights.device))
+        self.task_weights = torch.where(present, weights.detach(), self.task_weights)
         self.loss_sum += update_losses
         self.loss_count += present
         if self._kept is None:

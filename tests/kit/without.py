@@ -29,6 +29,7 @@ _ALSO = {
         "configs/study/components.yaml",
         "benchmarks/translation.py",
         "tests/mtl/collaborative/test_shared_components.py",
+        "tests/mtl/relevance/test_contributions.py",
         "tests/mtl/relevance/test_relevance_of_translations.py",
     ),
 }

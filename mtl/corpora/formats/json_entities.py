@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 from mtl.corpora.annotated_text import offsets_of
 from mtl.corpora.formats.jsonl import letters, parsed_json
 from mtl.corpora.formats.lines import fault, is_blank, malformed, name_of, read_lines
+from mtl.errors import InputError
 from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import MadeUpId, Sentence, Span
 
@@ -66,6 +67,8 @@ def read_json_entities(
     for number, (line, record, alone) in enumerate(_records(path), start=1):
         try:
             found = list(_sentences(record, language, ends))
+        except InputError:
+            raise
         except (ValueError, TypeError, KeyError) as error:
             raise malformed(path, line, str(error) if alone else f"object {number}: {error}") from error
         name = next((record[key] for key in _IDS if isinstance(record, dict) and record.get(key)), None)
