@@ -60,10 +60,14 @@ CONTEXTS = {
     "masks": replace(PAIR, pruning="fixed", gates=GatesConfig(scope="per_task", masks="a.parquet")),
     "alone": TrainConfig(tasks=("ner",)),
     "second-order trees": TrainConfig(tasks=("dep",), dep=replace(TrainConfig().dep, decoder="crf2o")),
-    "word dropout": TrainConfig(
-        tasks=("translate",), translate=replace(TrainConfig().translate, source_word_dropout=0.1)
-    ),
     **{f"text {name}": TrainConfig(tasks=(name,)) for name in TEXTS},
+    **{
+        f"word dropout of {name}": replace(
+            TrainConfig(tasks=(name,)),
+            **{name: replace(getattr(TrainConfig(), name), source_word_dropout=0.1)},
+        )
+        for name in TEXTS
+    },
     "sentences": TrainConfig(tasks=("cola", "classify")),
     "named": TrainConfig(tasks=("own", "pos"), instances={"own": Instance("spans", dim=30)}),
 }
