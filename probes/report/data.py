@@ -180,6 +180,9 @@ class ReportData:
     """What the final choice of heads for a target changed in each mask: `CHOICES`."""
     examples: tuple[RunExamples, ...] = ()
     """The first run of each regime and task that has examples."""
+    same_answer: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By task of classes or tags, the scores `majority` of one label for all items and `chance` of labels
+    drawn at their frequencies, in per cent."""
     only_compared: frozenset[str] = frozenset()
     """The tasks that others are only compared with: halves of tasks, and those with random labels."""
     on_words: bool = True

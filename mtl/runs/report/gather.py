@@ -38,7 +38,7 @@ from mtl.runs.compare.comparable import (
 )
 from mtl.runs.compare.gates import choices_of, masks_of
 from mtl.runs.compare.heads import MeasuredHeads, heads_in, measured_otherwise, read_heads
-from mtl.runs.compare.scores import heads_kept_of, history_of, scores_of
+from mtl.runs.compare.scores import heads_kept_of, history_of, learned_nothing, metrics_of, scores_of
 from mtl.runs.compare.settings import encoder_in
 from mtl.runs.compare.setups import missing_seeds
 from mtl.runs.compare.worth import WORTH, measured, measured_run
@@ -168,6 +168,7 @@ def gather(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
     )
     gates, heads = of_one_shape(gates, heads, notes)
+    gates = _learned(gates, same, score, notes)
     note_averages(runs, heads, notes)
     scores = _scores(runs, split, score, notes)
     notes += _missing(runs, scores, asked)
@@ -179,6 +180,7 @@ def gather(
         setups=tuple(dict.fromkeys(run.setup for run in runs)),
         scores=scores,
         metrics={task: name for task, name in score.items() if task in set(scores["task"])},
+        same_answer=_same_answer(runs, split),
         split=split,
         gates=gates,
         heads=heads,
@@ -196,6 +198,44 @@ def gather(
         ),
         on_words=not runs or any(on_words(kinds_in(run.config).values()) for run in runs),
     )
+
+
+def _learned(
+    gates: pl.DataFrame | None, runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]
+) -> pl.DataFrame | None:
+    """The masks without those of tasks that a run has learned nothing of: such masks claim no head.
+
+    They are noted. A mask that several tasks share is left out if none of them was learned.
+    """
+    if gates is None:
+        return None
+    nothing: dict[tuple[str, str], list[int]] = {}
+    left_out = pl.lit(False)
+    for run in runs:
+        folder, unlearned = str(run.run.folder), set(learned_nothing(metrics_of(run.run), score))
+        masks = gates.filter(pl.col("run") == folder)["task"].unique(maintain_order=True).to_list()
+        for mask in masks:
+            if set(mask.split("+")) <= unlearned:
+                nothing.setdefault((mask, run.setup.name), []).append(int(run.config["seed"]))
+                left_out |= (pl.col("run") == folder) & (pl.col("task") == mask)
+    notes += [
+        f"{mask} in {setup}: nothing was learned with seed {', '.join(map(str, sorted(seeds)))}: such masks "
+        "claim no head and are left out"
+        for (mask, setup), seeds in nothing.items()
+    ]
+    kept = gates.filter(~left_out)
+    return None if kept.is_empty() else kept
+
+
+def _same_answer(runs: Sequence[RunWithSetup], split: str) -> dict[str, dict[str, float]]:
+    """By task, `majority` and `chance` of the first run that has them (`same_answer_scores`)."""
+    found: dict[str, dict[str, float]] = {}
+    for run in runs:
+        for task, scores in metrics_of(run.run).get(split, {}).items():
+            known = {key: scores[key] for key in ("majority", "chance") if key in scores}
+            if known:
+                found.setdefault(task, known)
+    return found
 
 
 def _missing(
