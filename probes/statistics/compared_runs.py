@@ -96,8 +96,8 @@ def percentile_interval(
     """The ends of the bootstrap's percentile interval, expanded for few units (Hesterberg 2015, section 3.3).
 
     The plain one is too narrow by about the factor of a standard deviation over n, not n - 1, and of the
-    normal quantile in place of Student's; n is `effective` (default: `units`). NaN with fewer than `FEWEST_UNITS` units, and where all resamples
-    are equal: then nothing shows how far the value may vary.
+    normal quantile in place of Student's; n is `effective` (default: `units`). NaN with fewer than
+    `FEWEST_UNITS` units, and where all resamples are equal: then nothing shows how far the value may vary.
     """
     if units < FEWEST_UNITS:
         nothing = np.full(resampled.shape[:-1], np.nan)

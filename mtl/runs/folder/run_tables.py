@@ -164,6 +164,7 @@ def read_counts(run: Run, split: str) -> pl.DataFrame:
         if "document" not in table.columns:  # an earlier version wrote it
             table = table.with_columns(document=pl.lit(""))
         counts = table.select(COUNTS_SCHEMA.names()).cast(COUNTS_SCHEMA)
+        counts = counts.with_columns(pl.col("document").fill_null(""))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); write it again with "

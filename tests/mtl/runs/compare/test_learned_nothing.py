@@ -34,7 +34,7 @@ def test_a_task_with_a_same_answer(dev, test, nothing):
 
 
 @pytest.mark.parametrize(
-    ("value", "nothing"), zip((*around(0.0)[:2], 0.01), (True, True, False), strict=True)
+    ("value", "nothing"), list(zip((*around(0.0)[:2], 0.01), (True, True, False), strict=True))
 )
 def test_a_task_without_one(value, nothing):
     found = learned_nothing({"test": {"ner": {"f1": value}}}, {"ner": "f1"})
