@@ -174,6 +174,8 @@ class ReportData:
     """Notes on what is missing or was left out, with reasons."""
     worth: pl.DataFrame | None = None
     """What heads are worth: the table of `mtl.probes.statistics.head_values`, with the report's setups."""
+    resampled: tuple[str, ...] = ()
+    """What the tests of ablation resample: `documents`, `sentences`; empty without such tests."""
     evidence: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Tables of the pieces of evidence that these runs give, by name (`mtl.runs.figures.table`)."""
     choices: pl.DataFrame | None = None

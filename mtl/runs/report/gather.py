@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -189,6 +190,7 @@ def gather(
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, rows, made_of, notes),
+        resampled=_resampled(made_of),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         examples=examples_of(heads, notes),
         choices=choices_of(same),
@@ -414,6 +416,19 @@ def _worth(
     }
     usual = Counter(shapes.values()).most_common(1)[0][0]
     return values.filter(pl.col("run").is_in([run for run, shape in shapes.items() if shape == usual]))
+
+
+def _resampled(made_of: Mapping[Path, Mapping[str, str]]) -> tuple[str, ...]:
+    """What the tests of ablation resample in these tables: documents, sentences, or both in different ones.
+
+    Tables of earlier versions do not say it: they resample sentences.
+    """
+    found = set[str]()
+    for provenance in made_of.values():
+        if "ablation.split" in provenance:
+            units = json.loads(provenance.get("ablation.units", "{}"))
+            found |= set(units.values()) or {"sentences"}
+    return tuple(sorted(found))
 
 
 def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:

@@ -196,7 +196,7 @@ def test_runs_scored_by_other_rules_are_refused(runs: Path, capsys: pytest.Captu
 def test_whole_documents_are_resampled_where_counts_or_a_corpus_know_them(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """14 documents of three sentences, known to the counts or, for runs that were scored before, the corpus."""
+    """14 documents, 13 of three sentences; the counts know them or, for runs scored before, the corpus."""
     words = ["compare", "a1", "a2", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]
     assert main(words) == 0
     assert pl.read_parquet("c.parquet")["documents"].to_list() == [None]

@@ -49,7 +49,7 @@ def test_sums_are_those_of_loops() -> None:
         own = [place for place, other in enumerate(documents) if (other or place) == name]
         assert (units.sums(counts)[:, number] == counts[:, own].sum(1)).all()
     assert units.described() == "14 documents"
-    sizes = np.array([documents.count(name) if name else 1 for name in names], float)
+    sizes = np.array([documents.count(name) if isinstance(name, str) else 1 for name in names], float)
     assert units.effective == pytest.approx((sizes**2).sum() ** 2 / (sizes**4).sum())
     assert units_of([str(number // 3) for number in range(60)]).effective == pytest.approx(20)
 
