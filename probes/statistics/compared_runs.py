@@ -272,8 +272,8 @@ def deciding_intervals(
     """For each of a family of differences an interval, and its p after Holm; all intervals hold together.
 
     They are Bonferroni's. Where Holm's test finds a difference and such an interval would go beyond 0, it
-    ends there (Strassburger and Bretz 2008). So an interval excludes 0 exactly if its p is at most 1 - level. In
-    simulations of five differences, all five hold in 95 to 96 %. Differences without a known spread do not
+    ends there (Strassburger and Bretz 2008). So an interval excludes 0 exactly if its p is at most 1 - level.
+    In simulations of five differences, all five hold in 95 to 96 %. Differences without a known spread do not
     count, and have NaN.
     """
     p = holm(np.array([made.p for made in differences], dtype=float))
