@@ -234,7 +234,7 @@ def _same_answer(runs: Sequence[RunWithSetup], split: str) -> dict[str, dict[str
     found: dict[str, dict[str, float]] = {}
     for run in runs:
         for task, scores in metrics_of(run.run).get(split, {}).items():
-            known = {key: scores[key] for key in ("majority", "chance") if key in scores}
+            known = {key: value for key, value in scores.items() if key in ("majority", "chance")}
             if known:
                 found.setdefault(task, known)
     return found
