@@ -99,6 +99,8 @@ class Sentence:
     """Where it was read (`FILE:LINE`), for messages; not part of its value."""
     notes: tuple[str, ...] = field(compare=False)
     """What its reader changed or found odd, one text per case, to be counted; not part of its value."""
+    document: str
+    """The document that it is from; empty: unknown. Sentences of one document are not independent."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Sentence:
         text: str = "",
         place: str = "",
         notes: tuple[str, ...] = (),
+        document: str = "",
         **named: Any,
     ) -> None:
         if layers is not None:
@@ -122,20 +125,23 @@ class Sentence:
         put(self, "text", text)
         put(self, "place", place)
         put(self, "notes", notes)
+        put(self, "document", document)
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __hash__(self) -> int:
-        return hash((self.words, frozenset(self.layers.items()), self.second, self.id, self.text))
+        return hash(
+            (self.words, frozenset(self.layers.items()), self.second, self.id, self.text, self.document)
+        )
 
     def __repr__(self) -> str:
-        others = {key: value for key in ("second", "id", "text") if (value := getattr(self, key))}
+        others = {key: value for key in ("second", "id", "text", "document") if (value := getattr(self, key))}
         shown = "".join(f", {key}={value!r}" for key, value in others.items())
         return f"Sentence({self.words!r}, {dict(self.layers)!r}{shown})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        others = (self.second, self.id, self.text, self.place, self.notes)
+        others = (self.second, self.id, self.text, self.place, self.notes, self.document)
         return Sentence, (self.words, dict(self.layers), *others)
 
     def _repr_html_(self) -> str:

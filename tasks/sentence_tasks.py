@@ -91,6 +91,10 @@ class Classify(SentenceTask):
     def labels_of(self, value: Any) -> Iterable[str]:
         return (value,)
 
+    def same_answer(self, sentence: Sentence, label: str) -> Any:
+        """The class itself."""
+        return label
+
     @classmethod
     def fault(cls, value: Any) -> str | None:
         """Why a value cannot be a label of this task; `None` if it can."""

@@ -56,6 +56,10 @@ class Tags(Task):
         labels: tuple[str, ...] = value
         return labels
 
+    def same_answer(self, sentence: Sentence, label: str) -> Any:
+        """The label at every word."""
+        return (label,) * len(sentence)
+
     def is_labelled(self, sentence: Sentence) -> bool:
         """Whether it has tags that are not all `_`."""
         return set(sentence.layer(self.layer)) != {"_"}
@@ -108,6 +112,10 @@ class SpanTags(OwnTags):
 
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
+
+    def same_answer(self, sentence: Sentence, label: str) -> Any:
+        """None: a tag at every word makes no spans to compare with."""
+        return None
 
     @classmethod
     def fault(cls, value: Any) -> str | None:

@@ -139,6 +139,10 @@ class Task(ABC):
         value = sentence.layer(self.layer) if self.layers else None
         return () if value is None else self.labels_of(value)
 
+    def same_answer(self, sentence: Sentence, label: str) -> Any:
+        """The annotation that gives every item of a sentence this label; `None`: no such answer is scored."""
+        return None
+
     def is_labelled(self, sentence: Sentence) -> bool:
         """Whether an annotated sentence has anything in this task's layer."""
         return any(self.items(sentence).values())

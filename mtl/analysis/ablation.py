@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,9 @@ from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
 from mtl.models.passes import in_evaluation_mode
 from mtl.probes.measures.groups import BY_NAME
-from mtl.probes.statistics.compared_runs import DRAWS, ScoreLosses, score_losses
+from mtl.probes.statistics.compared_runs import DRAWS, ScoreLosses, Units, score_losses, units_of
 from mtl.probes.tables import heads_table
+from mtl.tasks.sentence import Sentence
 
 Kind = Literal["head", "all_but_one", "layer"]
 By = Literal["zero", "mean"]
@@ -248,6 +250,8 @@ class AblationResult:
     chosen: tuple[Ablation, ...]
     losses: dict[str, ScoreLosses]
     """By task, in the order of `chosen`."""
+    units: dict[str, Units]
+    """By task, what resamples draw: documents or sentences."""
     heads: pl.DataFrame
     """Rows of heads.parquet; chosen heads have none."""
 
@@ -291,12 +295,17 @@ def measure_ablation(
             if time.monotonic() - saved > SAVED_EVERY:
                 partial.put({}, key, _as_rows(parts))
                 saved = time.monotonic()
+    units = {
+        name: units_of([sentence.document for batch in batches for sentence in _of_task(batch, name)])
+        for name in trained.tasks
+    }
     losses = {
         name: score_losses(
-            counts.unchanged,
-            counts.ablated,
+            units[name].sums(counts.unchanged),
+            units[name].sums(counts.ablated),
             model.tasks[name].metric().score,
             families=[ablation.kind for ablation in chosen],
+            effective=units[name].effective,
             draws=draws,
             seed=seed,
         )
@@ -306,9 +315,15 @@ def measure_ablation(
     kinds = dict.fromkeys(ablation.kind for ablation in chosen if ablation.site is not None)
     if kinds:
         replaced = [name for kind in kinds for name in BY_NAME[MEASURE_OF_KIND[kind]].names]
-        trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed)
+        drawn = json.dumps({name: of_task.name for name, of_task in units.items()})
+        trained.write(heads, "ablation", replaced, by=by, masks=masks, draws=draws, seed=seed, units=drawn)
     partial.path.unlink(missing_ok=True)
-    return AblationResult(tuple(chosen), losses, heads)
+    return AblationResult(tuple(chosen), losses, units, heads)
+
+
+def _of_task(batch: Batch, name: str) -> list[Sentence]:
+    """The sentences of a batch that are annotated in a task."""
+    return batch.of_task(name) if name in batch.places else []
 
 
 def every_ablation(trained: TrainedRun, kinds: Sequence[Kind] = KINDS) -> list[Ablation]:
@@ -346,6 +361,7 @@ def _table(
                     "choice": by,
                 }
                 for end, values in numbers.items()
+                if math.isfinite(values[index])  # few units have no interval
             ]
     table = pl.DataFrame(rows, schema=heads_table.SCHEMA)
     return heads_table.at_sites(table, trained.model.encoder.tap.sites)

@@ -169,7 +169,8 @@ def ablate_heads(
 
     Returns:
         One row per ablation: attention, layer, head (null for layers), loss, low, high, p, q; the loss and
-        its interval (low, high) are in units of the score.
+        its interval (low, high) are in units of the score. Rows count as independent. The interval is null
+        with fewer than 10 rows, and if no row's score changes.
 
     Raises:
         InputError: the kind does not exist, the score is not a vector with a finite entry per row or differs
@@ -199,7 +200,7 @@ def ablate_heads(
             "head": [ablation.head for ablation in chosen],
             "loss": lost.loss, "low": lost.low, "high": lost.high, "p": lost.p, "q": lost.q,
         }
-    )  # fmt: skip
+    ).fill_nan(None)  # fmt: skip
 
 
 class _Scores:

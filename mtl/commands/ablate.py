@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mtl.analysis.ablation import Ablation, AblationResult
     from mtl.analysis.trained import TrainedRun
     from mtl.heads.tap import HeadTap
+    from mtl.probes.statistics.compared_runs import ScoreLosses
 
 SIGNIFICANT = 0.05
 """The false discovery rate at which a difference is called significant."""
@@ -56,8 +57,9 @@ def ablate(
 ) -> None:
     """Close heads of a trained model, and measure what each task's score loses.
 
-    Differences are tested on sentences: intervals by the paired bootstrap, p by approximate randomisation,
-    and q, which is p adjusted for all ablations of a kind (Benjamini and Hochberg). Rows of single heads and
+    Differences are tested on documents, or on sentences if the corpus does not say which document they are
+    from: intervals by the paired bootstrap, p by approximate randomisation, and q, which is p adjusted for
+    all ablations of a kind (Benjamini and Hochberg). Rows of single heads and
     layers are written into the run's heads.parquet. Run the command again to resume it.
 
     Args:
@@ -152,10 +154,12 @@ def _show(trained: TrainedRun, result: AblationResult, draws: int, console: Cons
                 ablation = result.chosen[index]
                 shown.add_row(
                     _closed(ablation, trained.model.encoder.tap), f"{lost.loss[index]:+.2f}",
-                    f"{lost.low[index]:+.2f} to {lost.high[index]:+.2f}", f"{lost.p[index]:.3g}",
+                    _interval(lost.low[index], lost.high[index]), f"{lost.p[index]:.3g}",
                     f"{lost.q[index]:.3g}",
                 )  # fmt: skip
             print_table(shown, console)
+            resampled = f"resampled: {result.units[name].described()}"
+            console.print(resampled, highlight=False, soft_wrap=True)
             if kind != "chosen":
                 console.print(
                     f"{len(worse)} of {len(numbers)} cost significantly (q at most {SIGNIFICANT}), "
@@ -169,6 +173,11 @@ def _show(trained: TrainedRun, result: AblationResult, draws: int, console: Cons
                         "suffices",
                         highlight=False, soft_wrap=True,
                     )  # fmt: skip
+
+
+def _interval(low: float, high: float) -> str:
+    """An interval of points; empty without one."""
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
 
 
 def _closed(ablation: Ablation, tap: HeadTap) -> str:
@@ -204,12 +213,18 @@ def _as_table(trained: TrainedRun, result: AblationResult) -> pl.DataFrame:
             {
                 "task": name, "score": trained.tasks[name].score, "kind": ablation.kind,
                 "closed": _closed(ablation, tap),
-                **{key: float(getattr(lost, key)[index]) for key in ("loss", "low", "high", "p", "q")},
+                **_tested(lost, index), "units": result.units[name].name,
             }
             for name, lost in result.losses.items()
             for index, ablation in enumerate(result.chosen)
         ]
     )  # fmt: skip
+
+
+def _tested(lost: ScoreLosses, index: int) -> dict[str, float | None]:
+    """The numbers of one ablation; `None` for an interval that is not known."""
+    numbers = {key: float(getattr(lost, key)[index]) for key in ("loss", "low", "high", "p", "q")}
+    return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
 
 
 def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
@@ -218,11 +233,13 @@ def _numbers(trained: TrainedRun, result: AblationResult) -> dict[str, object]:
         name: {
             "score": lost.score,
             "figure": trained.tasks[name].score,
+            "units": result.units[name].name,
+            "resampled": result.units[name].count,
             "ablations": [
                 {
                     "kind": ablation.kind,
                     "closed": [[*sites[site], head] for site, head in sorted(ablation.closed)],
-                    **{key: float(getattr(lost, key)[index]) for key in ("loss", "low", "high", "p", "q")},
+                    **_tested(lost, index),
                 }
                 for index, ablation in enumerate(result.chosen)
             ],

@@ -51,6 +51,7 @@ def evaluate(
     from mtl.models.annotator import chosen_tasks
     from mtl.models.batches import count_unknown, examples, require_limit
     from mtl.models.opened import annotator_at
+    from mtl.runs.compare.scores import learned_nothing
     from mtl.runs.folder import run_tables
 
     if corpus is None and (is_hub_name(run) or is_model_folder(Path(run)) or loader_of(Path(run))):
@@ -90,6 +91,10 @@ def evaluate(
     if found.run is not None and whole and precision == "32-true":
         run_tables.write_counts(found.run, split, counts)
     print_scores({split: scores}, run)
+    for line in learned_nothing(
+        {split: scores}, {name: task.score for name, task in chosen.items()}
+    ).values():
+        print(f"note: {line}")
     signatures = mtl.models.evaluate.signatures_of(chosen)
     for of_task in signatures.values():
         for of_scores in of_task.values():

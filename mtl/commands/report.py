@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from mtl.runs.compare.comparison import RunComparison
+    from mtl.tasks.sentence import Sentence
 
 
 def report(
@@ -87,6 +88,7 @@ def compare(
     level: Annotated[float, Range(0, 1, open_low=True, open_high=True)] = 0.95,
     draws: Annotated[int, Range(100, inf)] = 10_000,
     seed: Seed = 0,
+    corpus: Path | None = None,
     names: tuple[str, ...] = ("first", "second"),
     out: Path | None = None,
     log: bool = False,
@@ -99,8 +101,10 @@ def compare(
         split: Split of the scores.
         tasks: Only these tasks, for instance --tasks=[pos,dep].
         level: Level of the intervals.
-        draws: Resamples of sentences.
+        draws: Resamples of documents, or of sentences where documents are not known.
         seed: Random seed for the resamples.
+        corpus: Folder with .jsonl files that say which document a sentence is from, for runs that were
+            scored before their corpus said it.
         names: Names of the two sides in the figure.
         out: File for the table (.tex, .csv, .parquet), or for a figure (.pdf, .png, .svg) with the table
             beside it in all three formats.
@@ -122,7 +126,9 @@ def compare(
             check_tables(out, ("",))
     logged = runs_to_log([*dict.fromkeys((*runs, *against))], log)
     first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
-    compared = compare_runs(first, second, split, tasks, level=level, draws=draws, seed=seed)
+    compared = compare_runs(
+        first, second, split, tasks, level=level, draws=draws, seed=seed, corpus=_sentences(corpus, split)
+    )
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -143,6 +149,17 @@ def compare(
 
         key, drawn = f"comparison/{'-'.join(names)}", comparison_figure(compared.table, *names)
         log_to_wandb(logged, {key: compared.table, f"figures/{key}": drawn}, console)
+
+
+def _sentences(corpus: Path | None, split: str) -> list[Sentence] | None:
+    """The sentences of a split of a corpus, if one is given."""
+    if corpus is None:
+        return None
+    from mtl.corpora.readers import read_sentences
+    from mtl.corpora.splits import require_folder
+
+    require_folder(corpus, f"--corpus={corpus}", "; check the path")
+    return read_sentences(corpus / f"{split}.jsonl", "jsonl")
 
 
 def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[Path]:

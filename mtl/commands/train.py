@@ -52,7 +52,13 @@ def _train(config: TrainConfig, given: Mapping[str, Any], place: ProcessPlace) -
 def print_run(run: Run) -> None:
     """Print a finished run's scores, or how to get them if their file is gone."""
     if (run.folder / "metrics.json").exists():
-        print_scores(run.metrics(), str(run.folder))
+        from mtl.config.instances import kinds_in
+        from mtl.runs.compare.scores import learned_nothing
+
+        metrics, kinds = run.metrics(), kinds_in(run.config())
+        print_scores(metrics, str(run.folder))
+        for line in learned_nothing(metrics, {name: kind.score for name, kind in kinds.items()}).values():
+            print(f"note: {line}")
     else:
         print(f"{run.folder} has no metrics.json: 'mtl evaluate {run.folder}' scores its model again")
 

@@ -211,9 +211,12 @@ def corpus_stats(folder: Path) -> dict[str, Numbers]:
 def sentence_stats(sentences: Sequence[Sentence]) -> Numbers:
     """The numbers of one split; `sentences` of a task are those annotated for it.
 
+    `documents` are counted if the sentences say which they are from.
     Tasks other than the five on words are left out if no sentence is annotated for them.
     """
     numbers: Numbers = {"sentences": len(sentences), "words": sum(map(len, sentences))}
+    if documents := {sentence.document for sentence in sentences} - {""}:
+        numbers["documents"] = len(documents)
     for name, kind in (TASKS | named_in(sentences)).items():
         if not kind.layers:
             continue  # it reads only words
@@ -237,6 +240,8 @@ def stats_table(stats: dict[str, Numbers], title: str) -> Table:
     for split, numbers in stats.items():
         table.add_section()
         table.add_row(split, "", f"{numbers['sentences']:,}", f"{numbers['words']:,}", "words")
+        if "documents" in numbers:
+            table.add_row("", "", "", f"{numbers['documents']:,}", "documents")
         for task, counts in numbers.items():
             if isinstance(counts, dict):
                 for item in (item for item in counts if item != "sentences"):

@@ -225,10 +225,10 @@ def merge(parts: Sequence[Sequence[Sentence]]) -> list[Sentence]:
     """The sentences and pairs of several sources; those with the same words become one with all layers.
 
     Words are the same if they differ at most in Unicode's normal form and a treebank's escapes. The words of
-    the first source are kept, the first text that these words spell, and the first id that a file gives. If
-    several sentences have the same words, those with the same id are joined first and the rest in order; the
-    latter have a note if the sources have different numbers of them. Ids that were made up (`MadeUpId`) are
-    not compared. Masked sentences are not joined.
+    the first source are kept, the first text that these words spell, and the first id and document that a
+    file gives. If several sentences have the same words, those with the same id are joined first and the rest
+    in order; the latter have a note if the sources have different numbers of them. Ids that were made up
+    (`MadeUpId`) are not compared. Masked sentences are not joined.
     """
     if len(parts) == 1:
         return list(parts[0])
@@ -307,7 +307,8 @@ def _union(first: Sentence, second: Sentence, notes: tuple[str, ...]) -> Sentenc
     notes = (*first.notes, *second.notes, *notes, *_lost(first, others))
     text = first.text or (second.text if is_spelled(second.text, first.words) else "")
     name = first.id if _is_named(first) or not _is_named(second) else second.id
-    return replace(first.with_layers(layers), id=name, text=text, notes=notes)
+    document = first.document or second.document
+    return replace(first.with_layers(layers), id=name, text=text, notes=notes, document=document)
 
 
 def _lost(first: Sentence, others: Mapping[str, Any]) -> Iterator[str]:

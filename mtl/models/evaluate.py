@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 
@@ -70,7 +72,7 @@ def evaluate_model(
 
 
 def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Scores, pl.DataFrame]:
-    """The scores over a corpus, and the counts per sentence from which they are computed.
+    """The scores over a corpus with those of `same_answer_scores`, and the counts per sentence.
 
     The table has the columns of `mtl.runs.folder.run_tables`; its sentences are in the corpus's order.
     """
@@ -80,10 +82,33 @@ def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Sco
     def keep(name: str, metric: TaskMetric, predicted: Sequence[Any], gold: Sequence[Sentence]) -> None:
         for sentence, counts in zip(gold, metric.sentence_counts(predicted, gold).tolist(), strict=True):
             row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
-            rows.append({**row, "counts": counts})
+            rows.append({**row, "document": sentence.document, "counts": counts})
 
     scores = evaluate_model(model, batches(corpus, model), watch=keep)
+    for name, of_task in scores.items():
+        gold = [example.sentence for example in corpus if name in example.targets]
+        of_task |= same_answer_scores(model.tasks[name], gold)
     return scores, pl.DataFrame(rows, schema=COUNTS_SCHEMA).sort("task", "sentence", maintain_order=True)
+
+
+def same_answer_scores(task: Task, gold: Sequence[Sentence]) -> dict[str, float]:
+    """What a task of classes or tags scores without a look at the input, in per cent: `majority`, `chance`.
+
+    `majority` is the main score of giving all items of `gold` one label: the most frequent one for accuracy,
+    for other scores that with which the score is highest. `chance` is the expected accuracy of labels that
+    are drawn at the frequencies of `gold`. Empty for other tasks.
+    """
+    labels = Counter(label for sentence in gold for label in task.labels_in(sentence))
+    if not labels or any(task.same_answer(sentence, "") is None for sentence in gold[:1]):
+        return {}
+    of_accuracy = task.score == "accuracy"
+    found = []
+    for label, _ in labels.most_common(1 if of_accuracy else None):
+        metric = task.metric()
+        metric.update([task.same_answer(sentence, label) for sentence in gold], gold)
+        found.append(float(metric.compute()[task.score]))
+    shares = np.array([*labels.values()]) / labels.total()
+    return {"majority": max(found)} | ({"chance": 100 * float(shares @ shares)} if of_accuracy else {})
 
 
 def _scored(metrics: Mapping[str, TaskMetric], device: torch.device) -> list[str]:

@@ -174,12 +174,17 @@ class ReportData:
     """Notes on what is missing or was left out, with reasons."""
     worth: pl.DataFrame | None = None
     """What heads are worth: the table of `mtl.probes.statistics.head_values`, with the report's setups."""
+    resampled: tuple[str, ...] = ()
+    """What the tests of ablation resample: `documents`, `sentences`; empty without such tests."""
     evidence: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Tables of the pieces of evidence that these runs give, by name (`mtl.runs.figures.table`)."""
     choices: pl.DataFrame | None = None
     """What the final choice of heads for a target changed in each mask: `CHOICES`."""
     examples: tuple[RunExamples, ...] = ()
     """The first run of each regime and task that has examples."""
+    same_answer: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By task of classes or tags, the scores `majority` of one label for all items and `chance` of labels
+    drawn at their frequencies, in per cent."""
     only_compared: frozenset[str] = frozenset()
     """The tasks that others are only compared with: halves of tasks, and those with random labels."""
     on_words: bool = True

@@ -37,6 +37,7 @@ from mtl.probes.report.scores import (
     joint_costs,
     notes_on_scores,
     printed_scores,
+    same_answer_in_words,
     score_rows,
     score_table,
     told_columns,
@@ -147,6 +148,7 @@ def report_page(
         evidence=evidence,
         tasks=tasks,
         rows=rows,
+        same_answer=same_answer_in_words(evidence.same_answer),
         notes=final,
         forced=any(masks.forced().any() for masks in by_setup.values()),
         claim_words="" if claimed is None else claimed.claims_in_words(),
@@ -231,7 +233,8 @@ def _about(
     on = f"score: on {evidence.split}"
     about = {
         BY_SETUP: About(
-            ColumnUnit.PERCENT.of("mean") | ColumnUnit.NAMED.of(*tasks), notes_on_scores(evidence.split)
+            ColumnUnit.PERCENT.of("mean") | ColumnUnit.NAMED.of(*tasks),
+            notes_on_scores(evidence.split, evidence.same_answer),
         ),
         "scores": About(SCORE_UNITS, (on,)),
         "learning-curves": About(SCORE_UNITS, ("score: on dev",)),

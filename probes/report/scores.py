@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import polars as pl
@@ -136,12 +137,30 @@ def score_table(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> pl.DataFrame:
     return pl.DataFrame(table, schema).with_columns(seeds=pl.Series(map(_seeds, rows), dtype=pl.String))
 
 
-def notes_on_scores(split: str) -> tuple[str, ...]:
-    """What the numbers of `score_table` and `printed_scores` are."""
+def same_answer_in_words(same_answer: Mapping[str, Mapping[str, float]]) -> str:
+    """What tasks score without a look at the input (`ReportData.same_answer`); empty if no task says."""
+    words = {
+        "majority": "one label for all items scores",
+        "chance": "labels drawn at their frequencies score",
+    }
+    known = {key: {task: of[key] for task, of in same_answer.items() if key in of} for key in words}
+    return "; ".join(
+        f"{words[key]} {', '.join(f'{value:.2f} in {task}' for task, value in of_tasks.items())}"
+        for key, of_tasks in known.items()
+        if of_tasks
+    )
+
+
+def notes_on_scores(
+    split: str, same_answer: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+) -> tuple[str, ...]:
+    """What the numbers of `score_table` and `printed_scores` are, and what no learning scores."""
+    beside = same_answer_in_words(same_answer)
     return (
         f"scores on {split} in %: the mean over seeds ± the standard deviation (n - 1); without ±, one seed",
         "seeds: how many there are of each task",
         "in brackets: the difference in points from the setup in the column against, over the seeds of both",
+        *((beside,) if beside else ()),
     )
 
 

@@ -53,6 +53,8 @@ class Worth:
     prediction: pl.DataFrame
     means: pl.DataFrame
     """The means of the measure per head (`head_means`)."""
+    resampled: str
+    """What the tests resample, in words; empty without tests."""
     values: pl.DataFrame
     """The values that everything is computed from: `ReportData.worth`."""
 
@@ -60,7 +62,10 @@ class Worth:
         """What their files say of their numbers."""
         of_measure = OF_MEASURES[BY_NAME[self.measure].unit].of("value")
         return {
-            "head-worth": About(of_measure, (f"value: {self.title}, the mean over runs",)),
+            "head-worth": About(
+                of_measure,
+                (f"value: {self.title}, the mean over runs", *((self.resampled,) if self.resampled else ())),
+            ),
             "prediction": About(PREDICTION_UNITS),
             "agreement": About(AGREEMENT_UNITS),
         }
@@ -103,4 +108,9 @@ def worth_section(evidence: ReportData, sites: Sequence[Site], heads: int) -> Wo
         unit = {"points": " points", "nats": " nats"}.get(BY_NAME[measure].unit, "")
         maps.append((str(task), f"{most:.3g}{unit}", drawn))
     title, level = BY_NAME[measure].title, f"{SIGNIFICANT:g}"
-    return Worth(measure, title, level, maps, prediction(values), means, values)
+    resampled = f"The tests resample {' and '.join(evidence.resampled)}" if evidence.resampled else ""
+    if "sentences" in evidence.resampled:
+        resampled += ", as if sentences were independent"
+    if measure != ABLATION:
+        resampled = ""
+    return Worth(measure, title, level, maps, prediction(values), means, resampled, values)

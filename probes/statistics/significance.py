@@ -33,8 +33,8 @@ Interval = tuple[float, float]
 
 
 def student(values: Float[np.ndarray, " seed"], level: float = 0.95) -> Interval:
-    """Student's interval of the mean over seeds; NaN for a single seed."""
-    if len(values) < 2:
+    """Student's interval of the mean over seeds; NaN for a single seed, and if all values are equal."""
+    if len(values) < 2 or np.ptp(values) <= 1e-9 * max(1.0, float(np.abs(values).max())):
         return float("nan"), float("nan")
     error = float(values.std(ddof=1)) / len(values) ** 0.5
     return t_interval(float(values.mean()), error, len(values) - 1, level)
@@ -205,10 +205,10 @@ def estimate(value: float, drawn: Float[np.ndarray, " draw"]) -> Estimate:
     A resample repeats heads, and the ranks that they share bring a high correlation nearer to zero. In
     simulations of three runs of 6 layers by 12 heads with a correlation within layers of 0.8, the plain
     percentile interval covered it in 83 to 86 of 100 worlds, and this one in 93 to 98. `value` and `drawn`
-    may be NaN.
+    may be NaN. If all draws are equal, there is no interval: nothing shows how far the value may vary.
     """
     known = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or len(known) < 2:
+    if np.isnan(value) or len(known) < 2 or np.ptp(known) <= 1e-12:
         return Estimate(value, float("nan"), float("nan"))
     equal = np.abs(known - value) <= 1e-12  # correlations of ranks that are equal differ by rounding
     below = np.mean(((known < value) & ~equal) + 0.5 * equal)

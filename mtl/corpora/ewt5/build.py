@@ -140,7 +140,7 @@ def join_editions(
         by_tags = [sentence.tags or () for sentence in ud_sentences]
         name_pairs = pair_sentences(by_words, [sentence.words for sentence in ner_sentences])
         skeleton_pairs = pair_sentences(by_tags, [sentence.tags or () for sentence in skeleton_sentences])
-        for index, sentence in enumerate(ud_sentences):
+        for index, sentence in enumerate(replace(each, document=document) for each in ud_sentences):
             named_as, skeleton = name_pairs[index], skeleton_pairs[index]
             if named_as is not None:
                 sentence = _with_entities(sentence, ner_sentences[named_as], dropped)

@@ -30,6 +30,8 @@ _BLANKS = re.compile(r"[ \t]+")
 _SENT_ID = re.compile(
     r"#[ \t]*(?:sent_id[ \t]*=[ \t]*([^ \t].*?)|id[ \t]+([^ \t=]+)(?:[ \t]+domain=.*)?)[ \t]*$"
 )
+_NEWDOC = re.compile(r"#[ \t]*newdoc(?:[ \t]+id)?(?:[ \t]*=[ \t]*(.*?))?[ \t]*")
+"""The comment that begins a document, as in CoNLL-U: `# newdoc id = X` or `# newdoc`."""
 _COMMENT_BETWEEN_ROWS = (
     "a comment between the rows of a sentence; put it before the first, and a blank line between sentences"
 )
@@ -52,11 +54,16 @@ class Line(NamedTuple):
 
 
 class SentenceRows(NamedTuple):
-    """The rows of one sentence and the comments before them; `number` counts a file's sentences from 1."""
+    """The rows of one sentence and the comments before them; `number` counts a file's sentences from 1.
+
+    `document` is the one that the latest comment `# newdoc id = X` or `# newdoc` names, or the number of the
+    latest marker among several of a file; empty without either.
+    """
 
     comments: list[Line]
     rows: list[ColumnRow]
     number: int
+    document: str
 
     def column(self, index: int) -> list[str]:
         return [row.fields[index] for row in self.rows]
@@ -109,11 +116,17 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[SentenceRows]:
     row of a sentence, and belong only to that sentence. Raises `InputError` for a row with more or fewer
     columns than the first of its sentence, and for a comment between rows.
     """
-    blocks = list(_stretches(path, syntax.marker))
+    stretches = list(_stretches(path, syntax.marker))
+    blocks = [lines for _, lines in stretches]
     shapes = [_shape(lines, syntax.tabs) for lines in blocks]
     usual = _usual(blocks, shapes, syntax.tabs)
-    number = 0
-    for lines, shape in zip(blocks, shapes, strict=True):
+    # A marker at the top of a file, and no other one, does not separate documents.
+    marked = any(stretch.markers > 1 for stretch in stretches)
+    number = documents = 0
+    document = ""
+    for (markers, lines), shape in zip(stretches, shapes, strict=True):
+        if marked and not documents:
+            document = f"{name_of(path)}-document-{markers:04d}"
         tabs, width = shape or usual
         comments: list[Line] = []
         rows: list[ColumnRow] = []
@@ -123,13 +136,16 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[SentenceRows]:
                 if rows:
                     raise malformed(path, line.line, _COMMENT_BETWEEN_ROWS)
                 comments.append(line)
+                if match := _NEWDOC.fullmatch(line.text):
+                    documents += 1
+                    document = match[1] or f"{name_of(path)}-document-{documents:04d}"
                 continue
             if rows and len(fields) != len(rows[0].fields) and not (tabs and syntax.ragged):
                 raise malformed(path, line.line, _unequal(fields, rows[0], tabs))
             rows.append(ColumnRow(line.line, fields))
         if rows:
             number += 1
-            yield SentenceRows(comments, rows, number)
+            yield SentenceRows(comments, rows, number, document)
 
 
 def sentence_id(path: Path, block: SentenceRows) -> str:
@@ -233,17 +249,28 @@ def refuse_restarts(path: Path, blocks: Sequence[SentenceRows], column: int) -> 
                 raise malformed(path, row.line, what)
 
 
-def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[list[Line]]:
+class _Stretch(NamedTuple):
+    """Lines between blank lines and markers, and the number of markers before them in the file."""
+
+    markers: int
+    lines: list[Line]
+
+
+def _stretches(path: Path, is_marker: Callable[[Line], bool]) -> Iterator[_Stretch]:
     """The lines of a file between blank lines and markers."""
     lines: list[Line] = []
+    markers = 0
     for number, text in enumerate(read_lines(path, rows=True), start=1):
-        if not is_blank(text) and not is_marker(line := Line(number, text)):
+        line = Line(number, text)
+        marked = not is_blank(text) and is_marker(line)
+        if not is_blank(text) and not marked:
             lines.append(line)
         elif lines:
-            yield lines
+            yield _Stretch(markers, lines)
             lines = []
+        markers += marked
     if lines:
-        yield lines
+        yield _Stretch(markers, lines)
 
 
 def _shape(lines: list[Line], tabs: bool) -> tuple[bool, int] | None:
@@ -328,6 +355,7 @@ def read_label_columns(
                 layers={OF_SENTENCE: of_sentence.of(path, block)},
                 tags=tuple(block.column(at["label"] - 1)),
                 id=sentence_id(path, block),
+                document=block.document,
             ),
         )
         for block in blocks

@@ -120,6 +120,7 @@ def read_conll2003(
             tags=tuple(block.column(layout.columns["tag"] - 1)) if "tag" in layout.columns else None,
             entities=spans,
             id=sentence_id(path, block),
+            document=block.document,
             notes=(REPAIRED,) * repairs + (NO_WORD,) * lost,
         )
         sentences.append(checked(path, block, sentence))

@@ -78,6 +78,8 @@ def read_conllu(
 ) -> list[Sentence]:
     """Sentences with tags (from `column`), universal tags and arcs, relations with their subtypes.
 
+    The document of a sentence is that of the latest `# newdoc`.
+
     LEMMA and FEATS become the layers `lemmas` and `feats` (features in UD's order), and DEPS becomes the
     layer `deps`, a graph. The text is that of `# text`, or as SpaceAfter says. Multiword ranges and empty
     nodes are not words here and are left out; in a graph, an arc replaces each path over empty nodes
@@ -230,6 +232,7 @@ def _sentence(
             DEPS: deps,
         },
         id=sentence_id(path, words.block),
+        document=words.block.document,
         notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
     )
     sentence, problem = with_own_layers(sentence, words.block.comments)
@@ -396,6 +399,7 @@ def to_conllu(sentence: Sentence, empty_nodes: bool = True) -> str:
     words = [form(word) for word in sentence.words]
     comments = [f"# sent_id = {cell(sentence.id)}"] if sentence.id else []
     comments += ["# id_made_up = true"] if isinstance(sentence.id, MadeUpId) else []
+    comments += [f"# document = {cell(sentence.document)}"] if sentence.document else []
     text = sentence.text if is_spelled(sentence.text, sentence.words) else " ".join(words)
     comments.append(f"# text = {form(_WHITE.sub(' ', text).strip(' '))}")
     comments += comments_of(sentence)

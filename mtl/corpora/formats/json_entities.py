@@ -80,6 +80,7 @@ def read_json_entities(
                 sentence.layers,
                 id=own if isinstance(name, str | int) else MadeUpId(own),
                 text=sentence.text,
+                document=stem if len(found) > 1 else "",
                 place=f"{path}:{line}",
                 notes=sentence.notes,
             )

@@ -134,6 +134,7 @@ def to_json(
         **({"labels": labels} if labels else {}),
         **({"layers": layers} if layers else {}),
         **({} if sentence.second is None else {"second": sentence.second}),
+        **({"document": sentence.document} if sentence.document else {}),
         **({_MADE_UP: True} if isinstance(sentence.id, MadeUpId) else {}),
         **({} if offsets is None else {_OFFSETS: offsets}),
         **({} if items is None else {_PROBABILITIES: _of_items(items)}),
@@ -191,9 +192,9 @@ def from_json(record: Any, place: str = "") -> Sentence:
     labels = _by_name(record, "labels", _label, words)
     if not words and not any(isinstance(labels[name], str) for name in labels.keys() - SENTENCE_TASKS.keys()):
         raise ValueError("'words' is missing or empty")
-    name = record.get("id", "")
-    if not isinstance(name, str):
-        raise ValueError("'id' must be a string")
+    name, document = record.get("id", ""), record.get("document", "")
+    if not isinstance(name, str) or not isinstance(document, str):
+        raise ValueError(f"'{'document' if isinstance(name, str) else 'id'}' must be a string")
     if type(made_up := record.get(_MADE_UP, False)) is not bool:
         raise ValueError(f"'{_MADE_UP}' must be true or false")
     text = record.get("text", "")
@@ -219,6 +220,7 @@ def from_json(record: Any, place: str = "") -> Sentence:
         id=MadeUpId(name) if made_up else name,
         text=text,
         place=place,
+        document=document,
         notes=((SKIPPED,) if _SKIPPED in record else ()) + _misspelt(labels) + (NO_HEAD,) * headless,
     )
     problem = fault(sentence)
@@ -386,4 +388,4 @@ OWN_KEYS: Mapping[str, _Reader] = {
     "frames": frames_from,
 }  # fmt: skip
 """The layers that are keys of a record, each with the function that reads its value."""
-_KEYS = ("id", "text", "words", *OWN_KEYS, "labels", "layers", "second", _MADE_UP)
+_KEYS = ("id", "text", "words", *OWN_KEYS, "labels", "layers", "second", "document", _MADE_UP)

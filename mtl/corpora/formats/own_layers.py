@@ -6,6 +6,7 @@ Words are counted from 1, as in the file, and a span has its first and its last 
     # frames = [{"word": 2, "sense": "eat.01", "arguments": [[1, 1, "ARG0"]]}]
     # classify = order          (a label of the whole sentence, by its task)
     # id_made_up = true         (the sentence's id is a number that the program gave it)
+    # document = w01            (the document that the sentence is from)
     # second = 3                (the word at which a pair's second sentence begins)
     # label intent = order      (a label under a name of its own)
     # layer slots = [[0, 1, "TIME"]]        (a layer on words under a name of its own)
@@ -216,6 +217,8 @@ def _change(sentence: Sentence, name: str, value: str) -> dict[str, Any]:
         return {"arcs": None}
     if name == "id_made_up" and value == "true":
         return {"id": MadeUpId(sentence.id)}
+    if name == "document":
+        return {"document": text}
     if name == "skipped":
         return {"notes": (*sentence.notes, SKIPPED)}
     if name == "tree":

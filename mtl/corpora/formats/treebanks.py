@@ -178,7 +178,8 @@ def read_conll2005(path: Path, words: Path | None = None) -> list[Sentence]:
             frames = _frames(block, column)
         except CellError as error:
             raise malformed(path, block.rows[error.row].line, str(error)) from error
-        sentence = Sentence(tuple(map(plain_word, text)), frames=frames, id=sentence_id(path, block))
+        words_of, name = tuple(map(plain_word, text)), sentence_id(path, block)
+        sentence = Sentence(words_of, frames=frames, id=name, document=block.document)
         sentences.append(checked(path, block, sentence))
     return sentences
 
@@ -324,6 +325,7 @@ def _sentence(block: SentenceRows, propbank: bool, name: str) -> Sentence:
         entities=None if propbank else starred_spans(block.column(_NAME)),
         frames=tuple([_frame(block, *frame) for frame in zip(roles, predicates, strict=True)]),
         id=name,
+        document=block.rows[0].fields[_DOCUMENT],
     )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from mtl.config.instances import kind_of, setting_values
 from mtl.errors import InputError
-from mtl.probes.statistics.compared_runs import compare_setups
+from mtl.probes.statistics.compared_runs import Units, compare_setups, units_of
 from mtl.probes.statistics.significance import holm
 from mtl.probes.tables.table_files import ColumnUnit, types_of
 from mtl.runs.compare.settings import settings_of_run, sizes_told_apart
@@ -21,12 +21,13 @@ from mtl.runs.compare.setups import setups_of, without_repeats
 from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 
 _INTERVALS = ("sentences", "seeds", "both")
 UNITS = (
     ColumnUnit.TEXT.of("task", "score")
-    | ColumnUnit.COUNT.of("sentences", "runs", "runs_against")
+    | ColumnUnit.COUNT.of("sentences", "documents", "runs", "runs_against")
     | ColumnUnit.PERCENT.of("mean", "mean_against")
     | ColumnUnit.POINTS.of("difference", *(f"{name}_{end}" for name in _INTERVALS for end in ("low", "high")))
     | ColumnUnit.P.of("p_sentences", "p", "holm")
@@ -34,8 +35,9 @@ UNITS = (
 SCHEMA = pl.Schema(types_of(UNITS))
 """A row per task: scores and differences in points, with the intervals and p of `compared_runs`.
 
-`sentences` is their number; `sentences_low` and the like are ends of intervals. `holm` corrects p for the
-number of tasks. If a side has a single run, only the interval and p over sentences are known; then, and if
+`sentences` is their number; `documents` is that of their documents, if these are resampled whole; null:
+sentences are resampled. `sentences_low` and the like are ends of intervals. `holm` corrects p for the number
+of tasks. If a side has a single run, only the interval and p over sentences are known; then, and if
 neither runs nor sentences have any spread, `holm` corrects the p over sentences.
 """
 
@@ -57,12 +59,16 @@ def compare_runs(
     level: float = 0.95,
     draws: int,
     seed: int,
+    corpus: Sequence[Sentence] | None = None,
 ) -> RunComparison:
     """Compare the runs of two sides in every task that both have (`tasks`: only these).
 
+    Whole documents are resampled where the runs' counts know them. For runs that were scored before, `corpus`
+    has all sentences of the split with their documents.
     Among runs of one side that repeat each other, seed and all, only the first counts: a copy says nothing
     about how far runs differ. Raises `InputError` for a run that is on both sides or twice on one, for sides
-    without a common task, and for runs that have other sentences or no counts per sentence.
+    without a common task, for runs that have other sentences or no counts per sentence, and for a corpus with
+    other sentences.
     """
     _check_places([*first, *second])
     sides = [{str(run.folder): run.config() for run in side} for side in (first, second)]
@@ -76,6 +82,7 @@ def compare_runs(
     (first, repeated), (second, repeated_against) = without_repeats(first), without_repeats(second)
     rows: list[dict[str, Any]] = []
     notes = [*repeated, *repeated_against]
+    resampled: dict[str, list[str]] = {}
     for name in (task for task in common if not tasks or task in tasks):
         chosen = [
             [run for run in side if name in configs[str(run.folder)]["tasks"]]
@@ -84,21 +91,26 @@ def compare_runs(
         used = [configs[str(run.folder)] for runs, configs in zip(chosen, sides, strict=True) for run in runs]
         task = _kind_of_all(name, used)
         _check_scored_alike(name, task, used)
-        counts = _counts(chosen, split, name)
-        if counts is None:
+        found = _counts(chosen, split, name, corpus)
+        if found is None:
             notes.append(f"{name}: no sentence of {split} is annotated: left out")
             continue
+        units, counts = found
+        resampled.setdefault(units.described(), []).append(name)
         notes += [
             f"{name}: the runs {where} --against are of several setups: {', '.join(names)}"
             for where, side in zip(("before", "after"), chosen, strict=True)
             if len(names := _setups(side)) > 1
         ]
+        summed = [units.sums(side) for side in counts]
         result = compare_setups(
-            counts[0], counts[1], task().metric().score, level=level, draws=draws, seed=seed
-        )
+            summed[0], summed[1], task().metric().score,
+            effective=units.effective, level=level, draws=draws, seed=seed,
+        )  # fmt: skip
         rows.append(
             {
                 "task": name, "score": task.score, "sentences": counts[0].shape[1],
+                "documents": units.count if units.name == "documents" else None,
                 "runs": len(counts[0]), "runs_against": len(counts[1]),
                 "mean": result.first, "mean_against": result.second, "difference": result.difference,
                 **{
@@ -111,6 +123,9 @@ def compare_runs(
         )  # fmt: skip
     if not rows:
         raise InputError("; ".join(notes))
+    for described, names in resampled.items():
+        of = "" if len(resampled) == 1 else f" for {', '.join(names)}"
+        notes.append(f"resampled{of}: {described}")
     notes += _between(first, second)
     table = pl.DataFrame(rows, schema={key: kind for key, kind in SCHEMA.items() if key != "holm"}).fill_nan(
         None
@@ -150,10 +165,25 @@ def _check_scored_alike(name: str, task: type[Task], configs: Iterable[Mapping[s
             )
 
 
+def _units(tables: Sequence[pl.DataFrame], corpus: Sequence[Sentence] | None, task: str, split: str) -> Units:
+    """The units of sentences, by the corpus or the first run that knows their documents."""
+    if corpus is None:
+        each = (table["document"].to_list() for table in tables)
+        return units_of(next((documents for documents in each if any(documents)), [""] * tables[0].height))
+    numbers, keys = tables[0]["sentence"].to_list(), tables[0]["key"].to_list()
+    if max(numbers, default=0) >= len(corpus) or keys != [
+        run_tables.key_of(corpus[number]) for number in numbers
+    ]:
+        raise InputError(
+            f"{task}: --corpus has other sentences in {split} than the runs are scored on: use their corpus"
+        )
+    return units_of([corpus[number].document for number in numbers])
+
+
 def _counts(
-    sides: Sequence[Sequence[Run]], split: str, task: str
-) -> list[Float[np.ndarray, "run sentence count"]] | None:
-    """Each side's counts on the same sentences; `None` if none is annotated for the task."""
+    sides: Sequence[Sequence[Run]], split: str, task: str, corpus: Sequence[Sentence] | None
+) -> tuple[Units, list[Float[np.ndarray, "run sentence count"]]] | None:
+    """The units, and each side's counts on the same sentences; `None` if none is annotated for the task."""
     tables = [
         [run_tables.read_counts(run, split).filter(pl.col("task") == task).sort("sentence") for run in side]
         for side in sides
@@ -175,7 +205,8 @@ def _counts(
                 f"{task}: {run.folder} has other counts per sentence than {sides[0][0].folder}, as if by "
                 f"another version of mtl; write them again with 'mtl evaluate {run.folder} --split {split}'"
             )
-    return [np.array([table["counts"].to_list() for table in side]) for side in tables]
+    units = _units([*chain(*tables)], corpus, task, split)
+    return units, [np.array([table["counts"].to_list() for table in side]) for side in tables]
 
 
 def _between(first: Sequence[Run], second: Sequence[Run]) -> list[str]:

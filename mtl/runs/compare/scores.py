@@ -61,6 +61,38 @@ def scores_of(
     return pl.DataFrame(rows, schema={"run": pl.String, "task": pl.String, "score": pl.Float64}), tuple(notes)
 
 
+def learned_nothing(
+    metrics: Mapping[str, Mapping[str, Mapping[str, float]]], score: Mapping[str, str]
+) -> dict[str, str]:
+    """The tasks of which a run has learned nothing, each with a line that says why.
+
+    `metrics` are its scores by split and task, `score` names the main one of each task. On no split is it
+    above that of giving all items one label (`same_answer_scores`), or above 0 in tasks without such an
+    answer.
+    """
+    found = {}
+    for task, name in score.items():
+        splits = {split: of[task] for split, of in metrics.items() if name in of.get(task, {})}
+        same = {split: max(of.get("majority", 0.0), 0.0) for split, of in splits.items()}
+        if splits and all(of[name] <= same[split] + 1e-9 for split, of in splits.items()):
+            values = ", ".join(f"{of[name]:.2f} on {split}" for split, of in splits.items())
+            best = (
+                f"one label for all items scores {', '.join(f'{value:.2f}' for value in same.values())}"
+                if any("majority" in of for of in splits.values())
+                else "0 is the least possible"
+            )
+            found[task] = f"{task}: nothing was learned: {name} {values}, where {best}"
+    return found
+
+
+def metrics_of(run: Run) -> dict[str, dict[str, dict[str, float]]]:
+    """The run's scores by split and task; none if there is no file or it is damaged, which others report."""
+    try:
+        return run.metrics()
+    except InputError:
+        return {}
+
+
 def _unreadable(run: Run, reason: str) -> str:
     return f"{run.folder}/metrics.json cannot be read ({reason}): leave the run out, or train it again"
 

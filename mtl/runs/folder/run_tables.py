@@ -126,12 +126,15 @@ def add_importance(run: Run, rows: pl.DataFrame) -> None:
 
 
 COUNTS_SCHEMA = pl.Schema(
-    [("task", pl.String), ("sentence", pl.Int32), ("key", pl.UInt32), ("counts", pl.List(pl.Float64))]
-)
+    [
+        ("task", pl.String), ("sentence", pl.Int32), ("key", pl.UInt32), ("document", pl.String),
+        ("counts", pl.List(pl.Float64)),
+    ]
+)  # fmt: skip
 """A row per task and annotated sentence of the split.
 
-`sentence` is its number from 0, `key` a checksum of its words (`key_of`), and `counts` are those of
-`mtl.tasks.metrics.TaskMetric.sentence_counts`.
+`sentence` is its number from 0, `key` a checksum of its words (`key_of`), `document` what it is from (empty:
+unknown), and `counts` are those of `mtl.tasks.metrics.TaskMetric.sentence_counts`.
 """
 
 
@@ -157,7 +160,11 @@ def read_counts(run: Run, split: str) -> pl.DataFrame:
             f"'mtl evaluate {run.folder} --split {split}'"
         )
     try:
-        counts = read_parquet(path).select(COUNTS_SCHEMA.names()).cast(COUNTS_SCHEMA)
+        table = read_parquet(path)
+        if "document" not in table.columns:  # an earlier version wrote it
+            table = table.with_columns(document=pl.lit(""))
+        counts = table.select(COUNTS_SCHEMA.names()).cast(COUNTS_SCHEMA)
+        counts = counts.with_columns(pl.col("document").fill_null(""))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(
             f"{path} cannot be read ({error}); write it again with "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ from mtl.runs.compare.comparable import (
 )
 from mtl.runs.compare.gates import choices_of, masks_of
 from mtl.runs.compare.heads import MeasuredHeads, heads_in, measured_otherwise, read_heads
-from mtl.runs.compare.scores import heads_kept_of, history_of, scores_of
+from mtl.runs.compare.scores import heads_kept_of, history_of, learned_nothing, metrics_of, scores_of
 from mtl.runs.compare.settings import encoder_in
 from mtl.runs.compare.setups import missing_seeds
 from mtl.runs.compare.worth import WORTH, measured, measured_run
@@ -168,6 +169,7 @@ def gather(
         [run.run.folder for run in same], bare, encoder, notes, unlabelled.union(not_to_probe), read
     )
     gates, heads = of_one_shape(gates, heads, notes)
+    gates = _learned(gates, same, score, notes)
     note_averages(runs, heads, notes)
     scores = _scores(runs, split, score, notes)
     notes += _missing(runs, scores, asked)
@@ -179,6 +181,7 @@ def gather(
         setups=tuple(dict.fromkeys(run.setup for run in runs)),
         scores=scores,
         metrics={task: name for task, name in score.items() if task in set(scores["task"])},
+        same_answer=_same_answer(runs, split),
         split=split,
         gates=gates,
         heads=heads,
@@ -187,6 +190,7 @@ def gather(
         runs=_provenance(folder, runs),
         probes=probes,
         worth=_worth(same, rows, made_of, notes),
+        resampled=_resampled(made_of),
         evidence=_evidence(RunsRead(same, split, score, gates), notes),
         examples=examples_of(heads, notes),
         choices=choices_of(same),
@@ -196,6 +200,44 @@ def gather(
         ),
         on_words=not runs or any(on_words(kinds_in(run.config).values()) for run in runs),
     )
+
+
+def _learned(
+    gates: pl.DataFrame | None, runs: Sequence[RunWithSetup], score: Mapping[str, str], notes: list[str]
+) -> pl.DataFrame | None:
+    """The masks without those of tasks that a run has learned nothing of: such masks claim no head.
+
+    They are noted. A mask that several tasks share is left out if none of them was learned.
+    """
+    if gates is None:
+        return None
+    nothing: dict[tuple[str, str], list[int]] = {}
+    left_out = pl.lit(False)
+    for run in runs:
+        folder, unlearned = str(run.run.folder), set(learned_nothing(metrics_of(run.run), score))
+        masks = gates.filter(pl.col("run") == folder)["task"].unique(maintain_order=True).to_list()
+        for mask in masks:
+            if set(mask.split("+")) <= unlearned:
+                nothing.setdefault((mask, run.setup.name), []).append(int(run.config["seed"]))
+                left_out |= (pl.col("run") == folder) & (pl.col("task") == mask)
+    notes += [
+        f"{mask} in {setup}: nothing was learned with seed {', '.join(map(str, sorted(seeds)))}: such masks "
+        "claim no head and are left out"
+        for (mask, setup), seeds in nothing.items()
+    ]
+    kept = gates.filter(~left_out)
+    return None if kept.is_empty() else kept
+
+
+def _same_answer(runs: Sequence[RunWithSetup], split: str) -> dict[str, dict[str, float]]:
+    """By task, `majority` and `chance` of the first run that has them (`same_answer_scores`)."""
+    found: dict[str, dict[str, float]] = {}
+    for run in runs:
+        for task, scores in metrics_of(run.run).get(split, {}).items():
+            known = {key: value for key, value in scores.items() if key in ("majority", "chance")}
+            if known:
+                found.setdefault(task, known)
+    return found
 
 
 def _missing(
@@ -374,6 +416,19 @@ def _worth(
     }
     usual = Counter(shapes.values()).most_common(1)[0][0]
     return values.filter(pl.col("run").is_in([run for run, shape in shapes.items() if shape == usual]))
+
+
+def _resampled(made_of: Mapping[Path, Mapping[str, str]]) -> tuple[str, ...]:
+    """What the tests of ablation resample in these tables: documents, sentences, or both in different ones.
+
+    Tables of earlier versions do not say it: they resample sentences.
+    """
+    found = set[str]()
+    for provenance in made_of.values():
+        if "ablation.split" in provenance:
+            units = json.loads(provenance.get("ablation.units", "{}"))
+            found |= set(units.values()) or {"sentences"}
+    return tuple(sorted(found))
 
 
 def _provenance(folder: Path, runs: Sequence[RunWithSetup]) -> pl.DataFrame:

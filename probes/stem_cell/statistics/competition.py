@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from mtl.probes.sites import KEYS, Site, sites_of
-from mtl.probes.statistics.compared_runs import difference, seed_effect
+from mtl.probes.statistics.compared_runs import deciding_intervals, difference, seed_effect
 from mtl.probes.statistics.masks import Masks
 from mtl.probes.statistics.significance import (
     Finding,
@@ -121,9 +121,9 @@ def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
 
     In each run, the best head's value of every label is averaged over labels that count (`label_scores`),
     weighted by their items. Only labels that all runs of both regimes have are included. Labels of one run
-    are not independent of each other, so the run is the unit. `low`, `high` and `p` are those of
-    `difference`, whose spread is that of the runs of all regimes; `p_holm` is corrected over the tasks of a
-    comparison; `seed_p` is that of `seed_effect`.
+    are not independent of each other, so the run is the unit. `p` is that of `difference`, whose spread is
+    that of the runs of all regimes; `low`, `high` and `p_holm` are those of `deciding_intervals` over the
+    tasks of a comparison; `seed_p` is that of `seed_effect`.
 
     Other columns pair runs by seed: `worse` of `pairs` seeds have a loss, `paired_low` to `paired_high` is
     Student's interval, and `paired_p` is the two-sided p by exchanging the signs of seeds, which cannot be
@@ -138,6 +138,12 @@ def task_losses(heads: pl.DataFrame, level: float = 0.95) -> pl.DataFrame:
             if {regime, than} <= set(of_task["regime"])
         ]
         of_comparison = [row for row in of_comparison if row["labels"]]
+        made = [row.pop("made", None) for row in of_comparison]
+        known = [found for found in made if found is not None]
+        if len(known) == len(made):
+            for row, ((low, high), p) in zip(of_comparison, deciding_intervals(known, level), strict=True):
+                rows.append(row | {"low": low, "high": high, "p_holm": p})
+            continue
         corrected = holm(np.array([row["p"] for row in of_comparison], dtype=float))
         rows += [row | {"p_holm": float(p)} for row, p in zip(of_comparison, corrected, strict=True)]
     return pl.DataFrame(rows, schema=LOSSES_SCHEMA).fill_nan(None)
@@ -177,11 +183,11 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
     }
     found |= {"paired_low": low, "paired_high": high, "paired_p": p}
     if than == "static":
-        own = {"loss": losses.mean(), "low": low, "high": high, "p": p, "p_by": SIGNS}
-        return found | own | {"seeds": len(ours)}
+        signs = {"loss": losses.mean(), "low": low, "high": high, "p": p, "p_by": SIGNS}
+        return found | signs | {"seeds": len(ours)}
     of_all = {name: values for name, values in scores.items() if name != "static"}
     made = difference(of_all, {than: 1.0, regime: -1.0}, level)
-    own = {"loss": made.value, "low": made.low, "high": made.high, "p": made.p, "p_by": SPREAD}
+    own: dict[str, Any] = {"loss": made.value, "p": made.p, "p_by": SPREAD, "made": made}
     own["seed_p"] = seed_effect(of_all).p
     return found | own | {"seeds": min(len(ours), len(theirs))}
 

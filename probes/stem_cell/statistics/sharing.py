@@ -12,9 +12,15 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
-from mtl.probes.statistics.compared_runs import Runs, difference, seed_effect
+from mtl.probes.statistics.compared_runs import (
+    Difference,
+    Runs,
+    deciding_intervals,
+    difference,
+    seed_effect,
+)
 from mtl.probes.statistics.masks import Masks, chance_of_overlap, jaccard
-from mtl.probes.statistics.significance import CANNOT_TELL, Finding, holm, paired
+from mtl.probes.statistics.significance import CANNOT_TELL, Finding, paired
 from mtl.probes.stem_cell.statistics.wording import SignedWords, beside_learned
 from mtl.probes.tables.table_files import About, ColumnUnit, by_catalogue, types_of
 from mtl.tasks.in_words import counted
@@ -237,7 +243,8 @@ SCHEMA = pl.Schema(types_of(UNITS))
 PROCEDURES = (
     "low, high, p: Student's t; a setup has the spread of its own runs, or that of the runs of all setups, "
     "whichever is larger",
-    "p_holm: p after Holm over the tasks of the setup",
+    "p_holm: p after Holm over the tasks of the setup; low, high: intervals that hold for all of these tasks "
+    "together, and exclude 0 exactly if p_holm is at most 0.05",
     "paired_low, paired_high: Student's interval of the differences of runs with the same seed; paired_p: by "
     "exchanging the signs of these differences",
     "the row mean, over tasks, has only the paired columns",
@@ -276,10 +283,11 @@ def sharing(
 
     `scores`: setup, task, seed, score (per cent), of all setups from whose runs the spread of scores is
     taken. `setups`: by the name of a group its setups, each with the setup of single-task runs to compare
-    with (the pairs of five tasks are ten setups of one group, whose losses are averaged per task). Interval
-    and p of a task are those of `difference` with an error of `level`, and p is corrected over the group's
-    tasks by Holm. Beside them are those paired by seed (Student's interval, p by exchanging signs). The mean
-    over tasks has only these: one task with a wide spread would decide it.
+    with (the pairs of five tasks are ten setups of one group, whose losses are averaged per task). Loss and p
+    of a task are those of `difference`; intervals, and p corrected over the group's tasks by Holm, are those
+    of `deciding_intervals` with an error of `level`. Beside them are those paired by seed (Student's
+    interval, p by exchanging signs). The mean over tasks has only these: one task with a wide spread would
+    decide it.
 
     The word is on the tasks of the first group that have three runs of each setup: *yes* if one of them loses
     (its corrected p is at most `level`), else *no* if all intervals end below `MARGIN`, else *cannot tell*.
@@ -295,13 +303,18 @@ def _rows(
 ) -> list[dict[str, object]]:
     differences = by_catalogue(_differences(scores, members))
     by_task = differences.pivot("task", index="seed", values="loss").sort("seed")
+    tasks = by_task.columns[1:]
+    found = [_difference(_runs(scores, task), members) for task in tasks]
     rows = [
-        _row(_runs(scores, task), members, {"setup": group, "task": task}, by_task[task], level)
-        for task in by_task.columns[1:]
-    ]
-    corrected = holm(np.array([row["p"] for row in rows], dtype=float))
-    for row, p in zip(rows, corrected, strict=True):
-        row["p_holm"] = float(p)
+        {
+            "setup": group, "task": task, "seeds": seeds, "loss": made.value, "low": low, "high": high,
+            "p": made.p, "p_holm": p, "pooled": made.pooled, "seed_p": seed_effect(_runs(scores, task)).p,
+        }
+        | _pairs(by_task[task].drop_nulls().to_numpy(), level)
+        for task, (made, seeds), ((low, high), p) in zip(
+            tasks, found, deciding_intervals([made for made, _ in found], 1 - level), strict=True
+        )
+    ]  # fmt: skip
     complete = by_task.drop_nulls()
     if len(rows) > 1 and complete.height:
         means = complete.select(by_task.columns[1:]).to_numpy().mean(1)
@@ -311,24 +324,14 @@ def _rows(
     return rows
 
 
-def _row(
-    runs: Mapping[str, Runs],
-    members: Mapping[str, str],
-    names: dict[str, object],
-    losses: pl.Series,
-    level: float,
-) -> dict[str, object]:
-    """A task's row: the mean over the group's setups that have the task, each less its single-task runs."""
+def _difference(runs: Mapping[str, Runs], members: Mapping[str, str]) -> tuple[Difference, int]:
+    """A task's mean loss over the group's setups that have it, each less its single-task runs; the seeds."""
     there = {setup: alone for setup, alone in members.items() if setup in runs and alone in runs}
     weights = dict.fromkeys((*there, *there.values()), 0.0)
     for setup, alone in there.items():
         weights[alone] += 1 / len(there)
         weights[setup] -= 1 / len(there)
-    found = difference(runs, weights, 1 - level)
-    return names | {
-        "seeds": min(len(runs[setup]) for setup in weights), "loss": found.value, "low": found.low,
-        "high": found.high, "p": found.p, "pooled": found.pooled, "seed_p": seed_effect(runs).p,
-    } | _pairs(losses.drop_nulls().to_numpy(), level)  # fmt: skip
+    return difference(runs, weights), min(len(runs[setup]) for setup in weights)
 
 
 def _pairs(losses: Float[np.ndarray, " seed"], level: float) -> dict[str, object]:
@@ -382,9 +385,10 @@ def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY
         mean = SCORED.of(float(table["loss"].to_numpy().mean()))
         return CANNOT_TELL, f"{why}; {wording.way}, tasks score {mean} than {wording.than} on average"
     certain = known.filter(pl.col("p_holm") <= level)
+    together = f" of {counted(known.height, 'task')} together" if known.height > 1 else ""
     words = [
-        f"{row['task']} scores {SCORED.of(row['loss'])} than {wording.than} ({1 - level:.0%} interval "
-        f"{SCORED.interval(row['low'], row['high'])})"
+        f"{row['task']} scores {SCORED.of(row['loss'])} than {wording.than} ({1 - level:.0%} interval"
+        f"{together} {SCORED.interval(row['low'], row['high'])})"
         for row in certain.sort("loss", descending=True).iter_rows(named=True)
     ]
     open_tasks = known.filter(pl.col("p_holm") > level)
@@ -394,14 +398,8 @@ def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY
         words.append(
             f"{_list(small)} {'lose' if len(small) > 1 else 'loses'} less than {MARGIN:g} point, if anything"
         )
-    uncorrected = pl.col("low") > 0  # the interval is of this task alone, the p is not
-    words += [
-        f"that {row['task']} scores {SCORED.of(row['loss'])} is not certain after correction for "
-        f"{counted(known.height, 'task')} (p {row['p_holm']:.2g})"
-        for row in open_tasks.filter((pl.col("high") >= MARGIN) & uncorrected).iter_rows(named=True)
-    ]
-    if either := open_tasks.filter((pl.col("high") >= MARGIN) & ~uncorrected)["task"].to_list():
-        words.append(f"for {_list(either)}, no loss and a loss of {MARGIN:g} point are both possible")
+    if wide:
+        words.append(f"for {_list(wide)}, no loss and a loss of {MARGIN:g} point are both possible")
     word: Word = CANNOT_TELL if wide else NO
     if certain.filter(pl.col("loss") > 0).height:
         word = YES

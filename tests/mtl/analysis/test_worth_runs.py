@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ import mtl.analysis.ablation as ablation_run
 from mtl.analysis.ablation import Ablator, every_ablation, measure_ablation
 from mtl.analysis.trained import open_trained
 from mtl.commands.main import main
+from mtl.config.schema import CorpusConfig
+from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.probes.statistics.compared_runs import score_losses
 from mtl.probes.tables import heads_table
 from tests.mtl.analysis import worth
 
@@ -172,3 +176,44 @@ def test_a_split_without_gold_is_one_line(run, toy, tmp_path, capsys) -> None:
     assert "annotated for dep" in capsys.readouterr().err, found
     assert command("importance", str(run), f"--corpus={bare}", "--sentences=4") == 0
     assert "not measured: dep" in capsys.readouterr().out
+
+
+def test_ablation_resamples_whole_documents(run, toy, tmp_path, capsys) -> None:
+    sentences = [
+        replace(sentence, document=f"d{number // 2}")
+        for number, sentence in enumerate(read_jsonl(toy / "test.jsonl")[:24])
+    ]
+    write_jsonl(tmp_path / "test.jsonl", sentences)
+    out = tmp_path / "ablation.json"
+    words = ("ablate", str(run), "--task=pos", "--draws=50", f"--json_out={out}", "--close=layer")
+    assert command(*words, f"--corpus={tmp_path}") == 0
+    assert "resampled: 12 documents" in capsys.readouterr().out
+    found = json.loads(out.read_text())["pos"]
+    assert (found["units"], found["resampled"]) == ("documents", 12)
+    _, provenance = heads_table.read_heads_table(run / "heads.parquet")
+    assert json.loads(provenance["ablation.units"]) == {"pos": "documents"}
+    trained = open_trained(run, CorpusConfig(str(tmp_path)), "test", tasks=["pos"])
+    chosen = every_ablation(trained, ("layer",))
+    batches = list(trained.batches(ablation_run.BATCH_TOKENS["cpu"]))
+    counts = ablation_run.joined_counts([Ablator(trained.model, chosen)(batch) for batch in batches])["pos"]
+    documents = [sentence.document for batch in batches for sentence in batch.of_task("pos")]
+    order = list(dict.fromkeys(documents))
+    whole = [[place for place, name in enumerate(documents) if name == one] for one in order]
+    lost = score_losses(
+        np.array([counts.unchanged[places].sum(0) for places in whole]),
+        np.stack([counts.ablated[:, places].sum(1) for places in whole], 1),
+        trained.tasks["pos"].metric().score,
+        draws=50,
+    )
+    for one, low, high, p in zip(found["ablations"], lost.low, lost.high, lost.p, strict=True):
+        assert one["p"] == pytest.approx(p)
+        assert (one["low"] is None) == bool(np.isnan(low))
+        if one["low"] is not None:
+            assert (one["low"], one["high"]) == pytest.approx((low, high))
+    # Few sentences have no interval, and p all the same.
+    assert command(*words, "--sentences=8") == 0
+    found = json.loads(out.read_text())["pos"]
+    assert {(one["low"], one["high"]) for one in found["ablations"]} == {(None, None)}
+    assert all(0 < one["p"] <= 1 for one in found["ablations"])
+    table, _ = heads_table.read_heads_table(run / "heads.parquet")
+    assert set(table["measure"]) == {"ablation_layer", "ablation_layer_p", "ablation_layer_q"}

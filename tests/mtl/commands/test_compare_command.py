@@ -16,10 +16,12 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.instances import Instance
 from mtl.config.schema import TrainConfig
+from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.probes.statistics.compared_runs import compare_setups
 from mtl.runs.folder import run_tables
 from mtl.runs.folder.run import Run
 from mtl.tasks.metrics import share
+from mtl.tasks.sentence import Sentence
 from mtl.tasks.structured import Dep
 
 SENTENCES = 40
@@ -189,3 +191,45 @@ def test_runs_scored_by_other_rules_are_refused(runs: Path, capsys: pytest.Captu
     assert main(["compare", "b1", "--against", "c1", "--tasks=[pos]", "--draws=100"]) == 0
     assert main(["compare", "b1", "--against", "c1"]) == 2
     assert "dep: the runs are scored by different dep.punct (false, true)" in capsys.readouterr().err
+
+
+def test_whole_documents_are_resampled_where_counts_or_a_corpus_know_them(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """14 documents, 13 of three sentences; the counts know them or, for runs scored before, the corpus."""
+    words = ["compare", "a1", "a2", "--against", "b1", "b2", "--draws=200", "--out=c.parquet"]
+    assert main(words) == 0
+    assert pl.read_parquet("c.parquet")["documents"].to_list() == [None]
+    assert (
+        "resampled: sentences, as if all were independent: the corpus does not say" in capsys.readouterr().out
+    )
+    (runs / "corpus").mkdir()
+    sentences = [Sentence((f"w{number}",), document=f"d{number // 3}") for number in range(SENTENCES)]
+    write_jsonl(runs / "corpus" / "test.jsonl", sentences)
+    key = pl.Series("key", map(run_tables.key_of, sentences), pl.UInt32)
+    sides = []
+    for side in (("a1", "a2"), ("b1", "b2")):
+        counts = []
+        for name in side:
+            path = runs / name / "sentence_counts" / "test.parquet"
+            table = run_tables.read_counts(Run(runs / name), "test").filter(task="pos").with_columns(key)
+            counts.append(table["counts"].to_list())
+            table.drop("document").write_parquet(path)  # as earlier versions wrote it
+        sides.append(np.array(counts)[:, : 13 * 3].reshape(2, 13, 3, 2).sum(2))
+        sides[-1] = np.concatenate([sides[-1], np.array(counts)[:, 39:40]], 1)
+    effective = (13 * 9 + 1) ** 2 / (13 * 81 + 1)
+    expected = compare_setups(*sides, share, effective=effective, draws=200)
+    for given in (["--corpus=corpus"], []):
+        if not given:
+            for name in ("a1", "a2", "b1", "b2"):
+                table = run_tables.read_counts(Run(runs / name), "test")
+                document = pl.Series("document", [sentence.document for sentence in sentences])
+                run_tables.write_counts(Run(runs / name), "test", table.with_columns(document))
+        assert main([*words, *given]) == 0
+        assert "note: resampled: 14 documents\n" in capsys.readouterr().out
+        [row] = pl.read_parquet("c.parquet").rows(named=True)
+        assert (row["sentences"], row["documents"]) == (SENTENCES, 14)
+        assert (row["both_low"], row["both_high"], row["p"]) == pytest.approx((*expected.both, expected.p))
+    write_jsonl(runs / "corpus" / "test.jsonl", sentences[::-1])
+    assert main([*words, "--corpus=corpus"]) == 2
+    assert "pos: --corpus has other sentences in test than the runs" in capsys.readouterr().err

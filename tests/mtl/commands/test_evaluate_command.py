@@ -93,3 +93,35 @@ def test_sentences_that_the_model_was_trained_on_are_counted(run, tmp_path, caps
     (corpus / "train.jsonl").unlink()
     scores(run, f"--corpus={tmp_path / 'other'}")
     assert "test: whether its sentences are in train is not known: " in capsys.readouterr().out
+
+
+def test_a_score_that_one_label_for_all_words_reaches_is_called_so(run, tmp_path, capsys) -> None:
+    """The decoder of tags always gives the most frequent one."""
+    from collections import Counter
+
+    from mtl.models.joint import JointModel
+
+    words = [
+        tag for sentence in read_jsonl(tmp_path / "corpus" / "test.jsonl") for tag in sentence.tags or ()
+    ]
+    ((most, count),) = Counter(words).most_common(1)
+    model = JointModel.from_pretrained(run / "model")
+    last = [module for module in model.decoders["pos"].modules() if isinstance(module, torch.nn.Linear)][-1]
+    last.weight.data.zero_()
+    last.bias.data.zero_()
+    last.bias.data[model.labels["pos"].index(most)] = 1.0
+    model.save(run / "model")
+    found = scores(run)["pos"]
+    assert found["accuracy"] == found["majority"] == pytest.approx(100 * count / len(words))
+    assert found["chance"] == pytest.approx(
+        100 * sum((number / len(words)) ** 2 for number in Counter(words).values())
+    )
+    printed = capsys.readouterr().out
+    assert (
+        f"note: pos: nothing was learned: accuracy {found['majority']:.2f} on test, where one label"
+        in printed
+    )
+    last.bias.data[model.labels["pos"].index(most)] = -1.0
+    model.save(run / "model")
+    scores(run)
+    assert "note: pos: nothing was learned" in capsys.readouterr().out  # a worse one, too

@@ -12,9 +12,11 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.prune import prune_heads
 from mtl.models.annotator import TaskScores
 from mtl.models.batches import Example, examples
-from mtl.models.evaluate import Scores, batches, evaluate_model
+from mtl.models.evaluate import Scores, batches, evaluate_model, same_answer_scores
 from mtl.models.joint import JointModel
-from mtl.tasks.catalogue import STRUCTURED
+from mtl.tasks.catalogue import STRUCTURED, TASKS
+from mtl.tasks.sentence import Sentence
+from mtl.tasks.structured import Drawn
 from tests.mtl import tiny
 
 
@@ -121,3 +123,39 @@ def test_a_scale_per_sentence_multiplies_the_gates_or_the_given_scale(corpus, ma
 
 def first(output: TaskScores) -> torch.Tensor:
     return output.scores if isinstance(output.scores, torch.Tensor) else output.scores[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"), [("pos", "tags"), ("sst2", "sst2"), ("cola", "cola"), ("mrpc", "mrpc")]
+)
+def test_the_best_same_answer_is_that_of_all_labels_tried(name: str, layer: str) -> None:
+    """Accuracy of words, sentences and pairs, and Matthews' correlation, which is 0 for any constant."""
+    labels = ["1"] * 6 + ["0"] * 3
+    pair = {"second": 1} if name == "mrpc" else {}
+    gold = (
+        [Sentence(("a", "b", "c"), tags=("X", "Y", "X")), Sentence(("a",), tags=("X",))]
+        if name == "pos"
+        else [Sentence(("a", "b"), {layer: label}, **pair) for label in labels]
+    )
+    task = TASKS[name]()
+    tried = {}
+    for label in {label for sentence in gold for label in task.labels_in(sentence)}:
+        metric = task.metric()
+        metric.update([task.same_answer(sentence, label) for sentence in gold], gold)
+        tried[label] = float(metric.compute()[task.score])
+    found = same_answer_scores(task, gold)
+    assert found["majority"] == pytest.approx(max(tried.values()))
+    by_hand = {
+        "pos": (75.0, 62.5),
+        "sst2": (200 / 3, 500 / 9),
+        "cola": (0.0, None),
+        "mrpc": (200 / 3, 500 / 9),
+    }[name]
+    assert (found["majority"], found.get("chance")) == pytest.approx(by_hand)
+
+
+def test_tasks_without_classes_or_tags_have_no_same_answer() -> None:
+    spans = Sentence(("a", "b"), entities=())
+    assert same_answer_scores(TASKS["ner"](), [spans]) == {}
+    assert same_answer_scores(Drawn(), [spans]) == {}
+    assert same_answer_scores(TASKS["pos"](), []) == {}

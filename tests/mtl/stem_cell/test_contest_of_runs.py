@@ -138,7 +138,7 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
     assert (told.count("What it cannot say."), left.count("What an answer cannot say.")) == (2, 3)
     assert "No masks of a control task" in left
     # Made-up scores: 1 point less with all three than alone, of whatever seed.
-    assert "scores 1.00 points less than alone (95% interval 0." in told
+    assert "scores 1.00 points less than alone (95% interval of 3 tasks together 0." in told
     places = [html.index(f'id="{name}"') for name in ("seeds", "cost", "kept", "answers", "scores", "open")]
     assert places == sorted(places)
     lines = " ".join(capsys.readouterr().out.split())

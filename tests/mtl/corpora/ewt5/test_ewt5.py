@@ -106,6 +106,7 @@ def test_five_layers_on_one_sentence(built):
         tree=first.tree,
         frames=(Frame(1, "give_up.07", (Span(0, 1, "ARG0"), Span(3, 5, "ARGM-LOC"))),),
         id="answers-d1_ans-0001",
+        document="answers-d1_ans",
     )
     assert second.entities == (Span(0, 1, "LOC"),)
     assert str(second.tree) == "(TOP (NP (NP (NNP Paris)) (. !)))"  # the unary chain stays

@@ -53,8 +53,9 @@ def test_words_tags_and_arcs(tmp_path):
         arcs=Arcs((0, 1, 5, 5, 1), ("root", "obj", "case", "det", "obl:arg")),
         lemmas=("ir", "nosotros", "a", "el", "mar"),
         id="d-1",
+        document="d",
     )
-    assert second == Sentence(words=("#",), upos=("SYM",), lemmas=("#",), id="a-0002")
+    assert second == Sentence(words=("#",), upos=("SYM",), lemmas=("#",), id="a-0002", document="d")
     assert read_conllu(path, column="upos")[0].tags == first.upos
 
 

@@ -736,3 +736,39 @@ def test_rates_by_task_are_shown_with_their_tasks():
         "optimizer": {"encoder_lr": 1e-5, "decoder_lr": {"pos": 0.002, "dep": 0.01}},
     }  # fmt: skip
     assert training_facts(config, {})[-1] == "1e-05, pos 0.002 dep 0.01"
+
+
+def test_masks_of_what_was_not_learned_claim_nothing(study):
+    """POS alone scores what one label for all words does, with one seed; NER alone scores 0 with all."""
+    study.small()
+    for path in sorted(study.root.glob("runs/*/metrics.json")):
+        metrics = json.loads(path.read_text())
+        alone, seed = len(metrics["test"]) == 1, path.parent.name[-1]
+        for scores in metrics.values():
+            for task, of_task in scores.items():
+                same = of_task[SCORES[task]] - (0.0 if alone and seed == "2" else 5.0)
+                of_task |= {"majority": same, "chance": 20.0} if task == "pos" else {}
+                if task == "ner" and alone:
+                    of_task[SCORES[task]] = 0.0
+        path.write_text(json.dumps(metrics))
+    data = gather(study.root, "test", SCORES)
+    masks = set(data.gates.filter(pl.col("setup") == "STL, dynamic").select("task", "seed").iter_rows())
+    assert masks == {
+        (task, seed) for task in TASKS for seed in (1, 2, 3) if task != "ner" and (task, seed) != ("pos", 2)
+    }
+    jointly = data.gates.filter(pl.col("setup") != "STL, dynamic")
+    assert jointly.select("task", "seed").n_unique() == 3 * len(TASKS)
+    why = ": such masks claim no head and are left out"
+    assert f"pos in STL, dynamic: nothing was learned with seed 2{why}" in data.notes
+    assert f"ner in STL, dynamic: nothing was learned with seed 1, 2, 3{why}" in data.notes
+    assert data.same_answer["pos"]["chance"] == 20.0
+    page = made_page(data)
+    assert "ner" not in set(page.tables["claims"].filter(setup="STL, dynamic")["task"])
+    assert not [
+        name for name in page.tables if name.startswith("overlap-STL") and "ner" in str(page.tables[name])
+    ]
+    assert "Without a look at the input: one label for all items scores" in page.html
+    assert any(
+        "labels drawn at their frequencies score 20.00 in pos" in note
+        for note in page.about["scores-by-setup"].notes
+    )

@@ -8,8 +8,11 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
+from scipy.special import stdtr
 
-from mtl.probes.statistics.significance import CANNOT_TELL
+from mtl.probes.statistics.compared_runs import Difference, deciding_intervals
+from mtl.probes.statistics.significance import CANNOT_TELL, holm
 from mtl.probes.stem_cell.statistics import competition, contest, sharing
 from mtl.probes.stem_cell.statistics.competition import APART, DIFFERENCE, PRIMARY, TOGETHER, TOO_FEW
 from mtl.probes.stem_cell.statistics.contest import REFUTED, SUPPORTED, TENTH
@@ -57,13 +60,46 @@ def test_no_task_loses_a_point_is_said_only_if_every_interval_ends_below(rows, s
     assert ("no task loses 1 point" in word_on(losses(*rows))[1]) == says
 
 
-@pytest.mark.parametrize(("low", "both"), list(zip(around(0.0), (True, True, False), strict=True)))
-def test_no_loss_is_called_possible_only_if_the_interval_holds_it(low, both):
-    reason = word_on(losses(("pos", 20.0, low, 40.0, 0.14), ("dep", 0.1, -1.0, 3.0, 0.9)))[1]
-    assert ("for pos and dep, no loss and a loss of 1 point are both possible" in reason) == both
-    assert (
-        "that pos scores 20.00 points less is not certain after correction for 2 tasks (p 0.14)" in reason
-    ) != both
+@pytest.mark.parametrize("seed", range(5))
+def test_an_interval_excludes_no_loss_exactly_if_its_corrected_p_decides(seed):
+    """Holm's decisions and the printed intervals are one procedure."""
+    rng = np.random.default_rng(seed)
+    errors, values = rng.uniform(0.2, 2.0, 6), rng.normal(0, 2.5, 6)
+    made = [
+        Difference(
+            value, 0.0, 0.0, 2 * float(stats.t.sf(abs(value) / error, 5)), False, freedom=5.0, error=error
+        )
+        for value, error in zip(values.tolist(), errors.tolist(), strict=True)
+    ]
+    made.append(Difference(1.0, math.nan, math.nan, math.nan, False))
+    found = deciding_intervals(made)
+    p = holm(np.array([one.p for one in made]))
+    for one, ((low, high), corrected), expected in zip(made[:-1], found[:-1], p[:-1], strict=True):
+        assert corrected == pytest.approx(expected)
+        assert (not low < 0 < high) == (corrected <= LEVEL)
+        assert low <= one.value <= high
+        reach = stats.t.ppf(1 - LEVEL / 6 / 2, 5) * one.error
+        if corrected > LEVEL:
+            assert (low, high) == pytest.approx((one.value - reach, one.value + reach))
+    assert all(map(math.isnan, (*found[-1][0], found[-1][1])))
+
+
+def test_the_intervals_of_a_family_hold_together():
+    """In 95 % of worlds no interval of five tasks misses, whether tasks lose nothing, little or much."""
+    rng = np.random.default_rng(0)
+    worlds = 400
+    for truth in (np.zeros(5), np.array([0.0, 0.0, 0.0, 3.0, 9.0]), np.array([1.0, 2.0, 3.0, 6.0, 9.0])):
+        held = 0
+        for _ in range(worlds):
+            error = np.sqrt(rng.chisquare(8, 5) / 8)
+            values = truth + rng.normal(size=5)
+            made = [
+                Difference(v, 0.0, 0.0, 2 * float(stdtr(8, -abs(v) / e)), False, freedom=8.0, error=float(e))
+                for v, e in zip(values.tolist(), error, strict=True)
+            ]
+            intervals = [interval for interval, _ in deciding_intervals(made)]
+            held += all(low <= true <= high for (low, high), true in zip(intervals, truth, strict=True))
+        assert held >= stats.binom.ppf(0.0015, worlds, 0.95), truth
 
 
 @pytest.mark.parametrize(
