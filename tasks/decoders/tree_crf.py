@@ -1,7 +1,7 @@
 """Trees and graphs whose arcs depend on each other: a CRF over trees, and variational inference.
 
-supar has the dynamic programming over projective trees and the variational inference. Its sum over all trees
-(`MatrixTree`) overflows where scores are far apart, so that one is here.
+supar has the dynamic programming over projective trees. Its sum over all trees (`MatrixTree`) overflows where
+scores are far apart, and its variational inference cannot be exported to ONNX, so these are here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from mtl.tasks.task import UNKNOWN, Labels
 
 _FORBIDDEN = -1e30
 """The score of an arc that cannot be: finite, since the gradient of a sum without finite terms is NaN."""
+_STEPS = 3
+"""Steps of mean field inference, as many as supar takes."""
 
 
 class ThreeWords(nn.Module):
@@ -220,15 +222,12 @@ class VariationalTrees(DepDecoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> TreeScores:
-        from supar.structs import DependencyMFVI
-
         scores = super().forward(words, mask)
-        siblings = self.siblings(self.with_root(words))[0]
-        # supar takes the root for a word, too.
-        siblings = siblings.masked_fill(torch.arange(siblings.shape[3], device=mask.device) == 0, 0.0)
-        square = functional.pad(scores.arcs, (0, 0, 1, 0))
-        found = DependencyMFVI().mfvi(square, siblings, functional.pad(mask, (1, 0)))
-        return scores._replace(arcs=found[:, 1:])
+        siblings = of_other_words(self.siblings(self.with_root(words))[0], mask)
+        arcs = scores.arcs
+        for _ in range(_STEPS):
+            arcs = scores.arcs + (arcs.softmax(2).mT[:, None] * siblings).sum(3)
+        return scores._replace(arcs=arcs)
 
 
 class VariationalGraphs(GraphDecoder):
@@ -257,10 +256,24 @@ class VariationalGraphs(GraphDecoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> PairScores:
-        from supar.structs import SemanticDependencyMFVI
-
         scores = super().forward(words, mask)
-        possible = functional.pad(scores.arcs > -torch.inf, (0, 0, 1, 0))
-        square = functional.pad(scores.arcs, (0, 0, 1, 0), value=-torch.inf)
-        found = SemanticDependencyMFVI().mfvi(square, *self.pairs(self.with_root(words)), possible)
-        return scores._replace(arcs=found[:, 1:])
+        siblings, heads, grandchildren = (
+            of_other_words(pairs, mask) for pairs in self.pairs(self.with_root(words))
+        )
+        arcs = scores.arcs
+        for _ in range(_STEPS):
+            found = arcs.sigmoid()
+            between = found[:, :, 1:]
+            of_pairs = found.mT[:, None] * siblings + between[:, :, None] * heads
+            arcs = scores.arcs + (of_pairs + between.mT[:, :, None] * grandchildren).sum(3)
+        return scores._replace(arcs=arcs)
+
+
+def of_other_words(
+    scores: Float[Tensor, "batch candidate candidate candidate"], mask: Bool[Tensor, "batch word"]
+) -> Float[Tensor, "batch word candidate word"]:
+    """Scores of a word, a head and a third word; 0 where this is one of the two, or padding."""
+    numbers = torch.arange(scores.shape[3], device=scores.device)
+    same = (numbers[:, None, None] == numbers) | (numbers[:, None] == numbers)
+    there = functional.pad(mask, (1, 0), value=True)
+    return scores.masked_fill(same | ~there[:, None, None], 0.0)[:, 1:, :, 1:]

@@ -25,6 +25,9 @@ from mtl.training.check import check_settings
 from mtl.training.gate_loss import freeze_encoder
 from mtl.training.train import train
 from tests.mtl import tiny
+from tests.mtl.stopped import StopAt, weights
+
+QUIET = Console(quiet=True)
 
 
 def trained(words: list[str]) -> tuple[Run, str]:
@@ -81,6 +84,27 @@ def test_a_run_on_random_weights_says_so_and_is_another_run(
     assert not all(torch.equal(weight, drawn[name]) for name, weight in encoder_of(again).items())
     other = {**run.config(), "encoder": {**run.config()["encoder"], "weights": "pretrained"}}
     assert len({setup.name for setup in setups_of([run.config(), other])}) == 2
+
+
+def test_a_run_on_random_weights_that_was_stopped_equals_the_unbroken_one(
+    tiny_encoder: Path, few: Path, tmp_path: Path
+) -> None:
+    words = [
+        "--tasks=[pos]", f"--corpus.path={few}", f"--encoder.name={tiny_encoder}", "--encoder.weights=random",
+        "--max_epochs=1", "--batch.sentences=6", "--trainer.accelerator=cpu",
+        "--trainer.checkpoint_minutes=0", f"--runs={tmp_path}",
+    ]  # fmt: skip
+    unbroken, _ = trained([*words, "--name=unbroken"])
+    words.append("--name=broken")
+    with pytest.raises(RuntimeError, match="power"):
+        train(configured("mtl train", TrainConfig, words), console=QUIET, observers=[StopAt(3)])
+    broken, said = trained(words)
+    assert "resum" in said
+    assert len(broken.status()["starts"]) == 2
+    found, expected = weights(broken), weights(unbroken)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert broken.metrics() == unbroken.metrics()
 
 
 @pytest.mark.parametrize(

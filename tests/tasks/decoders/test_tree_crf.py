@@ -52,7 +52,7 @@ def _random(task: Any, spread: float = 0.5) -> Any:
     return decoder
 
 
-def _score(scores: PairScores | SiblingScores, heads: tuple[int, ...]) -> float:
+def score_of_tree(scores: PairScores | SiblingScores, heads: tuple[int, ...]) -> float:
     """By the definition: all arcs, and pairs of neighbours on one side of their head."""
     total = sum(float(scores.arcs[0, word, head]) for word, head in enumerate(heads))
     for word, head in enumerate(heads, 1):
@@ -70,7 +70,7 @@ def test_everything_is_that_of_all_trees_one_by_one(name: str) -> None:
     trees = ALL if name == "crf" else [tuple(tree.tolist()) for tree in PROJECTIVE[WORDS]]
     vectors = torch.randn(1, WORDS, 8).double()
     scores = decoder(vectors, mask)
-    totals = torch.tensor([_score(scores, heads) for heads in trees], dtype=torch.float64)
+    totals = torch.tensor([score_of_tree(scores, heads) for heads in trees], dtype=torch.float64)
     chances = totals.softmax(0)
     assert totals.std() > 0.5
 
