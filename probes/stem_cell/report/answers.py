@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup, embedded
@@ -33,8 +31,8 @@ _WANTED_COMMAND = "- {{setups: [single, control], masks: [dynamic], draws: {{con
 
 _COMMON_QUESTION = "Do tasks keep the same heads more often than by chance?"
 _COMMON_LIMIT = (
-    "It is about these masks, with heads as the units, and names no reason: any decoder may need these "
-    "heads. Masks learned on random labels can tell."
+    "It holds for these masks; other seeds may differ. It does not say why heads are kept: any decoder may "
+    "need them. Masks learned on random labels can tell."
 )
 _COMMON_MISSING = "- {setups: [single], masks: [dynamic]}"
 _LONGER = "mtl study FILE --train.max_epochs=30"
@@ -106,16 +104,8 @@ def common_answer(page: PageData) -> Answer:
     table = task_overlaps(masks.of_real_labels())
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
-    learned = "learned heads" if masks.forced().any() else "heads"
-    reasons = [
-        _pair(row, learned)
-        for name in ("more than", "fewer than")
-        for row in pairs[name].sort("learned_q_more_layers").iter_rows(named=True)
-    ]
-    if others := pairs["as by"].height:
-        reasons.append(
-            f"{others} of {table.height} pairs {'have' if others > 1 else 'has'} as many as by chance"
-        )
+    freely = " without being forced to" if masks.forced().any() else ""
+    reasons = [_clearest(found, name, freely) for name, found in pairs.items() if found.height]
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
     found = estimates_in(
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
@@ -136,12 +126,18 @@ def common_answer(page: PageData) -> Answer:
     )
 
 
-def _pair(row: dict[str, Any], learned: str) -> str:
-    side = "more" if row["finding"] == "more than chance" else "fewer"
+def _clearest(pairs: pl.DataFrame, side: str, freely: str) -> str:
+    """How many pairs keep more or fewer of the same heads than by chance, and the one with the smallest p."""
+    count = counted(pairs.height, "pair")
+    if side == "as by":
+        return f"for {count} there is no evidence either way"
+    p = f"learned_q_{side.removesuffix(' than')}_layers"
+    clearest = pairs.sort(p, maintain_order=True).row(0, named=True)
+    whose = f"{clearest['first']} and {clearest['second']}"
     return (
-        f"in common, {row['first']} and {row['second']} keep {row['learned_common']} {learned}, and "
-        f"{row['learned_expected_layers']:.1f} are expected by chance "
-        f"(corrected p {chance(row[f'learned_q_{side}_layers'])})"
+        f"{whose if pairs.height == 1 else f'{count}, {whose} most clearly,'} keep {side} chance{freely}: "
+        f"{clearest['learned_common']} of the same heads, by chance "
+        f"{clearest['learned_expected_layers']:.1f} (corrected p {chance(clearest[p])})"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.report.data import claim_sets
+from mtl.probes.report.data import ClaimingSetup, claim_sets
 from mtl.probes.report.head_maps import head_map, strip
 from mtl.probes.report.page_part import PageData, Section, ShownEvidence, environment, package_text
 from mtl.probes.sites import grid, sites_of
@@ -23,6 +23,7 @@ from mtl.probes.stem_cell.statistics.competition import (
     SPREAD,
     TEST_UNITS,
     TOGETHER,
+    TOO_FEW,
     Competition,
     by_claims,
     compete,
@@ -157,9 +158,20 @@ def claims_and_losses_section(page: PageData) -> ShownEvidence:
             for name in ("competition-heads", "competition-tests")
         },
         notes=notes,
-        lines=[] if competition is None or by is None
-        else [f"competition: {competition.verdict}; by the claims of {by.setup}"],
+        lines=_line(competition, by),
     )  # fmt: skip
+
+
+def _line(competition: Competition | None, by: ClaimingSetup | None) -> list[str]:
+    """The verdict on competition for a terminal; nothing if there are too few runs for one."""
+    if competition is None or by is None or competition.verdict.word == TOO_FEW:
+        return []
+    test = competition.head_tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
+    word = "Yes" if competition.verdict.word == TOGETHER else "No sign of it"
+    return [
+        f"Do heads that more tasks keep lose more of their skill in joint training? {word} (Spearman within "
+        f"layers {test['value']:+.2f}, one-sided p {test['p']:.2g}, by the claims of {by.setup})."
+    ]
 
 
 def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:

@@ -95,16 +95,14 @@ def test_the_word_on_common_heads_is_the_finding_on_overlap(common: int, word: s
     assert answer.word == word
     row = task_overlaps(made).row(0, named=True)
     assert (row["finding"] == "more than chance") == (word == "yes")
-    said = (
-        f"in common, pos and dep keep {common} heads, and {row['expected_layers']:.1f} are expected by chance"
-    )
+    said = f"pos and dep keep more than chance: {common} of the same heads, by chance {row['expected_layers']:.1f} "
     assert (said in answer.reason) == (word == "yes")
 
 
 def test_heads_that_a_target_opened_are_no_common_heads() -> None:
     answer = common_answer(page(0.0, masks(10, learned=1)))
     assert answer.word == "cannot tell"
-    assert "1 of 1 pairs has as many as by chance" in answer.reason
+    assert answer.reason == "for 1 pair there is no evidence either way"
 
 
 def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
@@ -113,7 +111,7 @@ def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
     made = Masks(TASKS, (1, 2, 3), masks(0).sites, apart.astype(float), apart, apart)
     answer = common_answer(page(0.0, made))
     assert answer.word == "no"
-    assert "in common, pos and dep keep 0 heads, and 18.0 are expected by chance" in answer.reason
+    assert "pos and dep keep fewer than chance: 0 of the same heads, by chance 18.0 " in answer.reason
 
 
 def test_without_masks_nothing_is_said_on_common_heads() -> None:
@@ -141,5 +139,5 @@ def test_what_masks_cost_is_said_of_real_labels_whatever_the_others_are_called(n
 
 def test_what_forced_masks_cost_is_said_with_how_many_heads_were_learned() -> None:
     assert masks_answer(page(5.0, masks(4, learned=5))).reason.startswith(
-        "claimed heads are pos 12 (5 learned), "
+        "heads that most seeds keep: pos 12 (5 learned), "
     )

@@ -218,7 +218,7 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"claimed heads are {', '.join(_counts(made, learned))}; correlation of tasks' masks less that with "
+        f"heads that most seeds keep: {', '.join(_counts(made, learned))}; correlation of tasks' masks less that with "
         "1 draw of random labels "
     )
     assert (

@@ -1,0 +1,95 @@
+"""The demo's report: the archived study, and beside it the run that the demo made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from mtl.config.parse import read_configuration
+from mtl.config.schema import TrainConfig
+from mtl.demo.command import Demo
+from mtl.probes.report.head_maps import head_map
+from mtl.probes.report.page_part import Answer, PageData, PagePart, ShownEvidence, environment
+from mtl.probes.statistics.masks import Masks, final_masks
+from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.gates import gates_of
+from mtl.runs.folder.run import Run
+from mtl.runs.report.source import ReportSource
+
+
+@dataclass(frozen=True)
+class DemoSource(ReportSource):
+    """The archived study; the demo's own run has a card on the first screen and enters no statistic."""
+
+    def choose(self, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
+        """The archived runs: those of the demo learn from other sentences."""
+        return [run for run in runs if run.run.folder.parent == Demo(self.folder).archive]
+
+    def parts(self, pieces: Sequence[PagePart]) -> Sequence[PagePart]:
+        """The card, and the answers that the archived runs can give."""
+        told = [PagePart(partial(_if_told, piece.answer)) for piece in pieces if piece.answer is not None]
+        return [PagePart(shown=partial(_shown, self.folder)), *told]
+
+
+def demo_source(folder: Path) -> DemoSource:
+    """The demo in a folder."""
+    archived = frozenset(Demo(folder).archive.iterdir())
+    return DemoSource(folder, not_to_probe=archived)
+
+
+def _if_told(make: Callable[[PageData], Answer | None], page: PageData) -> Answer | None:
+    answer = make(page)
+    return answer if answer is not None and answer.told else None
+
+
+def _shown(folder: Path, page: PageData) -> ShownEvidence:
+    """What the page begins with, and the card of the demo's run if that is finished."""
+    demo = Demo(folder)
+    texts: Any = (
+        environment(__package__)
+        .get_template("demo.html.j2")
+        .make_module({"archived": page.data.runs.height, "demo": demo, "run": _own_run(demo)})
+    )
+    return ShownEvidence(opening=Markup(texts.opening()), card=Markup(texts.card()))
+
+
+@dataclass(frozen=True)
+class _OwnRun:
+    """The demo's run, as the card shows it."""
+
+    maps: Sequence[tuple[str, float, Markup]]
+    """By task: its name, its test score in per cent, its mask."""
+    sentences: int
+    kept: int
+    """The number of heads that each task keeps."""
+    common: int
+    """The number of heads that all tasks keep."""
+    heads: int
+
+
+def _own_run(demo: Demo) -> _OwnRun | None:
+    run: Run = demo.run
+    if run.status().get("state") != "finished":
+        return None
+    config = read_configuration(TrainConfig, run.folder / "config.yaml")
+    masks, _ = final_masks(gates_of([run])[0])
+    test, scores = run.metrics()["test"], config.main_scores()
+    maps = [(task, test[task][scores[task]], _map(masks, task)) for task in config.tasks]
+    opened = masks.opened[:, 0]
+    return _OwnRun(
+        maps, run.status()["sentences"]["train"], int(opened[0].sum()),
+        int(np.all(opened, axis=0).sum()), opened[0].size,
+    )  # fmt: skip
+
+
+def _map(masks: Masks, task: str) -> Markup:
+    place = masks.tasks.index(task)
+    gate, opened, learned = (each[place, 0] for each in (masks.gate, masks.opened, masks.learned))
+    forced = opened & ~learned, ~opened & learned
+    return head_map(gate, masks.sites, f"heads that {task} keeps in the demo's run", forced=forced)
