@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -20,6 +20,9 @@ from mtl.errors import InputError
 from mtl.files import whole_folder, write_json, write_text
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
+
+if TYPE_CHECKING:
+    from mtl.probes.statistics.masks import Masks
 
 FOLDER = Path("demo")
 """The folder that `configs/sample.yaml` names."""
@@ -65,6 +68,13 @@ class Demo:
     def archive(self) -> Path:
         """The folder of the archived runs."""
         return self.folder / "archive"
+
+    def masks(self) -> Masks:
+        """The masks of the run."""
+        from mtl.probes.statistics.masks import final_masks
+        from mtl.runs.compare.gates import gates_of
+
+        return final_masks(gates_of([self.run])[0])[0]
 
     def work(self) -> int:
         """Do all steps that are not done yet, and write the report; returns the exit code."""
@@ -123,7 +133,11 @@ class Demo:
             train(config, console=quiet, observers=[*default_observers(config, quiet), AfterEvaluation(tell)])
         test = self.run.metrics()["test"]
         reached = "  ".join(f"{task} {test[task][scores[task]]:.0f}" for task in config.tasks)
-        console.print(f"  on test: {reached}  (%); every task keeps 14 of 72 heads", soft_wrap=True)
+        opened = self.masks().opened[:, 0]
+        console.print(
+            f"  on test: {reached}  (%); every task keeps {opened[0].sum()} of {opened[0].size} heads",
+            soft_wrap=True,
+        )
 
     def _probe(self, console: Console) -> int:
         from mtl.probes.report.kept_heads import head_roles
@@ -153,9 +167,11 @@ class Demo:
             sum(file.stat().st_size for file in run.model.rglob("*") if file.is_file()) / 1e6
             for run in (self.run, self.cut)
         )
+        kept, heads = self.cut.status()["heads_kept"], self.masks().opened[0, 0].size
+        first, second = (f"{size:.0f} MB" for size in sizes)
         console.print(
-            f"  {self.cut.status()['heads_kept']} of 72 heads are left; {CUT} scores {before:.1f} % with its "
-            f"mask and {after:.1f} % without the heads; {' MB become '.join(map('{:.0f}'.format, sizes))} MB",
+            f"  {kept} of {heads} heads are left; {CUT} scores {before:.1f} % before, {after:.1f} % after; "
+            f"{first} become {second}",
             soft_wrap=True,
         )
         return 0

@@ -16,9 +16,8 @@ from mtl.config.schema import TrainConfig
 from mtl.demo.command import Demo
 from mtl.probes.report.head_maps import head_map
 from mtl.probes.report.page_part import Answer, PageData, PagePart, ShownEvidence, environment
-from mtl.probes.statistics.masks import Masks, final_masks
+from mtl.probes.statistics.masks import Masks
 from mtl.runs.compare.comparable import RunWithSetup
-from mtl.runs.compare.gates import gates_of
 from mtl.runs.folder.run import Run
 from mtl.runs.report.source import ReportSource
 
@@ -78,7 +77,7 @@ def _own_run(demo: Demo) -> _OwnRun | None:
     if run.status().get("state") != "finished":
         return None
     config = read_configuration(TrainConfig, run.folder / "config.yaml")
-    masks, _ = final_masks(gates_of([run])[0])
+    masks = demo.masks()
     test, scores = run.metrics()["test"], config.main_scores()
     maps = [(task, test[task][scores[task]], _map(masks, task)) for task in config.tasks]
     opened = masks.opened[:, 0]

@@ -104,8 +104,8 @@ def common_answer(page: PageData) -> Answer:
     table = task_overlaps(masks.of_real_labels())
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
-    freely = " without being forced to" if masks.forced().any() else ""
-    reasons = [_clearest(found, name, freely) for name, found in pairs.items() if found.height]
+    freely = " without force" if masks.forced().any() else ""
+    reasons = [_clearest(found, name, freely, table.height) for name, found in pairs.items() if found.height]
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
     found = estimates_in(
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
@@ -126,18 +126,19 @@ def common_answer(page: PageData) -> Answer:
     )
 
 
-def _clearest(pairs: pl.DataFrame, side: str, freely: str) -> str:
+def _clearest(pairs: pl.DataFrame, side: str, freely: str, of: int) -> str:
     """How many pairs keep more or fewer of the same heads than by chance, and the one with the smallest p."""
-    count = counted(pairs.height, "pair")
+    count = f"{'all ' if pairs.height == of > 1 else ''}{counted(pairs.height, 'pair')}"
     if side == "as by":
         return f"for {count} there is no evidence either way"
     p = f"learned_q_{side.removesuffix(' than')}_layers"
     clearest = pairs.sort(p, maintain_order=True).row(0, named=True)
     whose = f"{clearest['first']} and {clearest['second']}"
+    said = f"keep {side.removesuffix(' than')} of the same heads than by chance"
     return (
-        f"{whose if pairs.height == 1 else f'{count}, {whose} most clearly,'} keep {side} chance{freely}: "
-        f"{clearest['learned_common']} of the same heads, by chance "
-        f"{clearest['learned_expected_layers']:.1f} (corrected p {chance(clearest[p])})"
+        f"{f'{whose} {said}' if pairs.height == 1 else f'{count} {said}, most clearly {whose}'} "
+        f"({clearest['learned_common']}{freely}, {clearest['learned_expected_layers']:.1f} expected, "
+        f"corrected p {chance(clearest[p])})"
     )
 
 

@@ -76,14 +76,14 @@ _ABOUT = {
         (
             "value, learned: Spearman's correlation of claims and loss within layers; p: one-sided, by "
             "permuting heads within layers; p_holm: p after Holm over all rows",
-            "difference: the loss of contested heads less that of other heads within layers",
+            "difference: how much more heads of several tasks lose than other heads of the same layer",
         ),
     ),
     "competition-tests": About(
         TEST_UNITS,
         (
             "loss: skill in single-task runs less skill in joint runs; p: by permuting heads (within layers "
-            "where the test says so); low, high: 95 % interval by inverting that test",
+            "where the test says so); low, high: the 95 % interval: losses that the test does not reject",
         ),
     ),
     "labels": About(
@@ -170,7 +170,7 @@ def _line(competition: Competition | None, by: ClaimingSetup | None) -> list[str
     word = "Yes" if competition.verdict.word == TOGETHER else "No sign of it"
     return [
         f"Do heads that more tasks keep lose more of their skill in joint training? {word} (Spearman within "
-        f"layers {test['value']:+.2f}, one-sided p {test['p']:.2g}, by the claims of {by.setup})."
+        f"layers {test['value']:+.2f}, one-sided p {test['p']:.2g}); kept heads are those of {by.setup}"
     ]
 
 
