@@ -28,7 +28,7 @@ FOLDER = Path("demo")
 """The folder that `configs/sample.yaml` names."""
 MARK = "demo.json"
 """The file by which a demo's folder is known."""
-SENTENCE = "The old man gave Mary a book in Paris."
+SENTENCE = "She bought a new car in Boston last week."
 CUT = "dep"
 """The task for which the model is cut."""
 _SHOWN_HEADS = 3

@@ -8,18 +8,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
-from mtl.config.parse import read_configuration
 from mtl.config.schema import TrainConfig
 from mtl.demo.command import Demo
 from mtl.probes.report.head_maps import head_map
-from mtl.probes.report.page_part import Answer, PageData, PagePart, ShownEvidence, environment
+from mtl.probes.report.page_part import (
+    Answer,
+    PageData,
+    PagePart,
+    ShownEvidence,
+    environment,
+    package_text,
+)
 from mtl.probes.statistics.masks import Masks
-from mtl.runs.compare.comparable import RunWithSetup
+from mtl.runs.compare.comparable import RunWithSetup, with_setups
 from mtl.runs.folder.run import Run
 from mtl.runs.report.source import ReportSource
+from mtl.tasks.catalogue import catalogue_place
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,17 @@ class DemoSource(ReportSource):
     """The archived study; the demo's own run has a card on the first screen and enters no statistic."""
 
     def choose(self, runs: list[RunWithSetup], notes: list[str]) -> list[RunWithSetup]:
-        """The archived runs: those of the demo learn from other sentences."""
-        return [run for run in runs if run.run.folder.parent == Demo(self.folder).archive]
+        """The archived runs, with the setups that they have among themselves.
+
+        The demo's own runs learn from other sentences, and beside them every name of a setup would say so.
+        """
+        archived = [run for run in runs if run.run.folder.parent == Demo(self.folder).archive]
+
+        def order(run: RunWithSetup) -> tuple[object, ...]:
+            tasks = run.config["tasks"]
+            return len(tasks), run.config["pruning"] != "none", catalogue_place(tasks[0]), run.config["seed"]
+
+        return with_setups([run.run for run in sorted(archived, key=order)])
 
     def parts(self, pieces: Sequence[PagePart]) -> Sequence[PagePart]:
         """The card, and the answers that the archived runs can give."""
@@ -55,7 +70,8 @@ def _shown(folder: Path, page: PageData) -> ShownEvidence:
         .get_template("demo.html.j2")
         .make_module({"archived": page.data.runs.height, "demo": demo, "run": _own_run(demo)})
     )
-    return ShownEvidence(opening=Markup(texts.opening()), card=Markup(texts.card()))
+    style = package_text("demo.css", __package__)
+    return ShownEvidence(opening=Markup(texts.opening()), card=Markup(texts.card()), style=style)
 
 
 @dataclass(frozen=True)
@@ -67,8 +83,6 @@ class _OwnRun:
     sentences: int
     kept: int
     """The number of heads that each task keeps."""
-    common: int
-    """The number of heads that all tasks keep."""
     heads: int
 
 
@@ -76,15 +90,11 @@ def _own_run(demo: Demo) -> _OwnRun | None:
     run: Run = demo.run
     if run.status().get("state") != "finished":
         return None
-    config = read_configuration(TrainConfig, run.folder / "config.yaml")
     masks = demo.masks()
-    test, scores = run.metrics()["test"], config.main_scores()
-    maps = [(task, test[task][scores[task]], _map(masks, task)) for task in config.tasks]
+    test, scores = run.metrics()["test"], TrainConfig().main_scores()
+    maps = [(task, test[task][scores[task]], _map(masks, task)) for task in run.config()["tasks"]]
     opened = masks.opened[:, 0]
-    return _OwnRun(
-        maps, run.status()["sentences"]["train"], int(opened[0].sum()),
-        int(np.all(opened, axis=0).sum()), opened[0].size,
-    )  # fmt: skip
+    return _OwnRun(maps, run.status()["sentences"]["train"], int(opened[0].sum()), opened[0].size)
 
 
 def _map(masks: Masks, task: str) -> Markup:

@@ -105,14 +105,15 @@ def common_answer(page: PageData) -> Answer:
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
     freely = " without force" if masks.forced().any() else ""
-    reasons = [_clearest(found, name, freely, table.height) for name, found in pairs.items() if found.height]
+    reasons = [_clearest(found, name, name == told, freely) for name, found in pairs.items() if found.height]
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
     found = estimates_in(
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
         n_of="open heads of the first task", p="learned_q_more_layers", word="finding",
     )  # fmt: skip
     reason = "; ".join(reasons)
-    some = pairs[told].height if told else table.height
+    some, every = pairs[told].height if told else 0, table.height
+    scope = f"for all {every} pairs" if some == every else f"for {some} of {every} pairs"
     return Answer(
         _COMMON_QUESTION,
         word,
@@ -122,21 +123,25 @@ def common_answer(page: PageData) -> Answer:
         command=_LONGER,
         estimates=found,
         about={"common-heads": About(OVERLAP_UNITS, (f"the masks of {by.setup}",) if by else ())},
-        scope=f"for {some} of {table.height} pairs" if some < table.height else "",
+        scope=scope if some and every > 1 else "",
     )
 
 
-def _clearest(pairs: pl.DataFrame, side: str, freely: str, of: int) -> str:
-    """How many pairs keep more or fewer of the same heads than by chance, and the one with the smallest p."""
-    count = f"{'all ' if pairs.height == of > 1 else ''}{counted(pairs.height, 'pair')}"
+def _clearest(pairs: pl.DataFrame, side: str, in_scope: bool, freely: str) -> str:
+    """That pairs keep more or fewer of the same heads than by chance, and the one with the smallest p.
+
+    `in_scope`: they are the pairs that the answer's scope counts.
+    """
+    count = counted(pairs.height, "pair")
     if side == "as by":
         return f"for {count} there is no evidence either way"
     p = f"learned_q_{side.removesuffix(' than')}_layers"
     clearest = pairs.sort(p, maintain_order=True).row(0, named=True)
     whose = f"{clearest['first']} and {clearest['second']}"
     said = f"keep {side.removesuffix(' than')} of the same heads than by chance"
+    several = f"{'they' if in_scope else count} {said}, most clearly {whose}"
     return (
-        f"{f'{whose} {said}' if pairs.height == 1 else f'{count} {said}, most clearly {whose}'} "
+        f"{f'{whose} {said}' if pairs.height == 1 else several} "
         f"({clearest['learned_common']}{freely}, {clearest['learned_expected_layers']:.1f} expected, "
         f"corrected p {chance(clearest[p])})"
     )

@@ -142,3 +142,27 @@ def test_what_forced_masks_cost_is_said_with_how_many_heads_were_learned() -> No
     assert masks_answer(page(5.0, masks(4, learned=5))).reason.startswith(
         "heads that most seeds keep: pos 12 (5 learned), "
     )
+
+
+def test_the_answer_on_common_heads_counts_the_pairs_that_it_holds_for() -> None:
+    two = masks(10)
+    other = np.zeros_like(two.opened[:1])
+    other[:, :, 3:, 8:] = True  # twelve heads that neither has
+    three = Masks(
+        ("pos", "dep", "con"), two.seeds, two.sites,
+        *(np.concatenate([each, other.astype(each.dtype)]) for each in (two.gate, two.opened, two.learned)),
+    )  # fmt: skip
+    given = common_answer(page(0.0, three))
+    assert (given.word, given.scope) == ("yes", "for 1 of 3 pairs")
+    assert given.line().startswith(
+        "Do tasks keep the same heads more often than by chance? Yes, for 1 of 3 pairs: pos and dep keep more"
+    )
+    same = Masks(
+        ("pos", "dep", "con"), two.seeds, two.sites,
+        *(np.concatenate([each, each[:1]]) for each in (two.gate, two.opened, two.learned)),
+    )  # fmt: skip
+    everyone = common_answer(page(0.0, same))
+    assert everyone.scope == "for all 3 pairs"
+    assert everyone.reason.startswith(
+        "they keep more of the same heads than by chance, most clearly pos and con (12, 2.0 expected, "
+    )
