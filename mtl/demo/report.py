@@ -48,7 +48,8 @@ class DemoSource(ReportSource):
     def parts(self, pieces: Sequence[PagePart]) -> Sequence[PagePart]:
         """The card, and the answers that the archived runs can give."""
         told = [PagePart(partial(_if_told, piece.answer)) for piece in pieces if piece.answer is not None]
-        return [PagePart(shown=partial(_shown, self.folder)), *told]
+        found = [part.answer for part in told if part.answer is not None]
+        return [PagePart(shown=partial(_shown, self.folder, found)), *told]
 
 
 def demo_source(folder: Path) -> DemoSource:
@@ -62,13 +63,16 @@ def _if_told(make: Callable[[PageData], Answer | None], page: PageData) -> Answe
     return answer if answer is not None and answer.told else None
 
 
-def _shown(folder: Path, page: PageData) -> ShownEvidence:
+def _shown(
+    folder: Path, answers: Sequence[Callable[[PageData], Answer | None]], page: PageData
+) -> ShownEvidence:
     """What the page begins with, and the card of the demo's run if that is finished."""
     demo = Demo(folder)
+    found = [answer for answer in (make(page) for make in answers) if answer is not None]
     texts: Any = (
         environment(__package__)
         .get_template("demo.html.j2")
-        .make_module({"archived": page.data.runs.height, "demo": demo, "run": _own_run(demo)})
+        .make_module({"archived": page.data.runs.height, "demo": demo, "found": found, "run": _own_run(demo)})
     )
     style = package_text("demo.css", __package__)
     return ShownEvidence(opening=Markup(texts.opening()), card=Markup(texts.card()), style=style)
