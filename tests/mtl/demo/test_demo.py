@@ -53,6 +53,8 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, capsys):
     assert main(["demo", f"--out={tmp_path}"]) == 2
     assert capsys.readouterr().err == f"mtl: {tmp_path} holds other files: use another --out\n"
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+    Demo(tmp_path / "another")._begin()
+    assert (tmp_path / "another" / "demo.json").is_file()
 
 
 @pytest.mark.slow
