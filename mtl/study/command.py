@@ -152,7 +152,7 @@ def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder
     """The study's folder; a study without a name has that of its file."""
     files = _files(words)
     if name is None and not files:
-        raise InputError("mtl study needs a file, or --name=NAME: mtl study three_tasks")
+        raise InputError("mtl study needs a file, or --name=NAME: mtl study toy")
     return StudyFolder(Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name"))
 
 
