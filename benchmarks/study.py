@@ -2,7 +2,7 @@
 
 python -m benchmarks.study [STUDY.yaml] [--key=value …]
 
-The study, by default the demo, is carried out with --jobs 1 and with --jobs 2, each in an empty folder. The
+The study, by default `toy`, is carried out with --jobs 1 and with --jobs 2, each in an empty folder. The
 machine should do nothing else.
 """
 
@@ -50,4 +50,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["configs/study/demo.yaml"])
+    main(sys.argv[1:] or ["configs/study/toy.yaml"])

@@ -1,4 +1,4 @@
-"""`mtl study` and `mtl demo`."""
+"""`mtl study`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _carry_out(words: Sequence[str], options: StudyOptions, console: Console) ->
         else:
             run_locally(view, "mtl.study.perform:work_on_study", options.jobs, console)
         ended = view.snapshot()
-        view.show(ended, console)
+        view.show_end(ended, console)
         page = write_report(folder.path, console, at_end=True)
     return view.conclude(ended, page, console)
 
@@ -152,7 +152,7 @@ def _folder(studies: str, name: str | None, words: Sequence[str]) -> StudyFolder
     """The study's folder; a study without a name has that of its file."""
     files = _files(words)
     if name is None and not files:
-        raise InputError("mtl study needs a file, or --name=NAME: mtl study demo")
+        raise InputError("mtl study needs a file, or --name=NAME: mtl study toy")
     return StudyFolder(Path(studies) / plain_name(Path(files[-1]).stem if name is None else name, "name"))
 
 
@@ -163,23 +163,3 @@ def _files(words: Sequence[str]) -> list[str]:
         for word in joined_options(words)
         if word.startswith("--config=") or not word.startswith("-")
     ]
-
-
-CORPUS = Path("data/demo")
-STUDIES = Path("studies")
-
-
-def demo(*, jobs: int = 0) -> int:
-    """Run a small study on a generated corpus with the embedded encoder, up to the report.
-
-    Args:
-        jobs: Maximum number of runs at the same time; 0: one per core, up to two.
-    """
-    from mtl.corpora.toy.corpus import write_toy
-    from mtl.workers.pool import cores
-
-    check_folder_place(CORPUS)
-    check_folder_place(STUDIES)
-    if not (CORPUS / "test.jsonl").exists():
-        write_toy(CORPUS, 200, 30, 80, seed=1, overwrite=True)
-    return study(["demo", f"--jobs={jobs or min(2, cores())}"])

@@ -20,12 +20,6 @@ FEATURE = Feature(
             resumes=True,
             after="ablate",
         ),
-        "demo": Command(
-            "mtl.study.command:demo",
-            "run a small study on a generated corpus, up to the report",
-            resumes=True,
-            after="report",
-        ),
     },
     measures={
         "carry_over": MeasureGroup(

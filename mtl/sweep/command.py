@@ -154,7 +154,7 @@ def _local(
     console.print(view.totals(view.snapshot()) + (f"; {again} tried again" if again else ""))
     run_locally(view, "mtl.sweep.trial:work_on_sweep", options.jobs, console, (str(limit), options.wandb))
     ended = view.snapshot()
-    view.show(ended, console)
+    view.show_end(ended, console)
     page = write_report(folder.path, console, at_end=True)
     best = best_of(definition, list(ended.jobs.values()))
     if best is not None:

@@ -296,6 +296,6 @@ def choice_warnings(loss: GateLoss) -> list[str]:
             lines.append(
                 f"warning: mask {mask}{of_kind}: training left {counted(choice.open_at_choice, 'head')} "
                 f"open, but gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
-                f"{choice.forced_closed} closed by force; train longer"
+                f"{choice.forced_closed} closed by force; raise max_epochs"
             )
     return lines

@@ -25,6 +25,8 @@ STYLES: dict[State, str] = {
     "waiting": "dim",
 }  # fmt: skip
 """Colours of the states in tables, in the order in which states are counted."""
+MOST_FAILED = 3
+"""The most failed jobs that are named when a command ends."""
 _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
 """The order of states in which jobs are chosen if there is no room for all."""
 
@@ -89,6 +91,15 @@ class QueueView(ABC, Generic[S]):
             for row in (cells, *zip(*cells.values(), strict=True))
         )
         console.print("\n".join((str(self.folder.path), *lines, self.totals(snapshot))), soft_wrap=True)
+
+    def show_end(self, snapshot: S, console: Console) -> None:
+        """Print why jobs have failed, a line each, and the totals."""
+        failed = [name for name, state in snapshot.states().items() if state == "failed"]
+        for name in failed[:MOST_FAILED]:
+            console.print(self.line(snapshot, name), soft_wrap=True)
+        if len(failed) > MOST_FAILED:
+            console.print(f"{len(failed) - MOST_FAILED} more failed: --status lists them")
+        console.print(self.totals(snapshot), soft_wrap=True)
 
     def overview(self, snapshot: S, rows: int | None = None) -> Group:
         """A row per job and the totals; with `rows`, at most that many, running and failed jobs first."""

@@ -87,7 +87,8 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
         return None
     common = np.all(claimed.claimed(), axis=0, keepdims=True)[0]
     learned = (claimed.claimed() & claimed.learned_claims()).sum(0)
-    present = set() if heads is None else set(heads["regime"].unique())
+    probed = None if heads is None else heads.filter(pl.col("measure").is_in([*_ROLES]))["regime"].unique()
+    present = set() if probed is None else set(probed)  # runs whose heads are only weighed have no probes
     regime = next((name for name in _REGIMES if name in present), "")
     roles = {} if heads is None or not regime else head_roles(heads.filter(regime=regime))
     found = []

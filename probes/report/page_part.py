@@ -139,6 +139,10 @@ class Section:
 class ShownEvidence:
     """What the page shows of a piece of evidence, besides its answer."""
 
+    opening: Markup | None = None
+    """What the page begins with."""
+    card: Markup | None = None
+    """A section on the first screen."""
     lead: Markup | None = None
     """A paragraph above the notes."""
     sections: Sequence[Section] = ()
@@ -170,8 +174,8 @@ class ShownEvidence:
 class PagePart:
     """What a piece of evidence adds to the page."""
 
-    answer: Callable[[PageData], Answer] | None = None
-    """Makes its answer."""
+    answer: Callable[[PageData], Answer | None] | None = None
+    """Makes its answer; `None`: the page has none."""
     shown: Callable[[PageData], ShownEvidence] | None = None
 
 
@@ -179,7 +183,8 @@ def answers(page: PageData, parts: Sequence[PagePart]) -> tuple[Answer, ...]:
     """All answers; none for runs of one task, since all questions are about several tasks."""
     if len(page.data.metrics) < 2:
         return ()
-    return tuple(part.answer(page) for part in parts if part.answer is not None)
+    made = (part.answer(page) for part in parts if part.answer is not None)
+    return tuple(answer for answer in made if answer is not None)
 
 
 @cache

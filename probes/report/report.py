@@ -65,6 +65,8 @@ from mtl.tasks.in_words import counted
 
 BY_SETUP = "scores-by-setup"
 """The table of scores that papers print."""
+MOST_NOTES = 3
+"""The most notes that a terminal gets."""
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,30 @@ class Page:
         """What the page shows and what it was computed from, by file name; made on the first access."""
         return self.make_tables()
 
-    def lines(self) -> list[str]:
-        """The notes, the undertrained runs, the answers, and the lines of pieces of evidence."""
-        told = [f"note: {note}" for note in self.notes]
+    def lines(self, on_figures: Sequence[str] = ()) -> list[str]:
+        """What a terminal gets: the answers, what is open, the undertrained runs, and the first notes.
+
+        `on_figures` are further notes. All notes are in the `record`.
+        """
+        told = [answer.line() for answer in self.answers if answer.told]
+        left = [answer.question for answer in self.answers if not answer.told]
+        if left:
+            told.append(f"These runs cannot tell: {' '.join(left)} The page says what would.")
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
-        return [*told, *(answer.line() for answer in self.answers), *self.lines_of_parts]
+        notes = (*self.notes, *on_figures)
+        told += [*self.lines_of_parts, *(f"note: {note}" for note in notes[:MOST_NOTES])]
+        if len(notes) > MOST_NOTES:
+            told.append(f"{counted(len(notes) - MOST_NOTES, 'more note')}: on the page and in answers.json")
+        return told
 
-    def record(self) -> dict[str, Any]:
-        """The answers with their estimates, for a JSON file."""
+    def record(self, on_figures: Sequence[str] = ()) -> dict[str, Any]:
+        """The answers with their estimates, and all notes, for a JSON file."""
         return {
             "split": self.split,
             "claims": self.claims,
             "answers": [answer.record() for answer in self.answers],
+            "notes": [*self.notes, *on_figures],
         }
 
 

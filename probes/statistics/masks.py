@@ -66,7 +66,9 @@ class Masks:
 
     def forced_in_words(self) -> str:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
-        return f"claimed heads are {self.claims_in_words()}; " if self.forced().any() else ""
+        if not self.forced().any():
+            return ""
+        return f"heads that most seeds keep: {self.claims_in_words()}, the others of them by force; "
 
     def learned_alone(self) -> Masks:
         """The masks in which every head is shut that only a target opened."""

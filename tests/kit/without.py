@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 _ALSO = {
     "collaborative": ("configs/study/components.yaml",),
     "curves": ("configs/study/translation.yaml",),
+    "demo": ("configs/sample.yaml",),
     "relevance": ("benchmarks/relevance.py", "configs/study/translation.yaml"),
     "serving": ("benchmarks/exported.py",),
     "study": ("benchmarks/study.py",),

@@ -39,6 +39,7 @@ GENERAL = ("help", "version", "print_config", "quiet", "verbose")
 OF_ROOM = {
     "mtl/analysis/ablation": ("ablate",),
     "mtl/curves": ("curve",),
+    "mtl/demo": ("demo",),
     "mtl/analysis/importance": ("importance",),
     "mtl/analysis/probing/show.py": ("show",),
     "mtl/analysis/probing": ("probe",),

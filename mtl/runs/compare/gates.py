@@ -152,9 +152,8 @@ def _forced(runs: Sequence[Run]) -> list[str]:
     names = list(dict.fromkeys(folder.name for folder, _ in masks))
     forced, kept = map(_range, zip(*numbers, strict=True))
     return [
-        f"in {counted(len(masks), 'mask')} ({listed(names)}) gates.target_open opened or closed "
-        f"{forced} head{'s' * (forced != '1')} by force to keep {kept}, so not all of these claims "
-        "were learned; train longer"
+        f"{counted(len(masks), 'mask')} ({listed(names)}): training had not decided on {kept} heads "
+        f"(opened or closed by force at its end: {forced}); train longer before you read such masks"
     ]
 
 

@@ -201,16 +201,16 @@ def write_files(
         except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # a damaged file
             console.print(f"no figure {stem}: {error}", soft_wrap=True)
             continue
-        on_figures += [f"note: figure {stem}: {note}" for note in figure.notes if note not in made.notes]
+        on_figures += [f"figure {stem}: {note}" for note in figure.notes if note not in made.notes]
         if stem in FIGURES and "split" in FIGURES[stem].uses:
             figure = replace(figure, notes=(*figure.notes, f"scores on {made.split}"))
         for kind in FORMS:
             written.update(save(figure, folder / "figures" / f"{stem}.{kind}", tables=False))
         drawn += 1
     write_text(folder / "report.html", made.html)
-    write_json(folder / "answers.json", made.record())
+    write_json(folder / "answers.json", made.record(on_figures))
     archive_report(source, console, written)
-    print_lines((*made.lines(), *on_figures), console)
+    print_lines(made.lines(on_figures), console)
     console.print(
         f"wrote {counted(len(made.tables), 'table')} to {folder / 'tables'} and "
         f"{counted(drawn, 'figure')} to {folder / 'figures'}",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from mtl.probes.report.data import ReportData, Setup, embedded
@@ -33,8 +31,8 @@ _WANTED_COMMAND = "- {{setups: [single, control], masks: [dynamic], draws: {{con
 
 _COMMON_QUESTION = "Do tasks keep the same heads more often than by chance?"
 _COMMON_LIMIT = (
-    "It is about these masks, with heads as the units, and names no reason: any decoder may need these "
-    "heads. Masks learned on random labels can tell."
+    "It holds for these masks; other seeds may differ. It does not say why heads are kept: any decoder may "
+    "need them. Masks learned on random labels can tell."
 )
 _COMMON_MISSING = "- {setups: [single], masks: [dynamic]}"
 _LONGER = "mtl study FILE --train.max_epochs=30"
@@ -106,23 +104,16 @@ def common_answer(page: PageData) -> Answer:
     table = task_overlaps(masks.of_real_labels())
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
-    learned = "learned heads" if masks.forced().any() else "heads"
-    reasons = [
-        _pair(row, learned)
-        for name in ("more than", "fewer than")
-        for row in pairs[name].sort("learned_q_more_layers").iter_rows(named=True)
-    ]
-    if others := pairs["as by"].height:
-        reasons.append(
-            f"{others} of {table.height} pairs {'have' if others > 1 else 'has'} as many as by chance"
-        )
+    freely = " without force" if masks.forced().any() else ""
+    reasons = [_clearest(found, name, name == told, freely) for name, found in pairs.items() if found.height]
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
     found = estimates_in(
         "common-heads", table, ("first", "second"), "learned_common", "heads in common", "open_first",
         n_of="open heads of the first task", p="learned_q_more_layers", word="finding",
     )  # fmt: skip
     reason = "; ".join(reasons)
-    some = pairs[told].height if told else table.height
+    some, every = pairs[told].height if told else 0, table.height
+    scope = f"for all {every} pairs" if some == every else f"for {some} of {every} pairs"
     return Answer(
         _COMMON_QUESTION,
         word,
@@ -132,16 +123,27 @@ def common_answer(page: PageData) -> Answer:
         command=_LONGER,
         estimates=found,
         about={"common-heads": About(OVERLAP_UNITS, (f"the masks of {by.setup}",) if by else ())},
-        scope=f"for {some} of {table.height} pairs" if some < table.height else "",
+        scope=scope if some and every > 1 else "",
     )
 
 
-def _pair(row: dict[str, Any], learned: str) -> str:
-    side = "more" if row["finding"] == "more than chance" else "fewer"
+def _clearest(pairs: pl.DataFrame, side: str, in_scope: bool, freely: str) -> str:
+    """That pairs keep more or fewer of the same heads than by chance, and the one with the smallest p.
+
+    `in_scope`: they are the pairs that the answer's scope counts.
+    """
+    count = counted(pairs.height, "pair")
+    if side == "as by":
+        return f"for {count} there is no evidence either way"
+    p = f"learned_q_{side.removesuffix(' than')}_layers"
+    clearest = pairs.sort(p, maintain_order=True).row(0, named=True)
+    whose = f"{clearest['first']} and {clearest['second']}"
+    said = f"keep {side.removesuffix(' than')} of the same heads than by chance"
+    several = f"{'they' if in_scope else count} {said}, most clearly {whose}"
     return (
-        f"in common, {row['first']} and {row['second']} keep {row['learned_common']} {learned}, and "
-        f"{row['learned_expected_layers']:.1f} are expected by chance "
-        f"(corrected p {chance(row[f'learned_q_{side}_layers'])})"
+        f"{f'{whose} {said}' if pairs.height == 1 else several} "
+        f"({clearest['learned_common']}{freely}, {clearest['learned_expected_layers']:.1f} expected, "
+        f"corrected p {chance(clearest[p])})"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from mtl.probes.report.data import claim_sets
+from mtl.probes.report.data import ClaimingSetup, claim_sets
 from mtl.probes.report.head_maps import head_map, strip
 from mtl.probes.report.page_part import PageData, Section, ShownEvidence, environment, package_text
 from mtl.probes.sites import grid, sites_of
@@ -23,6 +23,7 @@ from mtl.probes.stem_cell.statistics.competition import (
     SPREAD,
     TEST_UNITS,
     TOGETHER,
+    TOO_FEW,
     Competition,
     by_claims,
     compete,
@@ -75,14 +76,14 @@ _ABOUT = {
         (
             "value, learned: Spearman's correlation of claims and loss within layers; p: one-sided, by "
             "permuting heads within layers; p_holm: p after Holm over all rows",
-            "difference: the loss of contested heads less that of other heads within layers",
+            "difference: how much more heads of several tasks lose than other heads of the same layer",
         ),
     ),
     "competition-tests": About(
         TEST_UNITS,
         (
             "loss: skill in single-task runs less skill in joint runs; p: by permuting heads (within layers "
-            "where the test says so); low, high: 95 % interval by inverting that test",
+            "where the test says so); low, high: the 95 % interval: losses that the test does not reject",
         ),
     ),
     "labels": About(
@@ -158,9 +159,20 @@ def claims_and_losses_section(page: PageData) -> ShownEvidence:
             for name in ("competition-heads", "competition-tests")
         },
         notes=notes,
-        lines=[] if competition is None or by is None
-        else [f"competition: {competition.verdict}; by the claims of {by.setup}"],
+        lines=_line(competition, by),
     )  # fmt: skip
+
+
+def _line(competition: Competition | None, by: ClaimingSetup | None) -> list[str]:
+    """The verdict on competition for a terminal; nothing if there are too few runs for one."""
+    if competition is None or by is None or competition.verdict.word == TOO_FEW:
+        return []
+    test = competition.head_tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)
+    word = "Yes" if competition.verdict.word == TOGETHER else "No sign of it"
+    return [
+        f"Do heads that more tasks keep lose more of their skill in joint training? {word} (Spearman within "
+        f"layers {test['value']:+.2f}, one-sided p {test['p']:.2g}); kept heads are those of {by.setup}"
+    ]
 
 
 def claims_and_losses(page: PageData, notes: list[str]) -> ClaimsAndLosses:

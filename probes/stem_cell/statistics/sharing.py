@@ -160,7 +160,10 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
         f"{[*range(1, needed + 1)]} in a study's block of masks)"
     )
     if not draws:
-        return CANNOT_TELL, f"no masks of a control task, which keeps heads that any decoder needs: {fix}"
+        return (
+            CANNOT_TELL,
+            f"no masks of a control task (random labels), which show what any decoder needs: {fix}",
+        )
     if seeds < FEWEST_SEEDS:
         return CANNOT_TELL, f"masks of {counted(seeds, 'seed')}, and {FEWEST_SEEDS} are needed"
     closed = int(((~opened.any((2, 3))).sum(0) > 1).sum())

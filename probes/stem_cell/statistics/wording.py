@@ -50,7 +50,7 @@ class SignedWords:
 def beside_learned(of_all: tuple[str, str], of_learned: tuple[str, str]) -> str:
     """What a statement adds on the claims that no target forced; both statements are word and reason."""
     if of_all == of_learned:
-        return "; by learned claims alone, the same"
+        return "; counting only heads kept without force, the same"
     word, reason = of_learned
-    agree = "the same word" if of_all[0] == word else f"another word, {word}"
-    return f"; by learned claims alone, {agree}: {reason}"
+    agree = "the same answer" if of_all[0] == word else f"another answer, {word}"
+    return f"; counting only heads kept without force, {agree}: {reason}"

@@ -301,7 +301,7 @@ def test_every_configuration_file_is_whole(file, capsys):
         (["data", "toy", "--out=x", "--sede=1"], "did you mean 'seed'?"),
         (["report", "nowhere", "--out="], "out: expected a path or null, not ''"),
         (
-            ["study", "configs/study/demo.yaml", "--seeds", "one"],
+            ["study", "configs/study/toy.yaml", "--seeds", "one"],
             "seeds: expected a list, each a whole number, not [one]",
         ),
     ],

@@ -46,8 +46,8 @@ def run(*words: str, code: int = 0) -> tuple[str, float]:
 
 @of_studies
 def test_a_study_is_planned_without_anything_heavy(toy):
-    assert run("study", "configs/study/demo.yaml", "--seeed=1", code=2)[0] == ""
-    words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert run("study", "configs/study/toy.yaml", "--seeed=1", code=2)[0] == ""
+    words = ("study", "configs/study/toy.yaml", "--dry-run", f"--train.corpus.path={toy}")
     assert run(*words)[0] == ""
 
 
@@ -139,8 +139,8 @@ def test_mistyped_keys_and_dry_runs_take_at_most_two_seconds_of_processor_time(t
 @pytest.mark.slow
 @of_studies
 def test_studies_are_planned_in_at_most_two_seconds_of_processor_time(toy):
-    assert seconds("study", "configs/study/demo.yaml", "--seeed=1", code=2) < 2
-    words = ("study", "configs/study/demo.yaml", "--dry-run", f"--train.corpus.path={toy}")
+    assert seconds("study", "configs/study/toy.yaml", "--seeed=1", code=2) < 2
+    words = ("study", "configs/study/toy.yaml", "--dry-run", f"--train.corpus.path={toy}")
     assert seconds(*words) < 2
 
 

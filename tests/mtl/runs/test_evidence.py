@@ -77,8 +77,10 @@ def test_a_part_has_its_answer_section_words_and_lines(study):
         )
 
     page = report_page(gather(study.root, "test", SCORES), parts=[PagePart(answer, shown)])
-    assert page.lines()[-2:] == ["How many? Two: there are two runs.", "a line"]
+    answered, *_, line, _, _ = page.lines()
+    assert (answered, line) == ("How many? Two: there are two runs.", "a line")
     assert "note: a note" in page.lines()
+    assert "a note" in page.record()["notes"]
     assert {"many", "my-table"} <= page.tables.keys()
     assert page.printed["my-table"].columns == ["b"]
     for text in (

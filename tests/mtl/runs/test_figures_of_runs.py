@@ -158,7 +158,7 @@ def test_an_appearance_that_cannot_be_is_refused_before_a_file_is_written(seeds,
     assert not list(tmp_path.glob("a.*"))
 
 
-def test_rgb_of_three_tasks_is_of_mean_gates(folders, tmp_path):
+def test_rgb_of_toy_is_of_mean_gates(folders, tmp_path):
     runs = {task: [folders.run([task], seed) for seed in (1, 2)] for task in ("pos", "dep", "srl")}
     figure("rgb", list(itertools.chain(*runs.values())), tmp_path / "rgb.png")
     means = [np.mean([final(folder) for folder in each], axis=0) for each in runs.values()]
@@ -166,7 +166,7 @@ def test_rgb_of_three_tasks_is_of_mean_gates(folders, tmp_path):
         assert has_colour(tmp_path / "rgb.png", colour)
 
 
-def test_rgb_of_three_tasks_in_one_run(folders, tmp_path):
+def test_rgb_of_toy_in_one_run(folders, tmp_path):
     run = folders.run(["pos", "ner", "dep", "srl"])
     with pytest.raises(
         InputError, match=r"masks of pos, ner, dep, srl: add runs, or choose with --tasks=\[a,b,c\]"
@@ -338,14 +338,14 @@ def test_a_cut_model_is_drawn_with_the_heads_that_are_left(folders, seeds, tmp_p
     kept = dict(pl.read_parquet(tmp_path / "k.parquet").select("run", "kept").iter_rows())
     assert (kept[str(cut)], kept[str(smaller)], kept.get(str(copy))) == (2, 1, None)
     printed = capsys.readouterr().out
-    assert "drawn with all heads" not in printed
+    assert "they stand at all heads" not in printed
     assert printed.count("seed and all: left out") == 1
 
 
 def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path, capsys):
     bare = folders.run(["dep"], 9, gates=False)
     figure("heads-kept", [*seeds, bare], tmp_path / "k.png")
-    assert "drawn with all heads" in capsys.readouterr().out
+    assert "they stand at all heads" in capsys.readouterr().out
     table = pl.read_csv(tmp_path / "k.csv")
     kept = dict(table.select("run", "kept").iter_rows())
     assert kept == {str(folder): (final(folder) > 1e-3).sum() for folder in seeds} | {

@@ -141,8 +141,11 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
     assert "scores 1.00 points less than alone (95% interval of 3 tasks together 0." in told
     places = [html.index(f'id="{name}"') for name in ("seeds", "cost", "kept", "answers", "scores", "open")]
     assert places == sorted(places)
-    lines = " ".join(capsys.readouterr().out.split())
-    assert "note: no control runs beside the contest" in lines
+    printed = capsys.readouterr().out
+    assert "These runs cannot tell: " in printed
+    assert len(printed.splitlines()) <= 13  # and two lines of the study
+    record = json.loads((planted.root / "answers.json").read_text(encoding="utf-8"))
+    assert "no control runs beside the contest" in record["notes"]
     assert {"wanted", "sharing", "contest-estimates", "contest-heads", "contest-tasks", "contest-sides"} <= {
         name for answer in answers_of(planted.root) for name in answer.tables
     }
@@ -334,7 +337,7 @@ def test_figures_of_the_contest_count_claims_that_a_target_forced(tmp_path):
     for run in runs_of(study, "pos-dynamic-*"):
         study.force(run, {"pos": 5})
     [note] = [note for note in draw("contest", runs).notes if "learned)" in note]
-    assert note.startswith("claimed heads are pos 18 (5 learned), dep ")
+    assert note.startswith("heads that most seeds keep: pos 18 (5 learned), dep ")
 
 
 def test_a_task_with_the_name_of_a_partner_is_none(tmp_path):

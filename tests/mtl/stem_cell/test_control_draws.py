@@ -72,7 +72,8 @@ def test_the_first_screen_compares_tasks_with_all_draws(data):
     claims = page.html.partition('"claims":')[2].partition("}")[0]
     assert all(f'"{task}":' in claims for task in CHOSEN)
     assert "control" not in claims
-    [line] = [line for line in page.lines() if "want the same heads" in line]
+    [answer] = [answer for answer in page.answers if "want the same heads" in answer.question]
+    line = answer.line()
     assert f"with {len(DRAWS)} draws of random labels" in line
     assert line.lower().startswith(f"do tasks want the same heads? {wanted(masks).word}: ")
     [single] = page.tables["scores-by-setup"].filter(pl.col("setup") == "STL, dynamic")["control"]

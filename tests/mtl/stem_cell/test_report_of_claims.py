@@ -29,7 +29,7 @@ def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     assert page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small()).says(
         "Do heads that more tasks claim lose more skill in joint training? Claims and loss go together."
     )
-    assert "competition: claims and loss go together: " in capsys.readouterr().out
+    assert "lose more of their skill in joint training? Yes (" in capsys.readouterr().out
     page = page_of(Study(tmp_path / "none", 6, 8, cost=0.0).small())
     assert page.says("Claims and loss are not seen to go together.")
     assert "upported" not in " ".join(page.text)
@@ -63,7 +63,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     assert table["p"].n_unique() > 1
     assert table["p_holm"].max() > table["p"].max()
     assert page.says("The claims are those of STL, dynamic : by default, of the setups of single-task")
-    assert "; by the claims of STL, dynamic\n" in capsys.readouterr().out
+    assert "; kept heads are those of STL, dynamic\n" in capsys.readouterr().out
 
 
 def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
@@ -81,7 +81,7 @@ def test_the_claims_that_decide_can_be_chosen(study, capsys):
     page = page_of(folder, claims="STL, static")
     assert rows_of(folder)[1] == ["STL, static"]
     assert page.says("The claims are those of STL, static : chosen with --claims")
-    assert "; by the claims of STL, static\n" in capsys.readouterr().out
+    assert "; kept heads are those of STL, static\n" in capsys.readouterr().out
 
 
 def test_without_masks_or_with_forced_ones_the_page_says_so(study):
@@ -91,7 +91,8 @@ def test_without_masks_or_with_forced_ones_the_page_says_so(study):
         for task, learned in (("pos", 2), ("dep", 1)):
             study.force(study.run([task], seed), {task: learned})
     assert re.search(
-        r"Claimed heads are pos \d+ \(2 learned\), dep \d+ \(1 learned\); no masks of a control task",
+        r"Heads that most seeds keep: pos \d+ \(2 learned\), dep \d+ \(1 learned\), the others of them by "
+        "force; no masks of a control task",
         " ".join(" ".join(page_of(study.root).text).split()),
     )
 

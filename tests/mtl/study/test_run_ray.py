@@ -498,13 +498,13 @@ def test_where_no_cluster_answers_the_address_is_said_at_once(planned):
     ],
 )
 def test_impossible_resources_are_refused(word, message, capsys):
-    assert main(["study", "configs/study/demo.yaml", "--engine=ray", word]) == 2
+    assert main(["study", "configs/study/toy.yaml", "--engine=ray", word]) == 2
     assert capsys.readouterr().err == f"mtl: {word}: {message}\n"
 
 
 @pytest.mark.parametrize("word", ["--ray_address=head:6379", "--cpus=2", "--gpus=0.25"])
 def test_options_of_ray_are_refused_without_it(word, capsys):
-    assert main(["study", "configs/study/demo.yaml", word]) == 2
+    assert main(["study", "configs/study/toy.yaml", word]) == 2
     option = word.partition("=")[0]
     said = f"mtl: {option} has no effect without --engine=ray: leave it out\n"
     assert capsys.readouterr().err == said

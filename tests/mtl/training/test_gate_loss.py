@@ -255,7 +255,7 @@ def test_a_choice_that_moved_many_heads_is_warned_of():
     loss.after_update(90)
     assert choice_warnings(loss) == [
         "warning: mask shared: training left 72 heads open, but gates.target_open wants 20: 0 were opened "
-        "and 52 closed by force; train longer"
+        "and 52 closed by force; raise max_epochs"
     ]
     with torch.no_grad():
         gates.log_alpha.fill_(-9).view(-1)[:18] = 3
@@ -271,7 +271,7 @@ def test_a_choice_by_kind_that_moved_many_heads_is_warned_of_by_its_kind():
     loss.after_update(90)
     assert choice_warnings(loss) == [
         "warning: mask shared, cross: training left 3 heads open, but gates.target_open.cross wants 2: 0 "
-        "were opened and 1 closed by force; train longer"
+        "were opened and 1 closed by force; raise max_epochs"
     ]
 
 

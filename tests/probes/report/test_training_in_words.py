@@ -13,7 +13,7 @@ from mtl.probes.report.scores import (
     undertrained_in_words,
 )
 
-RUN = ("data/demo", "200 + 30 + 80", "3", "8", "0.0003, 0.002")
+RUN = ("data/toy", "200 + 30 + 80", "3", "8", "0.0003, 0.002")
 
 
 def runs(*rows: tuple[str, ...]) -> pl.DataFrame:
@@ -26,7 +26,7 @@ def runs(*rows: tuple[str, ...]) -> pl.DataFrame:
 
 def test_corpus_sizes_epochs_and_rates_are_named() -> None:
     assert trained_in_words(runs(RUN, RUN)) == (
-        "trained on data/demo, 200 + 30 + 80 sentences (train + dev + test), 3 epochs, batches of 8, "
+        "trained on data/toy, 200 + 30 + 80 sentences (train + dev + test), 3 epochs, batches of 8, "
         "learning rates 0.0003, 0.002 (encoder, decoders)"
     )
     longer = (*RUN[:2], "30", *RUN[3:])

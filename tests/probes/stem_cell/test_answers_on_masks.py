@@ -95,16 +95,15 @@ def test_the_word_on_common_heads_is_the_finding_on_overlap(common: int, word: s
     assert answer.word == word
     row = task_overlaps(made).row(0, named=True)
     assert (row["finding"] == "more than chance") == (word == "yes")
-    said = (
-        f"in common, pos and dep keep {common} heads, and {row['expected_layers']:.1f} are expected by chance"
-    )
+    expected = f"({common}, {row['expected_layers']:.1f} expected, corrected p "
+    said = f"pos and dep keep more of the same heads than by chance {expected}"
     assert (said in answer.reason) == (word == "yes")
 
 
 def test_heads_that_a_target_opened_are_no_common_heads() -> None:
     answer = common_answer(page(0.0, masks(10, learned=1)))
     assert answer.word == "cannot tell"
-    assert "1 of 1 pairs has as many as by chance" in answer.reason
+    assert answer.reason == "for 1 pair there is no evidence either way"
 
 
 def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
@@ -113,7 +112,7 @@ def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
     made = Masks(TASKS, (1, 2, 3), masks(0).sites, apart.astype(float), apart, apart)
     answer = common_answer(page(0.0, made))
     assert answer.word == "no"
-    assert "in common, pos and dep keep 0 heads, and 18.0 are expected by chance" in answer.reason
+    assert "pos and dep keep fewer of the same heads than by chance (0, 18.0 expected, " in answer.reason
 
 
 def test_without_masks_nothing_is_said_on_common_heads() -> None:
@@ -141,5 +140,29 @@ def test_what_masks_cost_is_said_of_real_labels_whatever_the_others_are_called(n
 
 def test_what_forced_masks_cost_is_said_with_how_many_heads_were_learned() -> None:
     assert masks_answer(page(5.0, masks(4, learned=5))).reason.startswith(
-        "claimed heads are pos 12 (5 learned), "
+        "heads that most seeds keep: pos 12 (5 learned), "
+    )
+
+
+def test_the_answer_on_common_heads_counts_the_pairs_that_it_holds_for() -> None:
+    two = masks(10)
+    other = np.zeros_like(two.opened[:1])
+    other[:, :, 3:, 8:] = True  # twelve heads that neither has
+    three = Masks(
+        ("pos", "dep", "con"), two.seeds, two.sites,
+        *(np.concatenate([each, other.astype(each.dtype)]) for each in (two.gate, two.opened, two.learned)),
+    )  # fmt: skip
+    given = common_answer(page(0.0, three))
+    assert (given.word, given.scope) == ("yes", "for 1 of 3 pairs")
+    assert given.line().startswith(
+        "Do tasks keep the same heads more often than by chance? Yes, for 1 of 3 pairs: pos and dep keep more"
+    )
+    same = Masks(
+        ("pos", "dep", "con"), two.seeds, two.sites,
+        *(np.concatenate([each, each[:1]]) for each in (two.gate, two.opened, two.learned)),
+    )  # fmt: skip
+    everyone = common_answer(page(0.0, same))
+    assert everyone.scope == "for all 3 pairs"
+    assert everyone.reason.startswith(
+        "they keep more of the same heads than by chance, most clearly pos and con (12, 2.0 expected, "
     )

@@ -34,14 +34,15 @@ def test_verdicts_count_forced_claims_and_give_those_learned_alone():
     found, plain = compete(forced, heads), compete(masks, heads)
     assert "learned" not in plain.verdict.reason
     assert found.verdict.word == plain.verdict.word
-    assert found.verdict.reason.startswith(f"{forced.forced_in_words()}{plain.verdict.reason}; by learned ")
+    beside = "; counting only heads kept without force, "
+    assert found.verdict.reason.startswith(f"{forced.forced_in_words()}{plain.verdict.reason}{beside}")
     alone = compete(forced.learned_alone(), heads)
     same = alone.verdict.word == found.verdict.word
-    words = "the same word" if same else f"another word, {alone.verdict.word}"
-    assert found.verdict.reason.endswith(f"; by learned claims alone, {words}: {alone.verdict.reason}")
+    words = "the same answer" if same else f"another answer, {alone.verdict.word}"
+    assert found.verdict.reason.endswith(f"{beside}{words}: {alone.verdict.reason}")
     table = by_claims({"all": masks, "forced": forced, "alone": forced.learned_alone()}, heads)
     assert table["learned"].to_list() == [None, table["value"][2], None]
     none = dataclasses.replace(masks, learned=np.zeros_like(masks.opened))
-    assert "; by learned claims alone, another word, too few runs to say: no head is claimed" in (
+    assert f"{beside}another answer, too few runs to say: no head is claimed" in (
         compete(none, heads).verdict.reason
     )

@@ -13,8 +13,8 @@ from mtl.runs.folder.run import Run
 
 @pytest.mark.parametrize(
     ("opened", "moved"),
-    [((12, 12), "4 heads"), ((12, 4), "4 to 12 heads"), ((16, 12), "4 heads"), ((16, 15), None),
-     ((48, 64), "32 to 48 heads")],
+    [((12, 12), "4"), ((12, 4), "4 to 12"), ((16, 12), "4"), ((16, 15), None),
+     ((48, 64), "32 to 48")],
     ids=["equal", "range", "one", "under a tenth", "more than are wanted"],
 )  # fmt: skip
 def test_the_note_gives_the_range_of_what_was_forced(
@@ -32,4 +32,4 @@ def test_the_note_gives_the_range_of_what_was_forced(
     notes = _forced(runs)
     assert (moved is None) == (notes == [])
     for note in notes:
-        assert f"gates.target_open opened or closed {moved} by force to keep 16, so" in note
+        assert f"decided on 16 heads (opened or closed by force at its end: {moved})" in note

@@ -449,7 +449,10 @@ def test_masks_that_a_target_forced_are_noted(study):
     known = json.loads(status.read_text())
     by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
     status.write_text(json.dumps(known | {"choices": by_kind}))
-    note = f"in 1 mask ({forced.name}) gates.target_open opened or closed 7 heads by force to keep 15"
+    note = (
+        f"1 mask ({forced.name}): training had not decided on 15 heads (opened or closed by force at its "
+        "end: 7)"
+    )
     assert page_of(study.root).says(note)
     status.write_text(json.dumps(known))
     page = page_of(study.root)

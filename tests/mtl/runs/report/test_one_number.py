@@ -189,4 +189,4 @@ def test_the_first_numbers_name_their_unit_and_what_they_are_compared_with(tmp_p
     card = words(re.search(r'<section id="cost".*?</section>', html, re.S)[0])
     assert "against each task alone" in card
     assert "on test" in card
-    assert "Mean over 3 seeds that both have; the difference is jointly less alone" in card
+    assert "Means of the 3 seeds with which a task was trained both alone and jointly. The diff" in card

@@ -218,11 +218,11 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"claimed heads are {', '.join(_counts(made, learned))}; correlation of tasks' masks less that with "
-        "1 draw of random labels "
+        f"heads that most seeds keep: {', '.join(_counts(made, learned))}, the others of them by force; "
+        "correlation of tasks' masks less that with 1 draw of random labels "
     )
     assert (
-        "; by learned claims alone, the same word: correlation of tasks' masks less that with 1 draw"
+        "; counting only heads kept without force, the same answer: correlation of tasks' masks less"
         in found.reason
     )
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())

@@ -1,0 +1,1 @@
+"""A first run on a small sample, step by step, and its report beside an archived study."""
