@@ -196,7 +196,8 @@ def test_what_reads_a_run_reads_this_one(finished, tmp_path, capsys):
     assert main(["report", str(finished.folder.parent)]) == 0
     data = gather(finished.folder.parent, "test", TrainConfig().main_scores())
     assert data.gates is not None
-    assert set(data.gates["task"]) == {"pos", "dep"}
+    assert set(data.gates["task"]) == {"dep"}
+    assert any(note.startswith("pos in ") and "nothing was learned" in note for note in data.notes)
     values, _ = worth_of([finished.folder])
     assert "importance" in set(values["measure"])
     assert "log_alpha" not in set(values["measure"])
