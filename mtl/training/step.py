@@ -149,7 +149,8 @@ class JointTraining(pl.LightningModule):
             dist.all_reduce(self._losses)
         update_losses = self._losses
         weights = self._weights(update_losses, self._gram(losses), present)
-        self.task_weights = torch.where(present, weights.detach(), self.task_weights.to(weights.device))
+        before = self.task_weights.to(weights.device, non_blocking=True)
+        self.task_weights = torch.where(present, weights.detach(), before)
         self.loss_sum += update_losses
         self.loss_count += present
         if self._kept is None:
