@@ -34,7 +34,7 @@ from torch.nn import functional
 from mtl.heads.given_models import model_device
 from mtl.heads.tap import HeadOutputs, HeadTap
 from mtl.models.batches import Batch
-from mtl.models.head_scales import Mask
+from mtl.models.head_scales import Mask, TaskScale
 from mtl.models.joint import JointModel
 from mtl.models.passes import frozen, in_evaluation_mode
 from mtl.probes.sites import Site
@@ -124,8 +124,9 @@ def task_importance(
 ) -> dict[str, GateGradients]:
     """By task, the gradients of its loss over all batches.
 
-    Tasks under the same mask share one forward pass of a batch, followed by a backward pass for each task.
-    The gates multiply the masks, so a head that a mask closes is worth nothing.
+    On a CPU, tasks under the same mask share one forward pass of a batch, followed by a backward pass for
+    each task. On other devices all tasks share both passes, with a row for each task of a sentence. The gates
+    multiply the masks, so a head that a mask closes is worth nothing.
 
     Args:
         model: Encoder and decoders.
@@ -143,6 +144,11 @@ def task_importance(
     chosen = [
         (mask.tasks, (opened if mask.head_scale is None else mask.head_scale).to(device)) for mask in masks
     ]
+    derivatives = _by_task
+    if not _on_cpu(device) and len(names) > 1:
+        of_task = {name: scale for tasks, scale in chosen for name in tasks}
+        every = torch.stack([of_task.get(name, opened.to(device)) for name in names])
+        chosen, derivatives = [(tuple(of_task), every)], _at_once
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):
         for on_cpu in batches:
@@ -152,27 +158,66 @@ def task_importance(
                 if not tasks:
                     continue
                 part = of_tasks(batch, tasks)
+                rows = on_cpu.subwords.sentence
                 for name in tasks:
                     measured.setdefault(name, GateGradients(tap.sites, tap.heads, per))
-
-                def losses(part: Batch = part, scale: Tensor = scale) -> dict[str, Tensor]:
-                    scores = model(part, scale)
-                    return {
-                        name: model.decoder(name).loss(output.scores, part.targets[name], output.mask)
-                        for name, output in scores.items()
-                    }
-
-                for name, positions in gate_gradients(tap, losses):
-                    # Sentences that are not annotated in this task are not in its loss.
-                    count = len(part.rows[name])
-                    number = torch.full((part.subwords.sentences,), count, device=device)
-                    number[part.rows[name]] = torch.arange(count, device=device)
-                    measured[name].add(positions, number[part.subwords.sentence], count)
+                for name, positions, example in derivatives(model, part, rows, scale):
+                    measured[name].add(positions, example, len(part.rows[name]))
                 for gate, weight in midpoints(steps):
-                    for name, positions in gate_gradients(tap, losses, gate):
+                    for name, positions, _ in derivatives(model, part, rows, scale, gate):
                         measured[name].add_integrated(positions.sum(1), weight)
             advance(len(on_cpu.sentences))
     return measured
+
+
+def _on_cpu(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
+Derivatives = Iterator[tuple[str, Float[Tensor, "row subword site head"], Int[Tensor, " row"]]]
+"""By task, those of its losses by the gates, and the number of each row's sentence (`GateGradients.add`)."""
+
+
+def _by_task(
+    model: JointModel, batch: Batch, rows: Int[Tensor, " row"], scale: Tensor, gate: float = 1.0
+) -> Derivatives:
+    """One forward pass, and a backward pass for each task: least arithmetic."""
+    for name, positions in gate_gradients(model.encoder.tap, lambda: _losses(model, batch, scale), gate):
+        # Sentences that are not annotated in this task are not in its loss.
+        count = len(batch.rows[name])
+        number = torch.full((batch.subwords.sentences,), count, device=positions.device)
+        number[batch.rows[name]] = torch.arange(count, device=positions.device)
+        yield name, positions, number[batch.subwords.sentence]
+
+
+def _at_once(
+    model: JointModel,
+    batch: Batch,
+    rows: Int[Tensor, " row"],
+    scale: Float[Tensor, "task site head"],
+    gate: float = 1.0,
+) -> Derivatives:
+    """One forward and one backward pass, with a row for each task of a sentence: fewest operations.
+
+    `rows` is each row's sentence, on the CPU.
+    """
+    of_sentence = np.bincount(rows.cpu().numpy(), minlength=len(batch.sentences))
+    sizes = [int(of_sentence[list(batch.places[name])].sum()) for name in batch.rows]
+    sentence = batch.subwords.take(torch.cat([*batch.rows.values()])).sentence.split(sizes)
+    ((_, positions),) = gate_gradients(
+        model.encoder.tap, lambda: {"": torch.cat([*_losses(model, batch, scale).values()])}, gate
+    )
+    first = 0
+    for name, of_task, number in zip(batch.rows, positions.split(sizes), sentence, strict=True):
+        yield name, of_task, number - first
+        first += len(batch.rows[name])
+
+
+def _losses(model: JointModel, batch: Batch, scale: TaskScale) -> dict[str, Float[Tensor, " example"]]:
+    return {
+        name: model.decoder(name).loss(output.scores, batch.targets[name], output.mask)
+        for name, output in model(batch, scale).items()
+    }
 
 
 def gate_gradients(

@@ -80,11 +80,14 @@ class Family:
     """Why heads cannot share query and key components; empty where they can."""
     normed_inside: bool = False
     """The attention module also adds its input to the projected output, and normalises the sum (ALBERT)."""
+    takes_bias: bool = False
+    """The model adds a mask of numbers [row 1 1 subword] to its scores as it is (BERT); others need one of
+    ones and zeros, from which they make more than that (ModernBERT's windows)."""
     encodes_words: bool = True
     """Its models read words, and can be the encoder of a run; those of images and sound cannot."""
 
 
-BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),))
+BERT = Family((Stack("self", "encoder.layer.{}.attention.self", "^.output.dense"),), takes_bias=True)
 ROBERTA = replace(BERT, positions_after_padding=True)
 SEPARATE = Family((), query="q_proj", key="k_proj", value="v_proj")
 _ROTATED = (
@@ -104,7 +107,7 @@ LLAMA = replace(
     not_shareable_because=_ROTATED,
 )
 NORMED_OVER_HEADS = replace(LLAMA, norms_over_heads=("q_norm", "k_norm"))
-ROTATED_ENCODER = replace(LLAMA, causal=False)
+ROTATED_ENCODER = replace(LLAMA, causal=False, takes_bias=True)
 DECODER = replace(
     SEPARATE,
     stacks=(Stack("self", "layers.{}.self_attn", "out_proj"),),
@@ -156,6 +159,7 @@ TWO_TOWERS = replace(
 BERT_OF_IMAGES = replace(
     BERT,
     stacks=(Stack("self", "encoder.layer.{}.attention.attention", "^.output.dense"),),
+    takes_bias=False,
     encodes_words=False,
 )
 FAMILIES = {
@@ -165,6 +169,7 @@ FAMILIES = {
         "gone from all",
         normed_inside=True,
         layer_groups=True,
+        takes_bias=True,
     ),
     "apertus": LLAMA,
     "arcee": LLAMA,
@@ -206,6 +211,7 @@ FAMILIES = {
             ),
         ),
         not_shareable_because=_POSITIONS_COMPARED,
+        takes_bias=False,
     ),
     "deberta-v2": replace(
         BERT,
@@ -214,6 +220,7 @@ FAMILIES = {
         value="value_proj",
         other_head_rows=("pos_key_proj", "pos_query_proj"),
         not_shareable_because=_POSITIONS_COMPARED,
+        takes_bias=False,
     ),
     "deit": OF_IMAGES,
     "dinov2": DINO,
@@ -228,13 +235,14 @@ FAMILIES = {
         query="q_lin",
         key="k_lin",
         value="v_lin",
+        takes_bias=True,
     ),
     "dots1": LLAMA,
     "electra": BERT,
     "ernie": BERT,
     "ernie4_5": LLAMA,
     "ernie4_5_moe": LLAMA,
-    "esm": replace(ROBERTA, not_shareable_because=_ROTATED),
+    "esm": replace(ROBERTA, not_shareable_because=_ROTATED, takes_bias=False),
     "eurobert": ROTATED_ENCODER,
     "exaone4": LLAMA,
     "gemma": LLAMA,
@@ -275,7 +283,7 @@ FAMILIES = {
     "internlm3": LLAMA,
     "jais2": LLAMA,
     "jina_embeddings_v3": ROTATED_ENCODER,
-    "layoutlm": BERT,
+    "layoutlm": replace(BERT, takes_bias=False),
     "llama": LLAMA,
     "m2m_100": BART,
     "marian": BART,
@@ -299,6 +307,7 @@ FAMILIES = {
         value="v",
         position_bias="given",
         positions_after_padding=True,
+        takes_bias=True,
     ),
     "mt5": T5,
     "nanochat": LLAMA,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -94,9 +95,23 @@ class HeadTap:
                 f"{counted(len(self.sites), 'layer')} of {counted(self.heads, 'head')}"
             )
 
+        even = len({*self.sizes}) == 1 and all(len(heads) == self.heads for heads in self.remaining)
+        made: tuple[object, Sequence[Tensor]] = None, ()
+
+        def factor_of(site: int, outputs: Tensor) -> Tensor:
+            """One factor per feature of a head: an axis of its own for the heads doubles the time."""
+            nonlocal made
+            if not even or scale.is_inference():  # such a tensor does not tell whether it was changed
+                heads = self.remaining[site]
+                factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
+                return factor.repeat_interleave(self.sizes[site], -1).to(outputs)
+            state = scale._version, torch.is_grad_enabled(), outputs.dtype, outputs.device
+            if made[0] != state:  # the factors of all sites at once start fewer operations
+                made = state, scale.repeat_interleave(self.sizes[0], -1).to(outputs).unbind(-2)
+            return made[1][site]
+
         def multiply(site: int, outputs: Tensor, again: bool) -> Tensor:
-            heads = self.remaining[site]
-            factor = scale[..., site, :] if len(heads) == self.heads else scale[..., site, list(heads)]
+            factor = factor_of(site, outputs)
             rows, scaled_rows = outputs.shape[0], scale.shape[0]  # `len` would fix them in an export
             if scale.dim() == 3 and rows != scaled_rows != 1:
                 if neighbours == 1 or rows != scaled_rows * neighbours:
@@ -106,13 +121,12 @@ class HeadTap:
                         "row of the pass, one for all rows, or neighbours=K in a beam search of K beams"
                     )
                 factor = factor.repeat_interleave(neighbours, 0)
-            # One factor per feature of a head: an axis of its own for the heads doubles the time.
-            factor = factor.repeat_interleave(self.sizes[site], -1)
             if scale.dim() == 3:
                 factor = factor[:, None]
-            scaled = outputs * factor.to(outputs)
+            scaled = outputs * factor
             if fill is not None:
-                scaled = scaled + (1 - factor).to(outputs) * fill[site, list(heads)].flatten().to(outputs)
+                there = fill[site, list(self.remaining[site])]
+                scaled = scaled + (1 - factor) * there.flatten().to(outputs)
             return scaled
 
         with self._hooked(multiply):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import ModelOutput
@@ -169,6 +169,7 @@ class Encoder(WordReader, SharedEncoder):
         self.word_dropout = reading.word_dropout_of(self.tokenizer, type(transformer).__name__)
         self._note = reading.note(self.tokenizer, self.word_dropout)
         self.reads_token_types = _reads_token_types(transformer)
+        self._takes_bias = self.family.takes_bias and not getattr(config, "is_decoder", False)
         # A cache is for generating text, and would only cost memory here.
         self._options = {"use_cache": False} if self.family.causal else {}
         self.hidden = pretrained.hidden_size(config)
@@ -255,9 +256,12 @@ class Encoder(WordReader, SharedEncoder):
         """The transformer's output for these subwords, of which some are masked in training."""
         if subwords.token_types is not None and self.reads_token_types:
             options["token_type_ids"] = subwords.token_types
+        mask = subwords.attention_mask
+        if self._takes_bias and not _on_cpu(mask):
+            mask = _bias(mask, self.transformer.dtype)
         return self.transformer(
             input_ids=self._with_word_dropout(subwords),
-            attention_mask=subwords.attention_mask,
+            attention_mask=mask,
             output_hidden_states=self.mix is not None,
             **self._options,
             **options,
@@ -328,7 +332,9 @@ class Encoder(WordReader, SharedEncoder):
         """Inside the block, the scale, or one per sentence, applies to passes over these subwords."""
         if head_scale is None:
             return nullcontext()
-        return self.tap.scale(head_scale if head_scale.dim() == 2 else head_scale[subwords.sentence])
+        # The gradient of `head_scale[subwords.sentence]` would sort the sentences on a GPU.
+        of_rows = head_scale.dim() == 3
+        return self.tap.scale(head_scale.index_select(0, subwords.sentence) if of_rows else head_scale)
 
     def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword _"]:
         if self.mix is None:
@@ -337,6 +343,21 @@ class Encoder(WordReader, SharedEncoder):
             return torch.cat([*map(at_least_float32, output.hidden_states)], 2)
         states = at_least_float32(torch.stack(output.hidden_states))
         return torch.einsum("l,lrsh->rsh", self.mix.softmax(0), states)
+
+
+def _on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _bias(mask: Int[Tensor, "row subword"], dtype: torch.dtype) -> Float[Tensor, "row 1 1 subword"]:
+    """What attention adds to its scores: 0, and the lowest number at padding.
+
+    From ones and zeros transformers makes a mask of its own, of which each layer makes such numbers, and for
+    which it looks whether there is padding. That is worth it on a CPU; another device has to be waited for.
+    """
+    if torch.is_autocast_enabled(mask.device.type):
+        dtype = torch.get_autocast_dtype(mask.device.type)
+    return (1 - mask[:, None, None]).to(dtype) * torch.finfo(dtype).min
 
 
 def _reads_token_types(transformer: PreTrainedModel) -> bool:

@@ -136,9 +136,8 @@ class JointModel(Annotator):
         else:
             sizes = [len(row) for row in rows.values()]
             index = torch.cat(list(rows.values()))
-            order = tuple(self.tasks)
-            scales = [head_scale[order.index(name)].expand(len(row), -1, -1) for name, row in rows.items()]
-            scale = torch.cat(scales)
+            of_tasks = dict(zip(self.tasks, head_scale.unbind(), strict=True))  # one gradient for all
+            scale = torch.cat([of_tasks[name].expand(len(row), -1, -1) for name, row in rows.items()])
             if sentence_scale is not None:
                 scale = scale * sentence_scale[index]
             words = self.encoder(batch.subwords.take(index), scale, first)
@@ -172,11 +171,12 @@ class JointModel(Annotator):
         In an `idle` batch, losses are 0 and still have a graph.
         """
         share = 0.0 if batch.idle else 1.0
-        return {
-            name: self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
-            * (share / max(batch.loss_units[name], 1))
+        sums = [
+            self.decoder(name).loss(output.scores, batch.targets[name], output.mask).sum()
             for name, output in scores.items()
-        }
+        ]
+        shares = [share / max(batch.loss_units[name], 1) for name in scores]
+        return dict(zip(scores, torch._foreach_mul(sums, shares), strict=True)) if sums else {}
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the model and its card (README.md, which is replaced) to a folder, for `from_pretrained`.

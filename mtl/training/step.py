@@ -154,15 +154,17 @@ class JointTraining(pl.LightningModule):
         self.loss_sum += update_losses
         self.loss_count += present
         if self._kept is None:
-            total = (weights.detach() * rank_losses).sum() * ranks
+            total = weights.detach() @ rank_losses
         else:
-            total = self._kept.weighted(dict(zip(self.names, weights.detach(), strict=True))) * ranks
+            total = self._kept.weighted(dict(zip(self.names, weights.detach(), strict=True)))
             self._kept = None
+        if ranks > 1:
+            total = total * ranks
         if weights.requires_grad:
             total = total + (weights * update_losses).sum() + self.balancer.regulariser(present)
         if self.gate_loss is not None:
             total = total + self.gate_loss(self.global_step, weights.detach() * update_losses)
-        return total * accumulated
+        return total * accumulated if accumulated > 1 else total
 
     def _batch_losses(self, batch: Batch, update: int, last: bool) -> dict[str, Tensor]:
         """The losses of this rank's batch; `update` counts within the epoch, `last`: its last batch."""

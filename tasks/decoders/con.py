@@ -199,9 +199,9 @@ class ConDecoder(Decoder):
         starts: Int[Tensor, " span"],
         ends: Int[Tensor, " span"],
     ) -> Float[Tensor, "span label"]:
-        first = rows * scores.starts.shape[1]
-        left = scores.starts.flatten(0, 1).index_select(0, first + starts)
-        right = scores.ends.flatten(0, 1).index_select(0, first + ends)
+        width = scores.starts.shape[1]
+        left = scores.starts.flatten(0, 1).index_select(0, torch.add(starts, rows, alpha=width))
+        right = scores.ends.flatten(0, 1).index_select(0, torch.add(ends, rows, alpha=width))
         return at_least_float32(self.label(self.dropout(functional.leaky_relu(left + right, 0.1))))
 
 
@@ -223,7 +223,8 @@ def span_crf_loss(
     """
     scores = at_least_float32(scores)
     width = scores.shape[1]
-    gold = scores.flatten().index_select(0, (rows * width + starts) * width + ends)
+    places = torch.add(ends, torch.add(starts, rows, alpha=width), alpha=width)
+    gold = scores.flatten().index_select(0, places)
     return bracketing_log_partition(scores, lengths).index_add(0, rows, gold, alpha=-1)
 
 

@@ -48,6 +48,8 @@ class BioCrf(nn.Module):
     of (2 labels)², and no well-formed tag sequence has probability zero.
     """
 
+    by_tag: Tensor
+
     def __init__(self, labels: int) -> None:
         super().__init__()
         self.labels = labels
@@ -55,6 +57,7 @@ class BioCrf(nn.Module):
         self.turn = nn.Parameter(torch.zeros(labels + 1, labels + 1))
         self.stay = nn.Parameter(torch.zeros(2, labels))
         self.end = nn.Parameter(torch.zeros(labels + 1))
+        self.register_buffer("by_tag", potentials_by_tag(labels), persistent=False)
 
     def transitions(self) -> Transitions:
         """The parameters, in float32 at least."""
@@ -69,7 +72,7 @@ class BioCrf(nn.Module):
         """Negative log-likelihood of each tag sequence, in nats; lengths are at least 1."""
         with torch.autocast(scores.device.type, enabled=False):
             transitions, scores = self.transitions(), at_least_float32(scores)
-            partition = _partition(scores, lengths, transitions)
+            partition = _partition(scores, lengths, transitions, self.by_tag)
             return partition - path_score(scores, tags, lengths, transitions)
 
     def log_partition(
@@ -77,7 +80,7 @@ class BioCrf(nn.Module):
     ) -> Float[Tensor, " row"]:
         """The log of the sum over all tag sequences, whose differences are log probabilities."""
         with torch.autocast(scores.device.type, enabled=False):
-            return _partition(at_least_float32(scores), lengths, self.transitions())
+            return _partition(at_least_float32(scores), lengths, self.transitions(), self.by_tag)
 
     def decode(
         self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
@@ -102,7 +105,7 @@ class BioCrf(nn.Module):
         with torch.inference_mode(False), torch.enable_grad():
             emissions = at_least_float32(scores.detach()).clone().requires_grad_()
             transitions = Transitions(*(value.detach() for value in self.transitions()))
-            partition = _partition(emissions, lengths.clone(), transitions)
+            partition = _partition(emissions, lengths.clone(), transitions, self.by_tag)
             return torch.autograd.grad(partition.sum(), emissions)[0]
 
 
@@ -131,26 +134,30 @@ def path_score(
     """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
     labels = transitions.stay.shape[1]
     kinds = labels + 1
-    inside = (tags > labels).long()
-    states = tags - labels * inside
+    inside = tags > labels
+    states = torch.add(tags, inside, alpha=-labels)
     last = states.gather(1, lengths[:, None] - 1)
     # One table of all potentials, read once: start, turn and stay before each word, and end.
     table = torch.cat([part.flatten() for part in transitions])
-    turns = states[:, :-1] * kinds + states[:, 1:]
-    stays = inside[:, :-1] * labels + states[:, 1:] + (kinds * kinds - 1)
-    moves = torch.where(tags[:, 1:] > labels, stays, turns) + kinds
+    turns = torch.add(states[:, 1:], states[:, :-1], alpha=kinds)
+    stays = torch.add(states[:, 1:], inside[:, :-1], alpha=labels) + (kinds * kinds - 1)
+    moves = torch.where(inside[:, 1:], stays, turns) + kinds
     places = torch.cat((states[:, :1], moves, last + (len(table) - kinds)), 1)
     potentials = table.index_select(0, places.flatten()).view_as(places)
-    of_words = potentials[:, :-1] + scores.gather(2, tags[:, :, None])[:, :, 0]
+    moving, ending = potentials.split([tags.shape[1], 1], 1)
+    of_words = moving + scores.gather(2, tags[:, :, None])[:, :, 0]
     within = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
-    return (of_words * within).sum(1) + potentials[:, -1]
+    return (of_words * within).sum(1) + ending[:, 0]
 
 
 def _partition(
-    scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
+    scores: Float[Tensor, "row word tag"],
+    lengths: Int[Tensor, " row"],
+    transitions: Transitions,
+    by_tag: Int[Tensor, " potential"],
 ) -> Float[Tensor, " row"]:
     if scores.device.type != "cpu":
-        return log_partition_by_tensors(scores, lengths, transitions)
+        return log_partition_by_tensors(scores, lengths, transitions, by_tag)
     partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
     rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
     if not len(rows):
@@ -162,24 +169,40 @@ def _partition(
 
 
 def log_partition_by_tensors(
-    scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
+    scores: Float[Tensor, "row word tag"],
+    lengths: Int[Tensor, " row"],
+    transitions: Transitions,
+    by_tag: Int[Tensor, " potential"] | None = None,
 ) -> Float[Tensor, " row"]:
-    """The log partition function on any device, in few operations; NaN where float64 does not suffice."""
-    partition: Tensor = LogPartition.apply(scores, lengths, *_tag_by_tag(transitions))
+    """The log partition function on any device, in few operations; NaN where float64 does not suffice.
+
+    `by_tag` is `potentials_by_tag` on the device of the scores; `None`: it is made.
+    """
+    if by_tag is None:
+        by_tag = potentials_by_tag(transitions.stay.shape[1]).to(scores.device)
+    never = transitions.start.new_full((1,), _NEVER)
+    table = torch.cat([*(part.flatten() for part in transitions), never])
+    partition: Tensor = LogPartition.apply(scores, lengths, table.index_select(0, by_tag))
     return partition
 
 
-def _tag_by_tag(
-    transitions: Transitions,
-) -> tuple[Float[Tensor, " tag"], Float[Tensor, "tag tag"], Float[Tensor, " tag"]]:
-    """The chain's potentials of tags instead of states: start, steps and end."""
-    start, turn, stay, end = transitions
-    labels = stay.shape[1]
-    same = torch.eye(labels, dtype=torch.bool, device=stay.device)
-    inside = stay[:, :, None].where(same, _NEVER).flatten(0, 1)
-    turns = torch.cat((turn, turn[1:]))
-    steps = torch.cat((turns, functional.pad(inside, (0, 0, 1, 0), value=_NEVER)), 1)
-    return functional.pad(start, (0, labels), value=_NEVER), steps, torch.cat((end, end[1:]))
+def potentials_by_tag(labels: int) -> Int[Tensor, " potential"]:
+    """Where the potentials of tags are among those of states: start [tag], steps [tag tag] and end [tag].
+
+    The fields of `Transitions` come one after the other, and behind them the potential of impossible steps.
+    """
+    kinds = labels + 1
+    sizes = np.cumsum([kinds, kinds * kinds, 2 * labels, kinds])
+    never = sizes[-1]
+    start, turn, stay, end = np.split(np.arange(never), sizes[:-1])
+    turn, inside = turn.reshape(kinds, kinds), np.full((2, labels, labels), never)
+    inside[:, np.arange(labels), np.arange(labels)] = stay.reshape(2, labels)
+    from_outside = np.full((1, labels), never)
+    to_inside = np.concatenate([from_outside, inside.reshape(2 * labels, labels)])
+    steps = np.concatenate([np.concatenate([turn, turn[1:]]), to_inside], 1)
+    return torch.from_numpy(
+        np.concatenate([start, from_outside[0], steps.ravel(), end, end[1:]]).astype(np.int32)
+    )
 
 
 def tagging_log_partition(
@@ -448,7 +471,7 @@ _AGREE = 1e-9
 
 
 class LogPartition(torch.autograd.Function):
-    """log Z of every row, of a chain given tag by tag: `start` [tag], `steps` [tag tag] and `end` [tag].
+    """log Z of every row; the chain has the potentials of tags: start [tag], steps [tag tag] and end [tag].
 
     Lengths are at least 1. If scores of one word lie about 700 nats apart, float64 may not be able to
     represent the weight of a path relative to others. The two recursions then disagree, and log Z is NaN.
@@ -459,17 +482,18 @@ class LogPartition(torch.autograd.Function):
         ctx: Any,
         scores: Float[Tensor, "row word tag"],
         lengths: Int[Tensor, " row"],
-        start: Float[Tensor, " tag"],
-        steps: Float[Tensor, "tag tag"],
-        end: Float[Tensor, " tag"],
+        chain: Float[Tensor, " potential"],
     ) -> Float[Tensor, " row"]:
-        first, weights, last = (potential.double().exp() for potential in (start, steps, end))
-        words = torch.arange(scores.shape[1], device=scores.device)
-        within = words < lengths[:, None]
+        tags = scores.shape[2]
+        first, weights, last = chain.double().exp().split([tags, tags * tags, tags])
+        weights = weights.view(tags, tags)
+        words = torch.arange(1, scores.shape[1] + 1, device=scores.device)
+        beyond = words > lengths[:, None]
         rows = torch.arange(len(scores), device=scores.device)[:, None]
-        mirrored = (lengths[:, None] - 1 - words).clamp(min=0)
+        mirrored = (lengths[:, None] - words).clamp(min=0)
+        ends = mirrored[:, 0]
         tops = scores.amax(2).double()
-        factors = (scores - tops[:, :, None]).masked_fill(~within[:, :, None], 0.0).exp()
+        factors = (scores - tops[:, :, None]).masked_fill(beyond[:, :, None], 0.0).exp()
         sums, masses = _both_ways(
             torch.stack((factors, factors[rows, mirrored])), torch.stack((first, last)), weights
         )
@@ -477,28 +501,26 @@ class LogPartition(torch.autograd.Function):
         ahead = sums[mirrored, 1, rows, :-1]
         joint = forth * ahead
         totals = joint.sum(2, keepdim=True)
-        marginals = (joint / totals).masked_fill(~within[:, :, None], 0.0)
+        marginals = (joint / totals).masked_fill(beyond[:, :, None], 0.0)
 
         scales = sums[:, :, :, -1].log().permute(1, 2, 0) + torch.stack((tops, tops[rows, mirrored]))
-        scale = scales.masked_fill(~within, 0.0).sum(2)
-        final = masses[lengths - 1, :, rows[:, 0]].transpose(0, 1)  # [direction row tag]
+        scale = scales.masked_fill(beyond, 0.0).sum(2)
+        final = masses[ends, :, rows[:, 0]].transpose(0, 1)  # [direction row tag]
         partition, other = scale + (final * torch.stack((last, first))[:, None]).sum(2).log()
         agree = (partition - other).abs() <= _AGREE * (1 + partition.abs())
-        ctx.save_for_backward(marginals, forth / totals, back, weights, within, lengths)
+        ctx.save_for_backward(marginals, forth / totals, back, weights, beyond, ends)
         return partition.where(agree, torch.nan).to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Float[Tensor, " row"]) -> tuple[Tensor | None, ...]:
-        marginals, left, right, weights, within, lengths = ctx.saved_tensors
+        marginals, left, right, weights, beyond, ends = ctx.saved_tensors
         counts = marginals * outer[:, None, None]
-        pairs = (left * outer[:, None, None])[:, :-1].masked_fill(~within[:, 1:, None], 0.0)
+        pairs = (left * outer[:, None, None])[:, :-1].masked_fill(beyond[:, 1:, None], 0.0)
         of_steps = weights * (pairs.flatten(0, 1).mT @ right[:, 1:].flatten(0, 1))
-        final = counts.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, counts.shape[2]))
-        of_scores, *of_chain = (
-            part.to(outer.dtype) for part in (counts, counts[:, 0].sum(0), of_steps, final.sum((0, 1)))
-        )
-        return of_scores, None, *of_chain
+        final = counts.gather(1, ends[:, None, None].expand(-1, 1, counts.shape[2]))
+        of_chain = torch.cat((counts[:, 0].sum(0), of_steps.flatten(), final.sum((0, 1))))
+        return counts.to(outer.dtype), None, of_chain.to(outer.dtype)
 
 
 def _both_ways(

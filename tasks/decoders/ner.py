@@ -110,10 +110,11 @@ class NerDecoder(Decoder):
             return scores.sum((1, 2, 3))
         # The score of "no entity" is 0, so log Z = log(1 + sum of exp) = softplus(logsumexp).
         partition = functional.softplus(scores.logsumexp(3))
-        losses = partition.masked_fill(~_spans(mask), 0.0).sum((1, 2))
+        losses = torch.where(_spans(mask), partition, 0.0).sum((1, 2))
         width = scores.shape[1]
-        spans = (targets.rows * width + targets.firsts) * width + targets.lasts
-        types = spans * len(self.labels) + targets.types.clamp(min=0)
+        firsts = torch.add(targets.firsts, targets.rows, alpha=width)
+        spans = torch.add(targets.lasts, firsts, alpha=width)
+        types = torch.add(targets.types.clamp(min=0), spans, alpha=len(self.labels))
         # A span of a type that training never saw counts neither as an entity nor as none: its loss is 0.
         gains = torch.where(
             targets.types >= 0,
@@ -184,8 +185,8 @@ def _means(
 ) -> Float[Tensor, "batch word word label"]:
     """Means from a first to a last word; entries whose last word precedes the first have no meaning."""
     sums = functional.pad(scores.cumsum(1), (0, 0, 1, 0))
-    places = torch.arange(scores.shape[1], device=scores.device)
-    lengths = (places - places[:, None]).clamp(min=0) + 1
+    places = torch.arange(scores.shape[1] + 1, device=scores.device)
+    lengths = (places[1:] - places[:-1, None]).clamp(min=1)
     return (sums[:, None, 1:] - sums[:, :-1, None]) / lengths[:, :, None]
 
 

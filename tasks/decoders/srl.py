@@ -127,8 +127,8 @@ class RoleScorer(nn.Module):
             pairs = self.of_word(words.index_select(0, rows))
         else:
             pairs = self.of_word(words).index_select(0, rows)
-        distances = torch.arange(words.shape[1], device=words.device) - predicates[:, None]
-        between = self.of_distance(distances.clamp(-self.reach, self.reach) + self.reach)
+        ahead = torch.arange(self.reach, words.shape[1] + self.reach, device=words.device)
+        between = self.of_distance((ahead - predicates[:, None]).clamp(0, 2 * self.reach))
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
         pairs = functional.leaky_relu(pairs, 0.1)
@@ -139,7 +139,7 @@ def at_words(
     words: Float[Tensor, "batch word hidden"], rows: Int[Tensor, " frame"], places: Int[Tensor, " frame"]
 ) -> Float[Tensor, "frame hidden"]:
     """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
-    return words.flatten(0, 1).index_select(0, rows * words.shape[1] + places)
+    return words.flatten(0, 1).index_select(0, torch.add(places, rows, alpha=words.shape[1]))
 
 
 def drop_features(
@@ -223,7 +223,7 @@ class SrlDecoder(Decoder):
         decisions = functional.binary_cross_entropy_with_logits(
             scores.predicates, targets.is_predicate.to(scores.predicates.dtype), reduction="none"
         )
-        losses = decisions.masked_fill(~mask, 0.0).sum(1)
+        losses = torch.where(mask, decisions, 0.0).sum(1)
         tag_scores = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
         of_frames = self.crf.loss(tag_scores, targets.tags, lengths)

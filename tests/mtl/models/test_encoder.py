@@ -10,11 +10,13 @@ import torch
 from transformers import AutoModel
 
 from mtl.errors import InputError
+from mtl.heads.family_table import FAMILIES
 from mtl.models import pretrained
 from mtl.models.encoder import Encoder, Reading, pool
 from mtl.models.found import embedded_minilm
 from mtl.models.opened import open_target
 from mtl.models.subwords import Subwords
+from tests.launches import Launches
 from tests.mtl import tiny
 
 SENTENCES = [
@@ -103,6 +105,31 @@ def test_observing_changes_nothing_and_probabilities_sum_to_one(name: str) -> No
             assert inside.max() < 1
         else:
             torch.testing.assert_close(inside, torch.ones_like(inside))
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.NAMES if FAMILIES[name].takes_bias])
+def test_a_bias_gives_what_a_mask_gives_and_no_pass_waits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On devices other than the CPU, attention gets numbers to add instead of ones and zeros."""
+    encoder = tiny.encoder(name, dtype=torch.float32)
+    subwords = collated(encoder, SENTENCES)
+    scale = torch.rand(len(SENTENCES), tiny.LAYERS, tiny.HEADS)
+    found = []
+    for on_cpu in (True, False):
+        monkeypatch.setattr("mtl.models.encoder._on_cpu", lambda tensor, on_cpu=on_cpu: on_cpu)
+        with Launches() as launches:
+            words = encoder(subwords, scale)
+        gradients = torch.autograd.grad(words.square().sum(), list(encoder.transformer.parameters())[:3])
+        found.append((words, *gradients))
+    assert launches.waits() == 0
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
+
+
+def test_a_decoder_of_berts_row_keeps_its_own_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = tiny.encoder_of(tiny.config("bert", is_decoder=True), tiny.tokenizer("bert")).eval()
+    subwords = collated(encoder, SENTENCES)
+    before = encoder(subwords)
+    monkeypatch.setattr("mtl.models.encoder._on_cpu", lambda tensor: False)
+    assert torch.equal(encoder(subwords), before)
 
 
 def test_a_mix_of_layers_starts_as_their_mean_and_learns() -> None:

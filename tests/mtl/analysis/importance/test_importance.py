@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from mtl.analysis.importance import of_tasks, task_importance
 from mtl.models.batches import collate
+from tests.launches import Launches
 from tests.mtl import tiny
 from tests.mtl.analysis import worth
 
@@ -77,6 +80,29 @@ def test_windows_of_a_sentence_are_one_sentence(toy) -> None:
     measured = task_importance(model, worth.loader(model, corpus, 10_000))["pos"]
     gradient = differences(model, corpus, "pos").abs().mean(0)
     np.testing.assert_allclose(measured.value("importance"), gradient, rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("masks", [("shared",), worth.STRUCTURED])
+@pytest.mark.parametrize("per", ["example", "token"])
+def test_on_a_gpu_all_tasks_share_both_passes(toy, masks, per, monkeypatch) -> None:
+    """Sentences have several windows, and the last one lacks a task."""
+    model = worth.joint_model(toy, worth.STRUCTURED, masks=masks)
+    model.encoder.tokenizer.room, model.encoder.tokenizer.stride = 12, 6
+    *others, last = worth.corpus(model, toy, 4)
+    kept = {name: target for name, target in last.targets.items() if name != "dep"}
+    corpus = [*others, dataclasses.replace(last, targets=kept)]
+    found, launches = [], []
+    for on_cpu in (True, False):
+        monkeypatch.setattr("mtl.analysis.importance._on_cpu", lambda device, on_cpu=on_cpu: on_cpu)
+        with Launches() as counted:
+            found.append(task_importance(model, worth.loader(model, corpus, 10_000), per=per, steps=2))
+        launches.append(counted.total())
+    assert launches[1] < (0.75 if len(masks) == 1 else 0.55) * launches[0]
+    for name in worth.STRUCTURED:
+        one, other = (of_device[name] for of_device in found)
+        assert one.examples == other.examples == len(corpus) - (name == "dep")
+        for measure in ("importance", "taylor", "fisher", "integrated"):
+            np.testing.assert_allclose(one.value(measure), other.value(measure), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
