@@ -77,7 +77,15 @@ class JointCost:
     joint: float
     difference: float
     """Jointly less alone, over common seeds; negative: worse jointly."""
+    lowest: float
+    highest: float
+    """The difference of the seed that loses most, and of the one that loses least."""
     seeds: int
+
+    @property
+    def agreed(self) -> bool:
+        """Whether several seeds differ, and all in the same direction."""
+        return self.seeds > 1 and self.lowest * self.highest > 0
 
 
 def joint_costs(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> tuple[str, list[JointCost]]:
@@ -99,13 +107,17 @@ def joint_costs(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> tuple[str, li
     for task, cell, alone in zip(tasks, row.cells, of_setup[row.setup.baseline or ""].cells, strict=True):
         if cell is None or alone is None or cell.difference is None:
             continue
-        common = dict(cell.values).keys() & dict(alone.values).keys()
+        before, after = dict(alone.values), dict(cell.values)
+        common = sorted(before.keys() & after.keys())
+        differences = [after[seed] - before[seed] for seed in common]
         costs.append(
             JointCost(
                 task,
-                float(np.mean([value for seed, value in alone.values if seed in common])),
-                float(np.mean([value for seed, value in cell.values if seed in common])),
+                float(np.mean([before[seed] for seed in common])),
+                float(np.mean([after[seed] for seed in common])),
                 cell.difference,
+                min(differences),
+                max(differences),
                 len(common),
             )
         )
