@@ -57,6 +57,7 @@ def words_for(name: str, run: Path, encoder: Path) -> list[str]:
     measured = [str(run), "--accelerator=cpu"]
     return {
         "doctor": [],
+        "demo": [],
         "init": [str(corpus)],
         "data ewt5": [f"--source={corpus}"],
         "data ewt10": [f"--source={corpus}"],
