@@ -158,7 +158,7 @@ def test_an_appearance_that_cannot_be_is_refused_before_a_file_is_written(seeds,
     assert not list(tmp_path.glob("a.*"))
 
 
-def test_rgb_of_toy_is_of_mean_gates(folders, tmp_path):
+def test_rgb_of_three_tasks_is_of_mean_gates(folders, tmp_path):
     runs = {task: [folders.run([task], seed) for seed in (1, 2)] for task in ("pos", "dep", "srl")}
     figure("rgb", list(itertools.chain(*runs.values())), tmp_path / "rgb.png")
     means = [np.mean([final(folder) for folder in each], axis=0) for each in runs.values()]
@@ -166,7 +166,7 @@ def test_rgb_of_toy_is_of_mean_gates(folders, tmp_path):
         assert has_colour(tmp_path / "rgb.png", colour)
 
 
-def test_rgb_of_toy_in_one_run(folders, tmp_path):
+def test_rgb_of_three_tasks_in_one_run(folders, tmp_path):
     run = folders.run(["pos", "ner", "dep", "srl"])
     with pytest.raises(
         InputError, match=r"masks of pos, ner, dep, srl: add runs, or choose with --tasks=\[a,b,c\]"
