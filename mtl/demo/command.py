@@ -107,7 +107,7 @@ class Demo:
         _command(console, ["data", "stats", str(corpus)])
         console.print(
             f"  {train['sentences']} sentences to learn from, {dev['sentences']} to watch (dev), "
-            f"{test['sentences']} to test: {sum(each['words'] for each in (train, dev, test)):,} words"
+            f"{test['sentences']} to test: {counted(sum(each['words'] for each in (train, dev, test)), 'word')}"
         )
 
     def _train(self, console: Console) -> None:
@@ -170,7 +170,7 @@ class Demo:
         kept, heads = self.cut.status()["heads_kept"], self.masks().opened[0, 0].size
         first, second = (f"{size:.0f} MB" for size in sizes)
         console.print(
-            f"  {kept} of {heads} heads are left; {CUT} scores {before:.1f} % before, {after:.1f} % after; "
+            f"  {kept} of {counted(heads, 'head')} are left; {CUT} scores {before:.1f} % before, {after:.1f} % after; "
             f"{first} become {second}",
             soft_wrap=True,
         )
