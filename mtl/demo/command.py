@@ -103,11 +103,12 @@ class Demo:
         corpus = self.folder / "corpus"
         numbers: Mapping[str, Any] = corpus_stats(corpus)
         train, dev, test = (numbers[split] for split in ("train", "dev", "test"))
+        words = counted(sum(each["words"] for each in (train, dev, test)), "word")
         _head(console, 1, "The corpus: English web text, annotated for five tasks (CC BY-SA 4.0)")
         _command(console, ["data", "stats", str(corpus)])
         console.print(
             f"  {train['sentences']} sentences to learn from, {dev['sentences']} to watch (dev), "
-            f"{test['sentences']} to test: {counted(sum(each['words'] for each in (train, dev, test)), 'word')}"
+            f"{test['sentences']} to test: {words}"
         )
 
     def _train(self, console: Console) -> None:
@@ -170,8 +171,8 @@ class Demo:
         kept, heads = self.cut.status()["heads_kept"], self.masks().opened[0, 0].size
         first, second = (f"{size:.0f} MB" for size in sizes)
         console.print(
-            f"  {kept} of {counted(heads, 'head')} are left; {CUT} scores {before:.1f} % before, {after:.1f} % after; "
-            f"{first} become {second}",
+            f"  {kept} of {counted(heads, 'head')} are left; {CUT} scores {before:.1f} % before, "
+            f"{after:.1f} % after; {first} become {second}",
             soft_wrap=True,
         )
         return 0
