@@ -112,10 +112,10 @@ def collaborate_command(
 
 def _scores(source: Run, model: JointModel) -> dict[str, dict[str, float]]:
     """The dev scores of a run's model, under its own masks."""
-    from mtl.models.evaluate import batches, evaluate_model
+    from mtl.models.evaluate import batches, evaluate_model, with_same_answers
 
     corpus = dev_examples(source, model, tuple(model.tasks))
-    return evaluate_model(model, batches(corpus, model))
+    return with_same_answers(evaluate_model(model, batches(corpus, model)), model, corpus)
 
 
 def _show_layers(shared: list[SharedAttention], title: str, console: Console) -> None:

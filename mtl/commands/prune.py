@@ -109,7 +109,7 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
 
     from mtl.heads.gates import OPEN
     from mtl.models.derived import apply_masks, gates_for, write_cut_run, write_derived
-    from mtl.models.evaluate import batches, evaluate_model
+    from mtl.models.evaluate import batches, evaluate_model, with_same_answers
     from mtl.models.opened import prepare
 
     prepare(model, accelerator)
@@ -136,10 +136,9 @@ def _prune_model(model: JointModel, source: Run | None, cut: _Cut, accelerator: 
         write_derived(smaller, cut.out, model.origin, "cut")
         console.print(f"{cut.model} -> {cut.out}: not scored, since no run names its corpus", soft_wrap=True)
     else:
-        scores["dev, closed" if cut.keep_shape else "dev, cut"] = evaluate_model(
-            smaller, batches(corpus, smaller)
-        )
-        write_cut_run(source, cut.out, smaller, {"dev": list(scores.values())[-1]}, opened)
+        after = evaluate_model(smaller, batches(corpus, smaller))
+        scores["dev, closed" if cut.keep_shape else "dev, cut"] = after
+        write_cut_run(source, cut.out, smaller, {"dev": with_same_answers(after, smaller, corpus)}, opened)
         print_scores(scores, f"{cut.model} -> {cut.out}", console)
     before.compare(smaller.encoder, opened, cut.keep_shape, console)
 

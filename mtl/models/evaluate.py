@@ -84,11 +84,17 @@ def evaluate_sentences(model: Annotator, corpus: Sequence[Example]) -> tuple[Sco
             row = {"task": name, "sentence": numbers[id(sentence)], "key": key_of(sentence)}
             rows.append({**row, "document": sentence.document, "counts": counts})
 
-    scores = evaluate_model(model, batches(corpus, model), watch=keep)
-    for name, of_task in scores.items():
-        gold = [example.sentence for example in corpus if name in example.targets]
-        of_task |= same_answer_scores(model.tasks[name], gold)
+    scores = with_same_answers(evaluate_model(model, batches(corpus, model), watch=keep), model, corpus)
     return scores, pl.DataFrame(rows, schema=COUNTS_SCHEMA).sort("task", "sentence", maintain_order=True)
+
+
+def with_same_answers(scores: Scores, model: Annotator, corpus: Sequence[Example]) -> Scores:
+    """Scores over a corpus with those of `same_answer_scores`."""
+    sentences = {name: [each.sentence for each in corpus if name in each.targets] for name in scores}
+    return {
+        name: of_task | same_answer_scores(model.tasks[name], sentences[name])
+        for name, of_task in scores.items()
+    }
 
 
 def same_answer_scores(task: Task, gold: Sequence[Sentence]) -> dict[str, float]:
