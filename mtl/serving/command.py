@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -38,6 +40,7 @@ def serve(
 ) -> None:
     """Serve a run over HTTP: POST /annotate takes text or words as JSON, GET /health reports the state.
 
+    GET /metrics has the numbers of requests and sentences for Prometheus.
     Requests that arrive at the same time are annotated in one batch. There is no encryption and no password:
     put a proxy in front of it if others can reach it. This needs pip install 'mtl-heads[serve]'.
 
@@ -75,7 +78,8 @@ def serve(
     from mtl.serving.service import run as run_service
 
     splitter_for(language)
-    model = annotator_at(find_model(run, revision).model, accelerator, precision)
+    folder = find_model(run, revision).model
+    model = annotator_at(folder, accelerator, precision)
     if model.does:
         raise InputError(f"{run} {model.does}: mtl serve is for models that label words")
     if threads is not None:
@@ -94,9 +98,19 @@ def serve(
     def ready(port: int) -> None:
         served = counted(len(chosen), "task")
         where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        print(f"serving {run} ({served}) on {where}: POST /annotate, GET /health", flush=True)
+        print(f"serving {run} ({served}) on {where}: POST /annotate, GET /health, /metrics", flush=True)
 
-    run_service(application(model, chosen, language, limits, batch_tokens, prepared), host, port, ready)
+    about = {"name": run, "revision": revision, "mtl": version("mtl-heads"), **_origin(folder)}
+    app = application(model, chosen, language, limits, batch_tokens, prepared, about=about)
+    run_service(app, host, port, ready)
+
+
+def _origin(folder: Path) -> dict[str, Any]:
+    """What is known of the model in a folder: encoder, corpus, what was done to it, scores."""
+    from mtl.models.found import loader_of
+    from mtl.models.model_files import origin_of
+
+    return {} if loader_of(folder) else asdict(origin_of(folder))
 
 
 def export(

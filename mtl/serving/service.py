@@ -8,9 +8,11 @@ import io
 import json
 import logging
 import signal
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtl.corpora.annotated_text import AnnotatedText, Offset, offsets_of
@@ -45,8 +47,12 @@ def application(
     limits: Limits,
     batch_tokens: int | None = None,
     rules: Rules | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> web.Application:
-    """The service of these tasks of a model, as an application of aiohttp."""
+    """The service of these tasks of a model, as an application of aiohttp.
+
+    `about` is what `GET /health` says of the model.
+    """
     from aiohttp import web
 
     def annotate(sentences: Sequence[Sentence], asked: Asked) -> list[bytes]:
@@ -79,6 +85,20 @@ def application(
     answers = ThreadPoolExecutor(
         1, "long answers"
     )  # a thread of their own, so that they wait for no large body
+
+    seen = _Seen()
+
+    async def measured(request: web.Request) -> web.Response:
+        begun, status = time.perf_counter(), 500
+        try:
+            response = await annotated(request)
+            status = response.status
+        except web.HTTPException as error:
+            status = error.status
+            raise
+        finally:
+            seen.add(status, time.perf_counter() - begun)
+        return response
 
     async def annotated(request: web.Request) -> web.Response:
         try:
@@ -137,8 +157,13 @@ def application(
                 "language": language,
                 "waiting": batcher.sentences_waiting,
                 "annotated": batcher.annotated,
+                "model": about or {},
             }
         )
+
+    async def metrics(request: web.Request) -> web.Response:
+        body = seen.exposition(batcher.sentences_waiting, batcher.annotated)
+        return web.Response(body=body.encode(), headers={"Content-Type": _PROMETHEUS})
 
     async def end(app: web.Application) -> None:
         await asyncio.to_thread(batcher.end)
@@ -147,10 +172,50 @@ def application(
 
     gc.freeze()  # searches for garbage leave out the model
     made = web.Application(client_max_size=limits.bytes)
-    made.router.add_post("/annotate", annotated)
+    made.router.add_post("/annotate", measured)
     made.router.add_get("/health", health)
+    made.router.add_get("/metrics", metrics)
     made.on_cleanup.append(end)
     return made
+
+
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass
+class _Seen:
+    """The requests to annotate so far."""
+
+    requests: Counter[int] = field(default_factory=Counter)
+    """By the status of their answers."""
+    seconds: float = 0.0
+    """From the head of a request to its answer, summed over requests."""
+
+    def add(self, status: int, seconds: float) -> None:
+        self.requests[status] += 1
+        self.seconds += seconds
+
+    def exposition(self, waiting: int, annotated: int) -> str:
+        """The numbers in Prometheus's text format; `waiting` and `annotated` are sentences."""
+        lines = [
+            "# HELP mtl_requests_total Requests to annotate, by the status of the answer.",
+            "# TYPE mtl_requests_total counter",
+            *(
+                f'mtl_requests_total{{status="{status}"}} {number}'
+                for status, number in sorted(self.requests.items())
+            ),
+            "# HELP mtl_request_seconds Seconds from a request to its answer.",
+            "# TYPE mtl_request_seconds summary",
+            f"mtl_request_seconds_sum {self.seconds:.6f}",
+            f"mtl_request_seconds_count {self.requests.total()}",
+            "# HELP mtl_sentences_annotated_total Sentences annotated.",
+            "# TYPE mtl_sentences_annotated_total counter",
+            f"mtl_sentences_annotated_total {annotated}",
+            "# HELP mtl_sentences_waiting Sentences that wait to be annotated.",
+            "# TYPE mtl_sentences_waiting gauge",
+            f"mtl_sentences_waiting {waiting}",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def _fewer(k: int | None) -> str:
@@ -218,9 +283,8 @@ def _with_errors_as_json(handler: _Handler) -> _Handler:
             message, status = error.text or error.reason, error.status
             kept = {name: error.headers[name] for name in ("Allow", "Retry-After") if name in error.headers}
             if isinstance(error, web.HTTPNotFound | web.HTTPMethodNotAllowed):
-                message = (
-                    f"{request.method} {request.path[:100]} is not served: use POST /annotate or GET /health"
-                )
+                served = "POST /annotate, GET /health or GET /metrics"
+                message = f"{request.method} {request.path[:100]} is not served: use {served}"
         except Exception as error:
             logging.getLogger("aiohttp.web").exception("a request failed")
             message, status = f"a defect of the service ({type(error).__name__})", 500

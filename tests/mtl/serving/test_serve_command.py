@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import random
+import re
 import socket
 import statistics
 import sys
@@ -111,6 +112,42 @@ def test_text_words_and_probabilities(model: JointModel) -> None:
     served(model, use)
 
 
+def test_requests_and_sentences_are_counted_for_prometheus(model: JointModel) -> None:
+    """One number a line, each of a kind that was declared before; requests for it are not counted."""
+
+    async def numbers(client: TestClient[Any, Any]) -> dict[str, float]:
+        async with client.get("/metrics") as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            lines = (await answer.text()).splitlines()
+        declared: dict[str, str] = {}
+        found = {}
+        for line in lines:
+            if line.startswith("# TYPE "):
+                name, kind = line.split()[2:]
+                declared[name] = kind
+            elif not line.startswith("# HELP "):
+                [(series, value)] = re.findall(r"^(\S+) (\S+)$", line)
+                name = re.sub(r"\{.*|_(sum|count)(?=$)", "", series)
+                assert name in declared, line
+                found[series] = float(value)
+        assert set(declared.values()) == {"counter", "summary", "gauge"}
+        return found
+
+    async def use(client: TestClient[Any, Any]) -> None:
+        assert (await numbers(client))["mtl_request_seconds_count"] == 0
+        await posted(client, {"sentences": [["We", "ate"], ["It"]]})
+        await posted(client, {"sentences": [["We"]]})
+        await posted(client, b"{")
+        found = await numbers(client)
+        assert found['mtl_requests_total{status="200"}'] == 2
+        assert found['mtl_requests_total{status="400"}'] == 1
+        assert found["mtl_request_seconds_count"] == 3
+        assert 0 < found["mtl_request_seconds_sum"] < 60
+        assert (found["mtl_sentences_annotated_total"], found["mtl_sentences_waiting"]) == (3, 0)
+
+    served(model, use)
+
+
 BAD: list[tuple[Any, int, str]] = [
     (b"", 400, "the body is not JSON"),
     (b"{", 400, "the body is not JSON"),
@@ -169,7 +206,7 @@ def test_wrong_bodies_have_clear_codes_and_harm_nobody(model: JointModel) -> Non
         for method, path, code in (("GET", "/annotate", 405), ("PUT", "/annotate", 405), ("POST", "/x", 404)):
             async with client.request(method, path) as answer:
                 assert answer.status == code
-                assert "use POST /annotate or GET /health" in (await answer.json())["error"]
+                assert "use POST /annotate, GET /health or GET /metrics" in (await answer.json())["error"]
         for encoding in ("gzip", "deflate"):
             status, record = await posted(client, b"not packed", headers={"Content-Encoding": encoding})
             assert (status, record["error"][:28]) == (400, "the body cannot be read (Con")
@@ -491,7 +528,7 @@ def test_rules_are_for_tasks_that_are_served(model: JointModel, tmp_path: Path, 
     assert f"{rules}: pos is not served: leave it out, or add it to --tasks" in capsys.readouterr().err
     served_rules: list[Rules] = []
     monkeypatch.setattr("mtl.serving.service.run", lambda *_: None)
-    monkeypatch.setattr("mtl.serving.service.application", lambda *given: served_rules.append(given[-1]))
+    monkeypatch.setattr("mtl.serving.service.application", lambda *given, **_: served_rules.append(given[-1]))
     assert main([*words, "--tasks=[pos,dep]"]) == 0
     assert [*served_rules[0].by_task] == ["pos"]
 
