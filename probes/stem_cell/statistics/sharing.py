@@ -402,7 +402,7 @@ def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY
             f"{_list(small)} {'lose' if len(small) > 1 else 'loses'} less than {MARGIN:g} point, if anything"
         )
     if wide:
-        words.append(f"for {_list(wide)}, no loss and a loss of {MARGIN:g} point are both possible")
+        words.append(f"for {_list(wide)}, these runs cannot tell whether anything is lost")
     word: Word = CANNOT_TELL if wide else NO
     if certain.filter(pl.col("loss") > 0).height:
         word = YES
