@@ -17,7 +17,7 @@ from mtl.collaborative.attention import CollaborativeAttention
 from mtl.collaborative.sharing import recorded_components, start_as_configured, start_collaborative
 from mtl.commands.main import main
 from mtl.config.parse import configured
-from mtl.config.schema import OptimizerConfig, TrainConfig
+from mtl.config.schema import TrainConfig
 from mtl.errors import InputError
 from mtl.heads.attentions import attentions
 from mtl.models.joint import JointModel
@@ -177,20 +177,6 @@ def test_mixing_vectors_are_learned_from_the_start_that_is_named(mixing) -> None
         assert vectors.unique().tolist() == ([1] if mixing == "ones" else [0, 1])
     # The start of components is the same for every start of the vectors.
     assert module.q_proj.weight.std().item() == pytest.approx(256**-0.5, rel=0.1)
-
-
-@pytest.mark.slow
-def test_digits_are_learned_with_shared_components(tmp_path):
-    config = digits.config(
-        tmp_path, sentences=4000, held_out=200, epochs=25,
-        seq2seq=Seq2SeqConfig("marian", 2, None, 4, 64, 128, 0.0, 300, components=64),
-        batch=dataclasses.replace(digits.config(tmp_path).batch, tokens=1024),
-        optimizer=OptimizerConfig(
-            encoder_lr=2e-3, weight_decay=0.0, schedule="inverse_sqrt", warmup_updates=60, beta2=0.98
-        ),
-    )  # fmt: skip
-    run = train(config, console=QUIET)
-    assert run.metrics()["test"]["translate"]["bleu"] > 90
 
 
 @pytest.mark.parametrize(
