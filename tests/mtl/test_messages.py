@@ -299,6 +299,8 @@ def faults(text: Text) -> Iterator[str]:
         elif value and name not in parameters() and _wrong_value(hint, value):
             yield f"{name}={value}"
     for name in re.findall(r"(?<![\w.=/◇-])([a-z]+(?:_[a-z]+)+)(?![\w=(◇])", said):
+        if name.startswith("mtl_"):  # a series for Prometheus, which is named here only
+            continue
         if name not in texts_and_identifiers()[1] and name not in OF_OTHERS:
             yield name
     for package, extra in re.findall(r"pip install '?([\w-]+)(?:\[(\w+)\])?", said):
