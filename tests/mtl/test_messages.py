@@ -69,6 +69,7 @@ OF_OTHERS = {
     "local_files_only", "token", "reduction", "num_key_value_heads",  # Hugging Face, torch
     "run_cap", "max_iter", "min_iter", "min", "max", "key", "sentences",  # sweep files, curves
     "global.columns", "sent_id", "newdoc", "en_ewt", "arcs_made_up",  # CoNLL-U
+    "version", "charset",  # HTTP
 }  # fmt: skip
 NO_PROSE = re.compile(r"<\w+[ >]|^\w+=\"|\(\?|\\[st]|\[ ")
 """Markup and regular expressions."""
