@@ -70,6 +70,8 @@ OF_OTHERS = {
     "run_cap", "max_iter", "min_iter", "min", "max", "key", "sentences",  # sweep files, curves
     "global.columns", "sent_id", "newdoc", "en_ewt", "arcs_made_up",  # CoNLL-U
     "version", "charset",  # HTTP
+    "mtl_requests_total", "mtl_request_seconds", "mtl_request_seconds_sum", "mtl_request_seconds_count",
+    "mtl_sentences_annotated_total", "mtl_sentences_waiting",  # series for Prometheus, named once
 }  # fmt: skip
 NO_PROSE = re.compile(r"<\w+[ >]|^\w+=\"|\(\?|\\[st]|\[ ")
 """Markup and regular expressions."""
@@ -300,8 +302,6 @@ def faults(text: Text) -> Iterator[str]:
         elif value and name not in parameters() and _wrong_value(hint, value):
             yield f"{name}={value}"
     for name in re.findall(r"(?<![\w.=/◇-])([a-z]+(?:_[a-z]+)+)(?![\w=(◇])", said):
-        if name.startswith("mtl_"):  # a series for Prometheus, which is named here only
-            continue
         if name not in texts_and_identifiers()[1] and name not in OF_OTHERS:
             yield name
     for package, extra in re.findall(r"pip install '?([\w-]+)(?:\[(\w+)\])?", said):
