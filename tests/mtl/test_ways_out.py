@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -222,6 +222,18 @@ class Place:
             "pos": "/t --tasks=[pos] --pruning=dynamic --gates.init_std=1.0 --importance_every=1",
         }.items():  # fmt: skip
             assert main(self.words(f"train {more} --name={name} --runs=/p/runs")) == 0, name
+        shutil.copytree(folder / "runs", folder / "kept")
+
+    def restore(self) -> None:
+        """Undo what a test did to the runs, so that no test depends on another."""
+
+        def files(folder: Path) -> dict[Path, tuple[int, int]]:
+            found = [(path, path.stat()) for path in folder.rglob("*")]
+            return {path.relative_to(folder): (stat.st_mtime_ns, stat.st_size) for path, stat in found}
+
+        if files(self.folder / "runs") != files(self.folder / "kept"):
+            shutil.rmtree(self.folder / "runs")
+            shutil.copytree(self.folder / "kept", self.folder / "runs")
 
     def placed(self, text: str, own: Path | None) -> str:
         """A text with the names of folders."""
@@ -316,8 +328,14 @@ def is_absent(way: Way) -> bool:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("ways"))
+
+
+@pytest.fixture
+def place(shared_place: Place) -> Iterator[Place]:
+    yield shared_place
+    shared_place.restore()
 
 
 @pytest.mark.slow
