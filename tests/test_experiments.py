@@ -88,3 +88,16 @@ def test_fewer_heads(monkeypatch, growth, found, size):
     assert share(gaps.word, [2, 2, 2, 2], spread, 3, "refuted") >= found
     assert share(gaps.word, [2, 2.4, 2.8, 3.2], spread, 3, "refuted") <= wrong
     assert share(gaps.word, [2, 2.4, 2.8, 3.2], spread, 3, "capacity binds") >= found
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.2, 3.6])
+def test_heads_that_train_as_well_are_rarely_called_worse(monkeypatch, spread):
+    decide = loaded("pluripotency/decide.py", monkeypatch)
+
+    def of_losses(losses):
+        return decide.word(losses[0])
+
+    assert share(of_losses, [0], spread, 6, "worse", "worse by less than a point") <= AT_FIVE_PERCENT
+    # The margin itself.
+    assert share(of_losses, [1], spread, 6, "as good", "worse by less than a point") <= AT_FIVE_PERCENT
+    assert share(of_losses, [4.5], spread, 6, "worse") >= 0.75
