@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
 
+from mtl.config.instances import kinds_in
 from mtl.errors import InputError
 from mtl.files import whole_file
 from mtl.probes.appearance import ordered
@@ -30,6 +31,7 @@ from mtl.probes.tables.label_scores import open_heads_by_mask
 from mtl.probes.tables.table_files import ColumnUnit, by_catalogue
 from mtl.runs.compare.gates import gates_of
 from mtl.runs.compare.heads import comparable, differences
+from mtl.runs.compare.scores import learned_nothing, metrics_of
 from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
 from mtl.runs.compare.setups import without_repeats
 from mtl.runs.figures.drawn import FigureRequest, FigureWithTables
@@ -208,4 +210,14 @@ def _gates(
     else:
         unlike = differences({str(run.folder): settings for run, settings in masked.items()})
     gates, notes = gates_of(runs, request.tasks)
-    return gates, (*left_out, *unlike, *notes)
+    masks = gates.group_by("run", maintain_order=True).agg(pl.col("task").unique())
+    drawn = {run: {task for mask in of_run for task in mask.split("+")} for run, of_run in masks.iter_rows()}
+    unlearned = [
+        f"{run.folder}: {line}: its mask claims no head"
+        for run in runs
+        for task, line in learned_nothing(
+            metrics_of(run), {name: kind.score for name, kind in kinds_in(run.config()).items()}
+        ).items()
+        if task in drawn.get(str(run.folder), ())
+    ]
+    return gates, (*left_out, *unlike, *notes, *unlearned)

@@ -218,6 +218,15 @@ def test_a_run_without_masks_is_left_out_and_said(folders, seeds, tmp_path, caps
         figure("grey", [bare], tmp_path / "y.png")
 
 
+@pytest.mark.parametrize("name", ["rgb", "grey"])
+def test_a_mask_of_a_task_that_was_not_learned_is_drawn_and_said(seeds, name, tmp_path, capsys):
+    (seeds[1] / "metrics.json").write_text(json.dumps({"test": {"dep": {"las": 0.0}}}))
+    figure(name, seeds, tmp_path / "x.png")
+    printed = capsys.readouterr().out
+    assert f"note: {seeds[1]}: dep: nothing was learned: las 0.00 on test" in printed
+    assert printed.count("nothing was learned") == 1
+
+
 def test_a_copy_of_a_run_is_no_further_mask(folders, seeds, tmp_path, capsys):
     pos = [folders.run(["pos"], seed) for seed in (1, 2, 3)]
     copy = copytree(seeds[0], tmp_path / "z-copy")
