@@ -326,7 +326,7 @@ def of_runs(size: int, folder: Path) -> Times:
     from tests.mtl.study.made_up import carry_out
 
     tasks = ("pos", "dep", "srl")
-    block = GridBlock(("single", "all"), ("none", "dynamic"))
+    block = GridBlock(("STL", "MTL"), ("none", "dynamic"))
     study = StudyConfig(
         grid=(block,), train=TrainConfig(tasks=tasks), seeds=tuple(range(1, 1 + -(-size // 8)))
     )

@@ -221,7 +221,7 @@ def test_the_study_of_the_page_has_the_runs_that_it_says() -> None:
     # Per seed four tasks alone and all of them, each without and with masks, and a set.
     assert len(runs) == 3 * (2 * (4 + 1) + 1)
     assert probes_the_encoder(study)
-    assert {"dep-seed1", "all-dynamic-seed3", "dep+srl-slow-seed2"} <= {run.name for run in runs}
+    assert {"dep-seed1", "MTL-dynamic-seed3", "dep+srl-slow-seed2"} <= {run.name for run in runs}
     parsers = dataclasses.replace(study, grid=(GridBlock(setups=("parsers",)),))
     assert [run.name for run in planned(parsers, Path("x"))] == [
         "parsers-seed1",

@@ -166,15 +166,17 @@ def _write(compared: RunComparison, out: Path, names: tuple[str, ...]) -> list[P
     from mtl.files import whole_file
     from mtl.probes.figures.scores import comparison_figure
     from mtl.probes.tables import table_files
-    from mtl.runs.compare.comparison import UNITS
+    from mtl.runs.compare.comparison import UNITS, columns_of_paper
     from mtl.runs.figures.drawn import FigureWithTables, save
 
+    table, paper = compared.table, columns_of_paper(compared.table)
     if out.suffix.lower() in _PICTURES:
-        figure = comparison_figure(compared.table, *names)
-        return save(FigureWithTables(figure, compared.notes, {"": compared.table}, units={"": UNITS}), out)
+        figure = comparison_figure(table, *names)
+        drawn = FigureWithTables(figure, compared.notes, {"": table}, units={"": UNITS}, paper={"": paper})
+        return save(drawn, out)
     kind = next(kind for kind in table_files.FORMATS if out.suffix.lower() == f".{kind}")
     with whole_file(out) as path:
-        table_files.write_table_file(compared.table, path, kind, notes=compared.notes, units=UNITS)
+        table_files.write_table_file(table, path, kind, notes=compared.notes, units=UNITS, paper=paper)
     return [out]
 
 

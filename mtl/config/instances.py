@@ -76,7 +76,7 @@ _OF_ANY_KIND = ("kind", "layer", "feature", "half")
 _ON_WORDS = tuple(task.name for task in STRUCTURED)
 _TAKEN = frozenset(
     {
-        *("shared", "static", "single", "pairs", "all", "joint", *added(lambda feature: feature.setups)),
+        *("shared", "pretrained", "STL", "MTL", "pairs", "joint", *added(lambda feature: feature.setups)),
         *("self", "encoder", "decoder", "cross"),
     }
 )

@@ -52,9 +52,9 @@ KINDS: dict[Masks, MaskKind] = {
 class GridBlock:
     """A run of every setup with every kind of masks and every seed."""
 
-    setups: tuple[str, ...] = ("single", "all")
-    """`static` (the encoder before training, only probed), `single` (each task alone), `pairs`, `all`, a name
-    from `sets`, tasks joined by a plus (`pos+dep`), or a setup that a package adds."""
+    setups: tuple[str, ...] = ("STL", "MTL")
+    """`pretrained` (the encoder before training, only probed), `STL` (each task alone), `pairs`, `MTL`
+    (all), a name from `sets`, tasks joined by a plus (`pos+dep`), or a setup that a package adds."""
     masks: tuple[Masks, ...] = ("none",)
     """When head masks are learned, and whether each task has its own. `static` starts from the run without
     masks, which is added if the grid lacks it. `fixed` masks are read from `gates.masks`, or come from other
@@ -101,7 +101,7 @@ class ProbesConfig:
     """Measurements on the heads of finished runs; features add keys (`MeasureGroup.keys`)."""
 
     masks: tuple[Masks, ...] = ("none",)
-    """Kinds of masks whose runs are measured; empty: no run. The setup `static` is always probed."""
+    """Kinds of masks whose runs are measured; empty: no run. The setup `pretrained` is always probed."""
     measures: tuple[MeasureGroup, ...] = ("probes",)
     """What is measured: what heads attend to and encode (`mtl probe`), what they are worth (`mtl importance`,
     `mtl ablate`, `mtl relevance`), how scores fall with the number of heads (`mtl curve`), and whether

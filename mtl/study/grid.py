@@ -19,7 +19,7 @@ from mtl.errors import InputError, plain_name
 from mtl.probes.measures.groups import GROUPS, MADE_BY
 from mtl.study.config import KINDS, OF_THE_GRID, GridBlock, Masks, ProbesConfig, StudyConfig
 from mtl.study.jobs import Job
-from mtl.study.task_sets import NAMED, STATIC, check_sets, measurable, on_words, probed_for, task_sets
+from mtl.study.task_sets import NAMED, PRETRAINED, check_sets, measurable, on_words, probed_for, task_sets
 from mtl.tasks.in_words import counted
 
 
@@ -36,12 +36,12 @@ def planned(study: StudyConfig, folder: Path) -> list[Job]:
     check_sets(study)
     if probes_the_encoder(study) and not on_words(map(type, study.train.chosen().values())):
         raise InputError(
-            f"setup '{STATIC}' probes heads for labels of words, and train.tasks has no task on words "
+            f"setup '{PRETRAINED}' probes heads for labels of words, and train.tasks has no task on words "
             f"({', '.join(DEFAULT_TASKS)}): leave the setup out"
         )
     if probes_the_encoder(study) and study.train.encoder.weights == "random":
         raise InputError(
-            f"setup '{STATIC}' probes the pretrained encoder, and train.encoder.weights=random: set "
+            f"setup '{PRETRAINED}' probes the pretrained encoder, and train.encoder.weights=random: set "
             "encoder.weights in the blocks that train with it"
         )
     _check_once(study.seeds, "seeds")
@@ -126,7 +126,7 @@ def _mask_source(
 
 def probes_the_encoder(study: StudyConfig) -> bool:
     """Whether the study probes the encoder before training."""
-    return any(STATIC in block.setups for block in study.grid)
+    return any(PRETRAINED in block.setups for block in study.grid)
 
 
 def _source(
@@ -249,7 +249,7 @@ class GridCell:
     def run(self, masks: Masks, train: TrainConfig, label: str | None, needs: str | None) -> Job:
         """The run with these masks; it starts from the run `needs`, or has its masks."""
         everything = self.tasks == tuple(self.study.train.chosen()) and len(self.tasks) > 1
-        base = self.setup if self.setup in self.study.sets else "all" if everything else "+".join(self.tasks)
+        base = self.setup if self.setup in self.study.sets else "MTL" if everything else "+".join(self.tasks)
         kind = [self.setup if self.setup in NAMED else base]
         kind += [part for part in (masks, label) if part not in ("none", None)]
         # Names do not contain the study's own draws, so that adding draws repeats no run.
@@ -270,7 +270,7 @@ class GridCell:
             gates=dataclasses.replace(train.gates, scope=KINDS[masks].scope),
             wandb=dataclasses.replace(
                 train.wandb,
-                group=f"{self.folder.name} {' '.join(kind)}",
+                group=f"{self.folder.name} {', '.join(kind)}",
                 job_type="train",
                 tags=(self.folder.name, f"setup:{kind[0]}", f"masks:{masks}", *self.tasks),
             ),
@@ -279,7 +279,7 @@ class GridCell:
         measures = measurable(others or config, self.probes) if masks in self.probes.masks else ()
         probes = dataclasses.replace(self.probes, masks=(), measures=measures) if measures else None
         others = others if "probes" in measures else None
-        return Job(name, " ".join(kind), only_used(config), needs, probes, label, probed_for=others)
+        return Job(name, ", ".join(kind), only_used(config), needs, probes, label, probed_for=others)
 
 
 def check_measures(probes: ProbesConfig) -> None:

@@ -35,7 +35,7 @@ class Job:
 
     name: str
     grid_cell: str
-    """Its setup and masks, as the study's file names them: `single dynamic`."""
+    """Its setup and masks, as the study's file names them: `STL, dynamic`."""
     config: TrainConfig
     """The run's configuration; for the encoder before training, the study's."""
     needs: str | None = None

@@ -30,7 +30,7 @@ from mtl.runs.folder.content import version
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.study.grid import planned, probes_the_encoder
 from mtl.study.jobs import MEASURED, Job, JobProgress, StudyFolder, of_training, trained_alike
-from mtl.study.task_sets import STATIC
+from mtl.study.task_sets import PRETRAINED
 from mtl.tasks.task import Task
 from mtl.training.check import check_inputs, check_settings
 from mtl.workers.lease import Holder, lease, remove_dead
@@ -258,7 +258,7 @@ def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache | No
     runs = planned(study, folder.path)
     jobs = [_encoder_before_training(study), *runs] if probes_the_encoder(study) else runs
     if not jobs:
-        raise InputError("the grid has no runs: add a block, such as {setups: [single, all]}")
+        raise InputError("the grid has no runs: add a block, such as {setups: [STL, MTL]}")
     _check(study, runs, inputs)
     contents = _Contents()
     return tuple(
@@ -270,7 +270,7 @@ def wanted_jobs(study: StudyConfig, folder: StudyFolder, inputs: InputCache | No
 def _encoder_before_training(study: StudyConfig) -> Job:
     config = only_used(dataclasses.replace(study.train, tasks=tuple(study.train.chosen())))
     probes = dataclasses.replace(study.probes, masks=(), measures=("probes",), sentences=None)
-    return Job(STATIC, STATIC, config, probes=probes, trained=False)
+    return Job(PRETRAINED, PRETRAINED, config, probes=probes, trained=False)
 
 
 def _check(study: StudyConfig, runs: Sequence[Job], inputs: InputCache | None) -> None:

@@ -15,11 +15,11 @@ from mtl.probes.measures.groups import PROBED_KINDS
 from mtl.study.config import ProbesConfig, StudyConfig
 from mtl.tasks.catalogue import in_order_of_catalogue
 
-STATIC = "static"
+PRETRAINED = "pretrained"
 _ADDED = added(lambda feature: feature.setups)
-NAMED = ("single", "pairs", *_ADDED)
+NAMED = ("STL", "pairs", *_ADDED)
 """The setups with several sets of tasks; features add functions from tasks to sets."""
-SETUPS = (STATIC, *NAMED, "all")
+SETUPS = (PRETRAINED, *NAMED, "MTL")
 """The setups that every study knows."""
 
 
@@ -68,14 +68,14 @@ def check_sets(study: StudyConfig) -> None:
 
 
 def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
-    """The sets of tasks of a setup, in the catalogue's order; none for `static`, which trains nothing.
+    """The sets of tasks of a setup, in the catalogue's order; none for `pretrained`, which trains nothing.
 
     Raises `InputError` for unknown setups and tasks, and for setups that `train.tasks` does not allow.
     """
     tasks = tuple(study.train.chosen())
-    if setup == STATIC:
+    if setup == PRETRAINED:
         return []
-    if setup == "single":
+    if setup == "STL":
         return [(task,) for task in tasks]
     if setup == "pairs":
         if len(tasks) < 2:
@@ -87,7 +87,7 @@ def task_sets(setup: str, study: StudyConfig) -> list[tuple[str, ...]]:
             if not stands_for_task(name, study.train.instances):
                 raise InputError(f"setup '{setup}': no task {name} can be trained: name the setups instead")
         return sets
-    if setup == "all":
+    if setup == "MTL":
         return [tasks]
     given = study.sets.get(setup, setup.split("+"))
     instances = study.train.instances

@@ -79,7 +79,7 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
 
 PER_ROW = 24
 """Labels in one row of the figure; more would not be legible at column width."""
-MARKS = {"static": (0.94, 2.4), "stl": (0.74, 1.4), "pair": (0.5, 1.4), "joint": (0.28, 1.4)}
+MARKS = {"pretrained": (0.94, 2.4), "stl": (0.74, 1.4), "pair": (0.5, 1.4), "joint": (0.28, 1.4)}
 """Length (as a share of a label's width) and thickness (in points) of each regime's mark.
 
 Later marks are drawn over earlier ones and are shorter, so that all can be seen if values are equal."""
@@ -125,9 +125,11 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
 
 def _colours(regimes: Sequence[str]) -> dict[str, str]:
     """The colours of the setups in other figures; grey before training."""
-    looks = looks_of(REGIME_NAMES[regime] for regime in regimes if regime != "static")
+    looks = looks_of(REGIME_NAMES[regime] for regime in regimes if regime != "pretrained")
     return {
-        regime: colour_of("static", FAINT) if regime == "static" else looks[REGIME_NAMES[regime]].colour
+        regime: colour_of("pretrained", FAINT)
+        if regime == "pretrained"
+        else looks[REGIME_NAMES[regime]].colour
         for regime in regimes
     }
 

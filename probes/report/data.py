@@ -161,7 +161,7 @@ class ReportData:
     gates: pl.DataFrame | None
     """The columns of gates.parquet at the last step, and run, seed, setup; all masks have one shape."""
     heads: pl.DataFrame | None
-    """The columns of heads.parquet, and regime (static, stl, pair, joint), run, seed; of the masks' shape."""
+    """The columns of heads.parquet, and regime (pretrained, stl, pair, joint), run, seed; of one shape."""
     history: pl.DataFrame
     """Learning curves: setup, task, seed, run, update, score on dev (per cent)."""
     kept: HeadsKept | None

@@ -164,7 +164,7 @@ def heads_data(
 def _means(table: pl.DataFrame | None, sites: Sequence[Site], heads: int) -> dict[str, list[float | None]]:
     if table is None:
         return {}
-    names = [name for name in ("static", "stl", "joint", "loss") if table[name].null_count() == 0]
+    names = [name for name in ("pretrained", "stl", "joint", "loss") if table[name].null_count() == 0]
     return {name: grid(table, name, sites, heads).round(4).ravel().tolist() for name in names}
 
 

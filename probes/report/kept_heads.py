@@ -27,7 +27,7 @@ CLEAR_ALONE = 0.5
 """The share that a head must reach at what has no chance level."""
 SHOWN = 12
 """The number of heads that are listed; the others are folded away."""
-_REGIMES = ("stl", "joint", "static")
+_REGIMES = ("stl", "joint", "pretrained")
 """Whose probes say what a head does, the preferred one first: claims are those of single-task runs."""
 _PLACES = {"0": "the word itself", "+1": "the next word", "-1": "the previous word"}
 _RELATIONS = {"to dependent": "from a word to its {}", "to head": "from a word’s {} to the word"}
@@ -151,7 +151,7 @@ def _far(offset: int) -> str:
     return f"the word {abs(offset)} {'ahead' if offset > 0 else 'back'}"
 
 
-_REGIMES_SHOWN = {"static": "before training", "stl": "alone", "joint": "jointly"}
+_REGIMES_SHOWN = {"pretrained": "before training", "stl": "alone", "joint": "jointly"}
 _LETTER, _LINE = 7.3, 12.0
 """Width of a letter, and how much an arc rises each time the number of words that it spans doubles."""
 

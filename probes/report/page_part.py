@@ -158,7 +158,7 @@ class ShownEvidence:
     style: str = ""
     """CSS for its parts."""
     head_skills: pl.DataFrame | None = None
-    """Mean skills for the head explorer: attention, layer, head, static, stl, joint, loss."""
+    """Mean skills for the head explorer: attention, layer, head, pretrained, stl, joint, loss."""
     tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Tables by file name."""
     printed: Mapping[str, pl.DataFrame] = field(default_factory=dict)

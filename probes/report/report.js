@@ -138,7 +138,7 @@
     return digits === "--" ? NaN : parseInt(digits, 36);
   };
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-  const names = { static: "Before training", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
+  const names = { pretrained: "Pretrained: before training", stl: "STL: alone", pair: "MTL-2: in pairs", joint: "MTL: jointly" };
   let held = null;
   let from = null; // what had the focus before the panel
   let shown = null;
@@ -202,7 +202,7 @@
     if (data.means.loss) {
       const points = (name) => data.means[name] ? (100 * data.means[name][cell]).toFixed(1) : "–";
       body.append(element("h3", "Mean skill above chance"));
-      body.append(table("Mean skill above chance", ["before", "STL", "MTL", "loss, points"], [["static", "stl", "joint", "loss"].map(points)]));
+      body.append(table("Mean skill above chance", ["pretrained", "STL", "MTL", "loss, points"], [["pretrained", "stl", "joint", "loss"].map(points)]));
     }
     best(body, cell);
     measures(body, cell);
@@ -245,7 +245,7 @@
   };
 
   // Every measure other than skill; a row for each task and label.
-  const short = { static: "before", stl: "STL", pair: "MTL-2", joint: "MTL" };
+  const short = { pretrained: "pretrained", stl: "STL", pair: "MTL-2", joint: "MTL" };
   const measures = (body, cell) => {
     if (data.measures.some(({ heads }) => heads[cell].length)) body.append(element("h3", "Measures"));
     for (const measure of data.measures) {

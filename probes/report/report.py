@@ -50,6 +50,7 @@ from mtl.probes.sites import Site, attention_order, cell_names, shape_text, site
 from mtl.probes.statistics.head_values import PREDICTORS
 from mtl.probes.statistics.masks import (
     CORRELATION_UNITS,
+    OVERLAP_PAPER,
     OVERLAP_UNITS,
     Masks,
     claim_overlaps,
@@ -251,12 +252,17 @@ def _about(
         ),
         "scores": About(SCORE_UNITS, (on,)),
         "learning-curves": About(SCORE_UNITS, ("score: on dev",)),
+        "runs": About(paper=("setup", "tasks", "seed", "sentences", "epochs", "finished", "seconds")),
+        "probes": About(paper=("folder", "target", "corpus", "split", "sentences", "centroids", "precision")),
+        "choices": About(
+            paper=("setup", "seed", "mask", "open_at_choice", "forced_open", "forced_closed", "narrowly_kept")
+        ),
         "heads-kept": About(ColumnUnit.PERCENT.of("score"), (on,)),
     }
     for setup in compared:
         name = _file_name(setup.name)
         about[f"correlation-{name}"] = About(CORRELATION_UNITS)
-        about[f"overlap-{name}"] = About(OVERLAP_UNITS)
+        about[f"overlap-{name}"] = About(OVERLAP_UNITS, paper=OVERLAP_PAPER)
     return about if worth is None else about | worth.about()
 
 

@@ -66,8 +66,12 @@ class Worth:
                 of_measure,
                 (f"value: {self.title}, the mean over runs", *((self.resampled,) if self.resampled else ())),
             ),
-            "prediction": About(PREDICTION_UNITS),
-            "agreement": About(AGREEMENT_UNITS),
+            "prediction": About(
+                PREDICTION_UNITS, paper=("task", "setup", "measure", "runs", "spearman", "low high")
+            ),
+            "agreement": About(
+                AGREEMENT_UNITS, paper=("measure", "first", "second", "pairs", "spearman", "low high")
+            ),
         }
 
     def tables(self) -> dict[str, pl.DataFrame]:

@@ -168,6 +168,12 @@ _OF_LEARNED = {"open_first": "first", "open_second": "second"} | {
 CORRELATION_UNITS = ColumnUnit.TEXT.of("first", "second") | ColumnUnit.NUMBER.of("paper", "pairwise")
 _ALL = _PAIR | ColumnUnit.P.of(*_CHANCES, *(f"q{name[1:]}" for name in _CHANCES))
 OVERLAP_UNITS = _ALL | {f"learned_{short}": _ALL[name] for name, short in _OF_LEARNED.items()}
+OVERLAP_PAPER = (
+    "first",
+    "second",
+    *(f"learned_{name}" for name in ("first", "second", "common", "expected_layers", "q_more_layers")),
+)
+"""The columns of overlaps that papers print: those on which findings rest."""
 LEVEL = 0.05
 """The level of a finding, for both sides together."""
 

@@ -10,9 +10,9 @@ from mtl.probes.tables.heads_table import computed_once, in_texts
 from mtl.probes.tables.label_scores import best_of_labels, label_scores, skill_scores
 from mtl.probes.tables.table_files import ColumnUnit, by_catalogue
 
-REGIMES = ("static", "stl", "pair", "joint")
+REGIMES = ("pretrained", "stl", "pair", "joint")
 """How the encoder was trained: not yet, on one task, on two, on more."""
-REGIME_NAMES = {"static": "static", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
+REGIME_NAMES = {"pretrained": "pretrained", "stl": "STL", "pair": "MTL-2", "joint": "MTL"}
 """How figures and the report print the regimes."""
 
 SKILL_UNITS = ColumnUnit.SHARE.of("value", "accuracy", "chance", "skill")

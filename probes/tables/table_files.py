@@ -87,16 +87,18 @@ def write_table_file(
     decimals: int = 2,
     notes: Sequence[str] = (),
     units: Units = MappingProxyType({}),
+    paper: Sequence[str] = (),
 ) -> None:
     """Write the table as a file of this kind; `decimals` are for LaTeX, since the others keep all decimals.
 
     Heads and layers have their names, in LaTeX instead of their numbers, in CSV in a further column `name`.
     JSON objects, such as versions, are texts in both. Notes on the numbers are comments in LaTeX, and a last
     column `notes` in the others. LaTeX has shares in per cent, their differences in points, and units in the
-    titles; the others have the numbers as they are, and a note on their units.
+    titles, and only the columns `paper` (`in_print`); the others have the numbers as they are, and a note on
+    their units.
     """
     if kind == "tex":
-        table = in_print(table, units)
+        table = in_print(table, units, paper, decimals)
     elif said := units_in_files(table, units):
         notes = (f"units: {said}", *notes)
     if notes and kind != "tex":
@@ -238,6 +240,8 @@ class About:
     units: Units = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What differences are taken from, what intervals and p come from, and the split of scores."""
+    paper: tuple[str, ...] = ()
+    """The columns of LaTeX, as `in_print` takes them, at most seven; empty: all."""
 
 
 OF_MEASURES = {
@@ -257,8 +261,11 @@ def types_of(units: Units) -> dict[str, Any]:
     return {name: DTYPES.get(unit, pl.Float64) for name, unit in units.items()}
 
 
-def in_print(table: pl.DataFrame, units: Units) -> pl.DataFrame:
-    """The table as papers print it: shares in per cent, their differences in points, units in the titles."""
+def in_print(table: pl.DataFrame, units: Units, paper: Sequence[str] = (), decimals: int = 2) -> pl.DataFrame:
+    """The table as papers print it: shares in per cent, their differences in points, units in the titles.
+
+    With `paper`, only these columns, as far as the table has them; `low high` is one column of intervals.
+    """
     columns = []
     for name in table.columns:
         unit, column = units.get(name), pl.col(name)
@@ -270,7 +277,27 @@ def in_print(table: pl.DataFrame, units: Units) -> pl.DataFrame:
             column = column.replace({CHANGE_OF_ROW: ColumnUnit.CHANGE.printed})
         printed = "" if unit is None else unit.printed
         columns.append(column.alias(f"{name}, {printed}" if printed else name))
-    return table.select(columns)
+    whole = table.select(columns)
+    titles = dict(zip(table.columns, whole.columns, strict=True))
+    if not paper:
+        return whole
+    chosen = []
+    for name in paper:
+        ends = [titles[end] for end in name.split() if end in titles]
+        if len(ends) == 2:
+            rows = whole.select(ends).iter_rows()
+            intervals = pl.Series(
+                ["" if None in row else _interval(*row, decimals) for row in rows], dtype=pl.String
+            )
+            _, _, unit = ends[0].partition(", ")
+            chosen.append(intervals.replace("", None).alias(f"interval, {unit}" if unit else "interval"))
+        elif ends:
+            chosen.append(whole[ends[0]])
+    return pl.DataFrame(chosen)
+
+
+def _interval(low: float, high: float, decimals: int) -> str:
+    return f"{low:.{decimals}f} to {high:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
 
 
 def units_in_files(table: pl.DataFrame, units: Units) -> str:

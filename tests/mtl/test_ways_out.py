@@ -485,7 +485,7 @@ def test_settings_that_a_message_recommends_are_accepted(refused, says, instead,
         settings_of(options, tiny_encoder)
 
 
-GRID = {"setups": ["single"], "masks": ["none"]}
+GRID = {"setups": ["STL"], "masks": ["none"]}
 CONTROL = {"setups": ["control"], "draws": {"control": [1, 2]}}
 WITH_CONTROL = {"train.tasks": ["pos", "control"]}
 STUDIES = (
@@ -493,7 +493,7 @@ STUDIES = (
     ({"train.pruning": "dynamic"}, "set masks: [...] in a block of the grid",
      ({"grid": [GRID | {"masks": ["dynamic"]}]},)),
     ({"train.gates": {"scope": "per_task"}}, "write dynamic_per_task or static_per_task",
-     ({"grid": [{"setups": ["all"], "masks": ["dynamic_per_task", "static_per_task"]}]},)),
+     ({"grid": [{"setups": ["MTL"], "masks": ["dynamic_per_task", "static_per_task"]}]},)),
     ({"grid": [GRID | {"masks_of": "x", "masks": ["fixed"], "set": {"gates.masks": "/p/gates.parquet"}},
                GRID | {"masks": ["dynamic"], "label": "x"}]}, "masks_of=x names the masks: leave gates.masks out",
      ({"grid": [GRID | {"masks_of": "x", "masks": ["fixed"]}, GRID | {"masks": ["dynamic"], "label": "x"}]},)),
@@ -508,14 +508,14 @@ STUDIES = (
                 GRID | {"label": "y", "set": {"max_epochs": 2}}]},)),
     ({"grid": [GRID, GRID | {"set": {"max_epochs": 2}}]}, "give one of the blocks a label",
      ({"grid": [GRID, GRID | {"set": {"max_epochs": 2}, "label": "long"}]},)),
-    ({"grid": [GRID | {"setups": ["static", "single"]}], "--train.encoder.weights": "random"},
+    ({"grid": [GRID | {"setups": ["pretrained", "STL"]}], "--train.encoder.weights": "random"},
      "and train.encoder.weights=random: set encoder.weights in the blocks that train with it",
-     ({"grid": [GRID | {"setups": ["static", "single"]},
+     ({"grid": [GRID | {"setups": ["pretrained", "STL"]},
                 GRID | {"label": "random", "set": {"encoder.weights": "random"}}]},)),
     ({"grid": [GRID | {"seeds": []}]}, "name at least one, or leave the key out",
      ({"grid": [GRID | {"seeds": [2]}]}, {"grid": [GRID]})),
     ({"seeds": []}, "name at least one, for instance seeds: [1, 2, 3]", ({"seeds": [1, 2, 3]},)),
-    ({"grid": []}, "add a block, such as {setups: [single, all]}", ({"grid": [{"setups": ["single", "all"]}]},)),
+    ({"grid": []}, "add a block, such as {setups: [STL, MTL]}", ({"grid": [{"setups": ["STL", "MTL"]}]},)),
     ({"sets": {"two": []}, "grid": [{"setups": ["two"]}]}, "list its tasks, for instance two: [pos, dep]",
      ({"sets": {"two": ["pos", "dep"]}, "grid": [{"setups": ["two"]}]},)),
     ({"sets": {"single": ["pos"]}}, "choose another name for the set", ({"sets": {"alone": ["pos"]}},)),
@@ -534,10 +534,10 @@ STUDIES = (
     ({"probes": {"measures": ["curve"], "orders": []}},
      "name at least one order, or leave curve out of probes.measures",
      ({"probes": {"measures": ["curve"], "orders": ["random"]}}, {"probes": {"measures": [], "orders": []}})),
-    ({"train.tasks": ["classify"], "grid": [{"setups": ["static"]}]}, "leave the setup out", ()),
+    ({"train.tasks": ["classify"], "grid": [{"setups": ["pretrained"]}]}, "leave the setup out", ()),
     ({"grid": [GRID | {"set": {"tasks": ["pos"]}}]},
      "set train.tasks to all tasks of the study, and setups to the sets trained",
-     ({"train.tasks": ["pos", "dep"], "grid": [{"setups": ["single"]}]},)),
+     ({"train.tasks": ["pos", "dep"], "grid": [{"setups": ["STL"]}]},)),
     ({"train.trainer": {"devices": 2, "accelerator": "cpu"}},
      "train.trainer.devices and num_nodes cannot be more than 1 in a study, whose runs are one process each: --jobs=N runs several at once",
      ({"--jobs": 2},)),

@@ -104,7 +104,7 @@ def _kept(tasks: tuple[str, ...]) -> Figure:
 def _labels(tasks: tuple[str, ...]) -> Figure:
     count = 3 * len(tasks)
     columns = {"label": [f"label:{number}" for number in range(count)], "count": [1234] * count}
-    regimes = {name: [0.5] * count for name in ("static", "stl", "pair", "joint", "chance")}
+    regimes = {name: [0.5] * count for name in ("pretrained", "stl", "pair", "joint", "chance")}
     return label_accuracy(pl.DataFrame(columns | regimes | {"counted": [True] * (count - 1) + [count == 0]}))
 
 

@@ -327,7 +327,7 @@ def luminance(colour):
 def labels(count):
     values = np.linspace(0.9, 0.2, count)
     columns = {"task": "dep", "label": [f"r{n}" for n in range(count)], "count": 30 + np.arange(count, 0, -1)}
-    setups = {"static": values + 0.08, "stl": values, "pair": values - 0.1, "joint": values - 0.15}
+    setups = {"pretrained": values + 0.08, "stl": values, "pair": values - 0.1, "joint": values - 0.15}
     return pl.DataFrame(columns | setups | {"chance": 0.02, "counted": True})
 
 
@@ -336,7 +336,7 @@ def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
     figure = label_accuracy(table)
     axes = figure.axes[0]
     looks = looks_of(("STL", "MTL-2", "MTL"))
-    colours = {"static": FAINT} | {
+    colours = {"pretrained": FAINT} | {
         setup: looks[name].colour for setup, name in (("stl", "STL"), ("pair", "MTL-2"), ("joint", "MTL"))
     }
     for setup, name in colours.items():
@@ -345,14 +345,14 @@ def test_label_accuracy_has_a_marker_of_each_setup_at_its_value():
         for place in (0, 4, 9):
             column, row = axes.transData.transform((place + 0.08, 100 * table[setup][place]))
             np.testing.assert_allclose(image[len(image) - 1 - int(row), int(column), :3], colour, atol=40)
-    assert {"static", "STL", "MTL-2", "MTL"} <= texts(figure)
+    assert {"pretrained", "STL", "MTL-2", "MTL"} <= texts(figure)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == [
         f"{label} {count}" for label, count in table.select("label", "count").iter_rows()
     ]
 
 
 def test_labels_stand_beside_chance_and_those_that_do_not_count_are_left_out():
-    table = labels(5).with_columns(counted=pl.col("label") != "r1", chance=pl.col("static") - 0.5)
+    table = labels(5).with_columns(counted=pl.col("label") != "r1", chance=pl.col("pretrained") - 0.5)
     figure = label_accuracy(table)
     chance = figure.axes[0].collections[4].get_segments()  # behind the four regimes
     drawn = [segment[0, 1] for segment in chance]

@@ -98,7 +98,7 @@ def _probed(rng: np.random.Generator, cost: np.ndarray) -> pl.DataFrame:
     """Probes of the encoder before training, of tasks alone and jointly; `cost` by task, layer and head."""
     ability = rng.uniform(0.2, 0.6, size=(1, len(TASKS), LABELS, LAYERS, HEADS))
     tables = []
-    for regime, seeds in (("static", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
+    for regime, seeds in (("pretrained", (0,)), ("stl", SEEDS), ("joint", SEEDS)):
         noise = rng.normal(size=(len(seeds), len(TASKS), LABELS, LAYERS, HEADS))
         value = CHANCE + ability + 0.05 * noise + 0.03 * rng.normal(size=(1, 1, 1, LAYERS, 1))
         if regime == "joint":

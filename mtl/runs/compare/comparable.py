@@ -122,8 +122,8 @@ def comparable_probes(
     to_probe = any(folder not in not_to_probe for folder in runs)
     if to_probe and not any(folder in known for folder in bare):
         notes.append(
-            "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/static' "
-            "makes them, DIR being the folder of this report"
+            "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out "
+            "DIR/pretrained' makes them, DIR being the folder of this report"
         )
     made = {folder: table.provenance for folder, table in known.items()}
     # Runs that were measured but not probed have no settings of probing that must agree.

@@ -42,6 +42,12 @@ neither runs nor sentences have any spread, `holm` corrects the p over sentences
 """
 
 
+def columns_of_paper(table: pl.DataFrame) -> tuple[str, ...]:
+    """The columns of the table in LaTeX (`table_files.in_print`); of intervals the widest that is known."""
+    ends = "both" if table["both_low"].is_not_null().any() else "sentences"
+    return "task", "runs", "mean", "mean_against", "difference", f"{ends}_low {ends}_high", "holm"
+
+
 @dataclass(frozen=True)
 class RunComparison:
     """The table, and what a reader should know about it."""

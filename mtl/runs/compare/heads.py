@@ -101,9 +101,9 @@ def heads_of(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """All measures on the folders' heads, with `regime`, `run` and `seed` but without `choice`; and notes.
 
-    A folder that is no run holds the probes of an encoder before training (`static`, seed 0). Of a run, only
-    rows of the tasks that it was trained on, and rows of no task, are taken. Runs of two tasks are of the
-    regime `pair` if another run has more tasks, otherwise `joint`. Left out are runs with a task that others
+    A folder that is no run holds the probes of an encoder before training (`pretrained`, seed 0). Of a run,
+    only rows of the tasks that it was trained on, and rows of no task, are taken. Runs of two tasks are of
+    the regime `pair` if another run has more tasks, otherwise `joint`. Left out are runs with a task that others
     are only compared with (half of a task, or one with random labels), runs that repeat another one, and runs
     that were trained otherwise than most in more than their masks. `read` reads a folder's table. Raises
     `InputError` if no table is left, a table is damaged, or encoders or settings of probing differ.
@@ -143,7 +143,7 @@ def heads_of(
             settings[str(folder)] = probed_with(table.provenance, masked)
         if table.lost:
             notes.append(f"{path}: {counted(table.lost, 'value')} not finite: left out")
-        regime, seed = "static", 0
+        regime, seed = "pretrained", 0
         if folder in runs:
             size, seed = len(trained[folder]), int(runs[folder].config()["seed"])
             regime = "stl" if size == 1 else "pair" if size == 2 and most > 2 else "joint"
@@ -186,7 +186,7 @@ def check_probed_alike(settings: Mapping[str, Mapping[str, str]]) -> None:
 def _missing_runs(heads: pl.DataFrame) -> list[str]:
     """Notes on seeds that some trained regime of a task lacks."""
     runs = heads_table.runs_of(heads)
-    trained = runs.filter((pl.col("regime") != "static") & (pl.col("task") != ""))
+    trained = runs.filter((pl.col("regime") != "pretrained") & (pl.col("task") != ""))
     return [
         f"no {regime} run of {task} with seed {', '.join(map(str, seeds))}"
         for (task, regime), seeds in missing_seeds(trained, "task", "regime")

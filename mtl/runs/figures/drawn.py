@@ -62,6 +62,8 @@ class FigureWithTables:
     """What is written as LaTeX instead of a table that is too long to be printed."""
     units: Mapping[str, Units] = field(default_factory=dict)
     """The units of the columns of each table, and of what is printed instead."""
+    paper: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns of LaTeX, if not all (`table_files.in_print`)."""
 
 
 def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Sequence[Path] = ()) -> list[Path]:
@@ -82,7 +84,12 @@ def save(drawn: FigureWithTables, out: Path, tables: bool = True, sources: Seque
             with whole_file(beside) as path:
                 shown = drawn.printed.get(end, table) if form == "tex" else table
                 table_files.write_table_file(
-                    shown, path, form, notes=drawn.notes, units=drawn.units.get(end, {})
+                    shown,
+                    path,
+                    form,
+                    notes=drawn.notes,
+                    units=drawn.units.get(end, {}),
+                    paper=drawn.paper.get(end, ()),
                 )
             written.append(beside)
     return written

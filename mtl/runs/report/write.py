@@ -188,7 +188,9 @@ def write_files(
             path = folder / "tables" / f"{name}.{form}"
             shown = made.printed.get(name, table) if form == "tex" else table
             with whole_file(path) as temporary:
-                tables.write_table_file(shown, temporary, form, notes=about.notes, units=about.units)
+                tables.write_table_file(
+                    shown, temporary, form, notes=about.notes, units=about.units, paper=about.paper
+                )
             written.add(path)
     if BY_SETUP in made.printed:
         path, about = folder / "tables" / f"{BY_SETUP}.md", made.about[BY_SETUP]

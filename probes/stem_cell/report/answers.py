@@ -7,7 +7,7 @@ import polars as pl
 from mtl.probes.report.data import ReportData, Setup, embedded
 from mtl.probes.report.page_part import Answer, AnswerNumber, PageData, estimates_in
 from mtl.probes.report.scores import chance
-from mtl.probes.statistics.masks import OVERLAP_UNITS, Masks, task_overlaps
+from mtl.probes.statistics.masks import OVERLAP_PAPER, OVERLAP_UNITS, Masks, task_overlaps
 from mtl.probes.statistics.significance import CANNOT_TELL, Finding
 from mtl.probes.stem_cell.figures import sharing_figure, wanted_figure
 from mtl.probes.stem_cell.statistics.sharing import (
@@ -27,14 +27,14 @@ _WANTED_LIMIT = (
     "Which heads a mask keeps depends on how many it may keep: compare only masks with equal budgets. "
     "The random labels are of one kind, a label per word type."
 )
-_WANTED_COMMAND = "- {{setups: [single, control], masks: [dynamic], draws: {{control: [{}]}}}}"
+_WANTED_COMMAND = "- {{setups: [STL, control], masks: [dynamic], draws: {{control: [{}]}}}}"
 
 _COMMON_QUESTION = "Do tasks keep the same heads more often than by chance?"
 _COMMON_LIMIT = (
     "It holds for these masks; other seeds may differ. It does not say why heads are kept: any decoder may "
     "need them. Masks learned on random labels can tell."
 )
-_COMMON_MISSING = "- {setups: [single], masks: [dynamic]}"
+_COMMON_MISSING = "- {setups: [STL], masks: [dynamic]}"
 _LONGER = "mtl study FILE --train.max_epochs=30"
 
 _MASKS_QUESTION = "Does a task lose by keeping few of its heads?"
@@ -43,7 +43,7 @@ _MASKS_LIMIT = (
     "that close fewer heads, may cost nothing."
 )
 _MASKS_COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
-_MASKS_MISSING = "- {setups: [single], masks: [none, dynamic]}"
+_MASKS_MISSING = "- {setups: [STL], masks: [none, dynamic]}"
 
 _SHARING_QUESTION = "Does sharing an encoder hurt?"
 _SHARING_LIMIT = (
@@ -51,7 +51,7 @@ _SHARING_LIMIT = (
     "with more updates can tell."
 )
 _SHARING_COMMAND = "mtl study FILE --seeds=1,2,3,4,5,6"
-_SHARING_MISSING = "- {setups: [single, all], masks: [none]}"
+_SHARING_MISSING = "- {setups: [STL, MTL], masks: [none]}"
 
 
 def wanted_answer(page: PageData) -> Answer:
@@ -122,7 +122,9 @@ def common_answer(page: PageData) -> Answer:
         tables={"common-heads": table},
         command=_LONGER,
         estimates=found,
-        about={"common-heads": About(OVERLAP_UNITS, (f"the masks of {by.setup}",) if by else ())},
+        about={
+            "common-heads": About(OVERLAP_UNITS, (f"the masks of {by.setup}",) if by else (), OVERLAP_PAPER)
+        },
         scope=scope if some and every > 1 else "",
     )
 

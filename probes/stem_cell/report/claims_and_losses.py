@@ -33,7 +33,7 @@ from mtl.probes.tables.table_files import About
 
 COMPARISON_NAMES = {
     "joint against stl": "MTL against STL",
-    "joint against static": "MTL against before training",
+    "joint against pretrained": "MTL against before training",
     "pair against stl": "MTL-2 against STL",
 }
 TERMS = {
@@ -67,10 +67,13 @@ P_BY = {
     SIGNS: "Student’s over pairs of seeds; p by exchanging their signs",
 }
 _HEADS = (
-    "static, stl, joint: mean skill before training, in single-task and in joint runs; loss: stl less joint"
+    "pretrained, stl, joint: mean skill before training, in single-task and in joint runs; "
+    "loss: stl less joint"
 )
 _ABOUT = {
-    "competition-heads": About(HEAD_UNITS, (_HEADS,)),
+    "competition-heads": About(
+        HEAD_UNITS, (_HEADS,), ("attention", "layer", "head", "claims", "demand", "stl", "joint", "loss")
+    ),
     "competition-by-claims": About(
         BY_CLAIMS_UNITS,
         (
@@ -78,6 +81,7 @@ _ABOUT = {
             "permuting heads within layers; p_holm: p after Holm over all rows",
             "difference: how much more heads of several tasks lose than other heads of the same layer",
         ),
+        ("claims", "tasks", "seeds", "contested", "value", "p_holm", "difference"),
     ),
     "competition-tests": About(
         TEST_UNITS,
@@ -88,7 +92,8 @@ _ABOUT = {
     ),
     "labels": About(
         VALUE_UNITS,
-        ("the best head's accuracy before training (static), in single-task (stl), pair and joint runs",),
+        ("the best head's accuracy before training (pretrained), in single-task (stl), pair and joint runs",),
+        ("task", "label", "count", "chance", "pretrained", "stl", "joint"),
     ),
     "task-losses": About(
         LOSS_UNITS,
@@ -100,6 +105,7 @@ _ABOUT = {
             "p_holm: p after Holm over the tasks of a comparison; paired_low, paired_high: Student's over "
             "pairs of runs with the same seed; paired_p: by exchanging their signs",
         ),
+        ("comparison", "task", "labels", "seeds", "loss", "low high", "p_holm"),
     ),
 }
 """The units of the tables' columns, and the notes on their numbers."""

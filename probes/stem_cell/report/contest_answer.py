@@ -36,7 +36,7 @@ LIMIT = (
     "It is about importance in these pairs of tasks on this encoder, not about scores: what sharing costs is "
     "a question of its own."
 )
-MASKS = "- {setups: [single], masks: [dynamic]}"
+MASKS = "- {setups: [STL], masks: [dynamic]}"
 PAIRS = "- {setups: [pairs], masks: [none]}  # and importance among probes.measures"
 LOST = "share of worth lost"
 SEEDS = "mtl study FILE --seeds=1,2,3,4,5,6"

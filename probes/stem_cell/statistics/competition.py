@@ -98,7 +98,7 @@ def _corrected(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-COMPARISONS = (("joint", "stl"), ("joint", "static"), ("pair", "stl"))
+COMPARISONS = (("joint", "stl"), ("joint", "pretrained"), ("pair", "stl"))
 LOSSES_UNITS = (
     ColumnUnit.TEXT.of("comparison", "task")
     | ColumnUnit.COUNT.of("labels", "seeds")
@@ -169,7 +169,7 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
     if not len(common):
         return {"labels": 0}
     ours, theirs = scores[regime], scores[than]
-    if than == "static":
+    if than == "pretrained":
         [before] = theirs.values()
         losses = before - np.array([*ours.values()])
     else:
@@ -182,10 +182,10 @@ def _row(values: pl.DataFrame, regime: str, than: str, level: float) -> dict[str
         "pairs": len(losses),
     }
     found |= {"paired_low": low, "paired_high": high, "paired_p": p}
-    if than == "static":
+    if than == "pretrained":
         signs = {"loss": losses.mean(), "low": low, "high": high, "p": p, "p_by": SIGNS}
         return found | signs | {"seeds": len(ours)}
-    of_all = {name: values for name, values in scores.items() if name != "static"}
+    of_all = {name: values for name, values in scores.items() if name != "pretrained"}
     made = difference(of_all, {than: 1.0, regime: -1.0}, level)
     own: dict[str, Any] = {"loss": made.value, "p": made.p, "p_by": SPREAD, "made": made}
     own["seed_p"] = seed_effect(of_all).p
@@ -208,7 +208,7 @@ DIFFERENCE = f"{_DIFFERENCE}{WITHIN}"
 
 HEAD_UNITS = (
     ColumnUnit.NUMBER.of("demand")
-    | ColumnUnit.SHARE.of("static", "stl", "joint")
+    | ColumnUnit.SHARE.of("pretrained", "stl", "joint")
     | ColumnUnit.CHANGE.of("loss")
 )
 TEST_UNITS = (
@@ -233,11 +233,11 @@ class Competition:
     """All numbers on claims and losses; a loss is a share, positive where joint training has less skill."""
 
     heads: pl.DataFrame
-    """attention, layer, head, claims, demand, contested; static, stl and joint (mean skill); loss."""
+    """attention, layer, head, claims, demand, contested; pretrained, stl and joint (mean skill); loss."""
     head_tests: pl.DataFrame
     """test, value, low, high, p, sides, unit (of value, low and high)."""
     labels: pl.DataFrame
-    """task, label, count, and the best head's value in static, stl and joint."""
+    """task, label, count, and the best head's value in pretrained, stl and joint."""
     task_losses: pl.DataFrame
     """The columns of `task_losses`."""
     verdict: Finding
@@ -290,7 +290,7 @@ def claims(masks: Masks) -> pl.DataFrame:
 
 
 def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
-    """Add each head's mean skill in static, STL and joint runs, and its loss from STL to joint.
+    """Add each head's mean skill in pretrained, STL and joint runs, and its loss from STL to joint.
 
     The mean is over the labels of a task that count (`label_scores`), weighted by their items, then over
     tasks. Only labels that both the STL and the joint runs have are included. Raises `ValueError` if there
@@ -312,10 +312,10 @@ def losses(claimed: pl.DataFrame, skill: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("skill").mean())
         .pivot("regime", index=cell, values="skill")
     )
-    if "static" not in means.columns:
-        means = means.with_columns(static=pl.lit(None, dtype=pl.Float64))
+    if "pretrained" not in means.columns:
+        means = means.with_columns(pretrained=pl.lit(None, dtype=pl.Float64))
     table = claimed.join(
-        means.select(*cell, "static", "stl", "joint"), on=cell, how="left", maintain_order="left"
+        means.select(*cell, "pretrained", "stl", "joint"), on=cell, how="left", maintain_order="left"
     )
     if table["stl"].null_count() or table["joint"].null_count() or means.height != table.height:
         raise ValueError("masks and probes are of encoders of different shapes: use runs of one encoder")

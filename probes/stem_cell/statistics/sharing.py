@@ -367,7 +367,8 @@ def about_losses(groups: Mapping[str, Mapping[str, str]], split: str) -> About:
     against = "; ".join(
         f"{group} than {' and '.join(dict.fromkeys(members.values()))}" for group, members in groups.items()
     )
-    return About(UNITS, (f"loss: how many points less the first scores on {split}: {against}", *PROCEDURES))
+    notes = (f"loss: how many points less the first scores on {split}: {against}", *PROCEDURES)
+    return About(UNITS, notes, ("setup", "task", "seeds", "loss", "low high", "p_holm"))
 
 
 SCORED = SignedWords("less", "more", "points")

@@ -105,7 +105,7 @@ def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tm
         **os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1", "COLUMNS": "200"
     }  # fmt: skip
     study = {
-        "studies": str(tmp_path / "studies"), "seeds": [1], "grid": [{"setups": ["all"], "masks": ["none"]}],
+        "studies": str(tmp_path / "studies"), "seeds": [1], "grid": [{"setups": ["MTL"], "masks": ["none"]}],
         "train": {
             "tasks": ["pos", "ner"], "max_epochs": 1, "corpus": {"path": str(toy)},
             "encoder": {"name": str(tiny_encoder)}, "trainer": {"accelerator": "cpu", "threads": 1},

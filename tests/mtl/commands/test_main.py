@@ -226,7 +226,7 @@ def test_places_are_judged_before_models_and_corpora_are_read(tmp_path, capsys):
     run.mkdir()
     (run / "config.yaml").write_text("tasks: [pos]\n")
     study.write_text(
-        "train: {corpus: {path: nowhere}, tasks: [pos]}\ngrid: [{setups: [single], masks: [none]}]\n"
+        "train: {corpus: {path: nowhere}, tasks: [pos]}\ngrid: [{setups: [STL], masks: [none]}]\n"
     )
     sweep.write_text(
         "command: [mtl, train, --corpus.path=nowhere, --tasks=pos, '${args}']\nmethod: grid\n"

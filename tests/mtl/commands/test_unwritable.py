@@ -239,7 +239,7 @@ def test_training_studies_and_sweeps_need_a_folder_that_can_be_written(
 
 ROOT = Path(__file__).parents[3]
 STUDY = """\
-grid: [{setups: [single], masks: [none]}]
+grid: [{setups: [STL], masks: [none]}]
 seeds: [1]
 train: {tasks: [pos], corpus: {path: CORPUS}, encoder: {name: ENCODER}, max_epochs: 1}
 """

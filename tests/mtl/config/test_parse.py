@@ -222,7 +222,7 @@ def test_a_fault_of_a_file_names_the_file_once_and_one_of_the_command_line_none(
 @of_studies
 def test_a_fault_in_a_list_of_groups_has_its_line(tmp_path):
     path = tmp_path / "study.yaml"
-    path.write_text("grid:\n- setups: [all]\n- setups: [all]\n  masks: [dynmic]\n")
+    path.write_text("grid:\n- setups: [MTL]\n- setups: [MTL]\n  masks: [dynmic]\n")
     with pytest.raises(InputError, match=r"study\.yaml: line 4: grid\[1\]\.masks: unknown 'dynmic'"):
         configured("mtl study", StudyConfig, [str(path)])
 

@@ -322,7 +322,7 @@ def test_heat_map_of_one_setup(folders, tmp_path):
     figure("heatmap", [static], tmp_path / "h.pdf", tables=False)
     assert not (tmp_path / "h.csv").exists()
     run = folders.probe(folders.run(["dep"]), ["dep"])
-    with pytest.raises(InputError, match="one regime, and these are of static, stl"):
+    with pytest.raises(InputError, match="one regime, and these are of pretrained, stl"):
         figure("heatmap", [static, run], tmp_path / "h.pdf")
 
 

@@ -123,7 +123,7 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
     assert re.findall(r"<li><b>(.*?)</b> .*?<code>(.*?)</code>", left) == [
         (
             "Do tasks want the same heads?",
-            "- {setups: [single, control], masks: [dynamic], draws: {control: [1, 2, 3, 4, 5]}}",
+            "- {setups: [STL, control], masks: [dynamic], draws: {control: [1, 2, 3, 4, 5]}}",
         ),
         (
             "Do tasks keep the same heads more often than by chance?",

@@ -37,15 +37,15 @@ def test_the_study_of_contested_heads_has_its_controls_in_the_order_of_what_is_d
     runs = planned(configured("", StudyConfig, ["configs/study/contest.yaml"]), HERE)
     counts = Counter(run.grid_cell for run in runs)
     assert list(counts.items()) == [
-        ("single", 15), ("all", 3), ("all twice", 3), ("single dynamic k14", 15), ("control dynamic k14", 3),
-        ("pairs", 30), ("twins", 15), ("pos+control", 3), ("dep+control", 3), ("all by-scale", 3),
-        ("single dynamic k9", 15), ("single dynamic k22", 15),
-        ("single twice", 15),
+        ("STL", 15), ("MTL", 3), ("MTL, twice", 3), ("STL, dynamic, k14", 15), ("control, dynamic, k14", 3),
+        ("pairs", 30), ("twins", 15), ("pos+control", 3), ("dep+control", 3), ("MTL, by-scale", 3),
+        ("STL, dynamic, k9", 15), ("STL, dynamic, k22", 15),
+        ("STL, twice", 15),
     ]  # fmt: skip
     assert {run.config.seed for run in runs if run.masks != "none"} == {11, 12, 13}
     assert {run.config.seed for run in runs if run.masks == "none"} == {1, 2, 3}
     updates = {run.grid_cell: run.config.max_epochs for run in runs if len(run.config.tasks) == 5}
-    assert updates == {"all": 5, "all twice": 10, "all by-scale": 5}
+    assert updates == {"MTL": 5, "MTL, twice": 10, "MTL, by-scale": 5}
 
 
 @of_studies
@@ -77,7 +77,7 @@ def test_a_control_task_and_a_twin_are_spelled_as_pairs_are():
         ("dep+control-seed1", ("dep", "control"), True),
         ("dep~a-seed1", ("dep~a",), True),
     ]
-    assert "control" not in planned(StudyConfig(grid=(GridBlock(("all",)),)), HERE)[0].config.tasks
+    assert "control" not in planned(StudyConfig(grid=(GridBlock(("MTL",)),)), HERE)[0].config.tasks
     with pytest.raises(
         InputError, match=r"unknown task in setup 'srl~a\+pos': 'srl~a'; train.tasks leaves it out"
     ):
@@ -86,16 +86,16 @@ def test_a_control_task_and_a_twin_are_spelled_as_pairs_are():
 
 @of_studies
 def test_gradients_are_compared_in_the_runs_that_this_concerns():
-    grid = (GridBlock(("pos", "all"), ("none", "dynamic", "dynamic_per_task")),)
+    grid = (GridBlock(("pos", "MTL"), ("none", "dynamic", "dynamic_per_task")),)
     runs = planned(StudyConfig(train=TrainConfig(gradient_conflict_every=5), grid=grid, seeds=(1,)), HERE)
     watched = {run.name for run in runs if every_of(run.config)}
-    assert watched == {"all-seed1", "all-dynamic-seed1"}
+    assert watched == {"MTL-seed1", "MTL-dynamic-seed1"}
 
 
 @of_studies
 def test_draws_of_random_labels_are_runs_of_one_setup():
     block = GridBlock(
-        ("single", "control"), ("dynamic",), label="k14", seeds=(11, 12), draws={"control": (1, 2, 7)}
+        ("STL", "control"), ("dynamic",), label="k14", seeds=(11, 12), draws={"control": (1, 2, 7)}
     )
     runs = planned(StudyConfig(grid=(block,), seeds=(1,), train=TrainConfig(tasks=("pos", "dep"))), HERE)
     drawn = {run.name: run.config.task("control").draw for run in runs if run.config.tasks == ("control",)}
@@ -135,8 +135,8 @@ def test_static_masks_of_a_draw_start_from_the_run_of_the_same_draw():
     ("block", "message"),
     [
         (
-            {"setups": ("single",), "draws": {"control": (1, 2)}},
-            "no setup of the block \\(single\\) trains the task control",
+            {"setups": ("STL",), "draws": {"control": (1, 2)}},
+            "no setup of the block \\(STL\\) trains the task control",
         ),
         ({"draws": {"control": ()}}, "draws.control is empty"),
         ({"draws": {"control": (1, 1)}}, "draws.control name 1 twice"),

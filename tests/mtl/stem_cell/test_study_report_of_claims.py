@@ -32,13 +32,13 @@ def no_figures(monkeypatch):
 @of_studies
 def test_no_other_masks_take_the_place_of_those_that_decide(tmp_path, no_figures):
     study = config(SINGLE, DYNAMIC, STATIC)
-    folder = carry_out(tmp_path / "s", study, but="single dynamic")
+    folder = carry_out(tmp_path / "s", study, but="STL, dynamic")
     printed = collected(folder)
     assert "lose more of their skill" not in printed
     page = (folder.path / "report.html").read_text()
-    assert "No verdict: claims are to be those of single dynamic" in page
+    assert "No verdict: claims are to be those of STL, dynamic" in page
     record = json.loads((folder.path / "answers.json").read_text())
-    verdict = "no verdict on competition: claims are to be those of single dynamic"
+    verdict = "no verdict on competition: claims are to be those of STL, dynamic"
     assert any(note.startswith(verdict) for note in record["notes"])
     told = record["answers"]
     assert all(each["question"] in " ".join(printed.split()) for each in told)

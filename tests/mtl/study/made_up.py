@@ -16,10 +16,10 @@ from mtl.study.jobs import JobProgress, StudyFolder
 from tests.mtl.studies import Study
 
 TASKS = ("pos", "dep", "srl")
-SINGLE = GridBlock(("single", "all"), ("none",))
-DYNAMIC = GridBlock(("single",), ("dynamic",))
-STATIC = GridBlock(("single",), ("static",))
-PER_TASK = GridBlock(("all",), ("dynamic_per_task",))
+SINGLE = GridBlock(("STL", "MTL"), ("none",))
+DYNAMIC = GridBlock(("STL",), ("dynamic",))
+STATIC = GridBlock(("STL",), ("static",))
+PER_TASK = GridBlock(("MTL",), ("dynamic_per_task",))
 
 
 def config(*grid: GridBlock, **study) -> StudyConfig:

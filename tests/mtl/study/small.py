@@ -22,7 +22,7 @@ def write(path: Path, corpus: Path, encoder: Path, **study) -> Path:
     )
     content = {
         "studies": str(path.parent / "studies"), "seeds": [1],
-        "grid": [{"setups": ["single"], "masks": ["none"]}],
+        "grid": [{"setups": ["STL"], "masks": ["none"]}],
         "train": {"tasks": ["pos", "ner"]} | train, **study,
     }  # fmt: skip
     path.write_text(yaml.safe_dump(content))

@@ -29,8 +29,8 @@ def names(*blocks: GridBlock, **study) -> list[str]:
 
 
 def test_setups_are_products_of_tasks_masks_and_seeds():
-    names_found = names(GridBlock(("single", "pairs", "all"), ("none", "dynamic")))
-    bases = [*TASKS, *("+".join(pair) for pair in itertools.combinations(TASKS, 2)), "all"]
+    names_found = names(GridBlock(("STL", "pairs", "MTL"), ("none", "dynamic")))
+    bases = [*TASKS, *("+".join(pair) for pair in itertools.combinations(TASKS, 2)), "MTL"]
     expected = {
         f"{base}{masks}-seed{seed}" for base in bases for masks in ("", "-dynamic") for seed in (1, 2, 3)
     }
@@ -68,14 +68,14 @@ def test_every_example_is_a_study(file):
     ],
 )
 def test_claims_of_seeds_without_masks_are_one_line(claims, message):
-    grid = (GridBlock(("single",)), GridBlock(("single",), ("dynamic",), seeds=(11,)))
+    grid = (GridBlock(("STL",)), GridBlock(("STL",), ("dynamic",), seeds=(11,)))
     with pytest.raises(InputError, match=message):
         planned(StudyConfig(grid=grid, seeds=(4,), claims=ClaimsConfig(claims)), HERE)
     assert planned(StudyConfig(grid=grid, seeds=(4,), claims=ClaimsConfig((11,))), HERE)
 
 
 def test_static_masks_come_after_the_run_that_they_start_from():
-    runs = planned(StudyConfig(grid=(GridBlock(("single",), ("static",)),), seeds=(4,)), HERE)
+    runs = planned(StudyConfig(grid=(GridBlock(("STL",), ("static",)),), seeds=(4,)), HERE)
     place = {run.name: number for number, run in enumerate(runs)}
     assert len(runs) == 10
     for task in TASKS:
@@ -89,16 +89,16 @@ def test_static_masks_start_from_the_grids_own_run_where_there_is_one():
     runs = planned(
         StudyConfig(
             grid=(
-                GridBlock(("all",), ("static",), {"max_epochs": 2}),
-                GridBlock(("all",), ("none",), {"max_epochs": 9}, "long"),
+                GridBlock(("MTL",), ("static",), {"max_epochs": 2}),
+                GridBlock(("MTL",), ("none",), {"max_epochs": 9}, "long"),
             ),
             seeds=(1,),
         ),
         HERE,
     )
     assert [(run.name, run.config.max_epochs, run.needs) for run in runs] == [
-        ("all-long-seed1", 9, None),
-        ("all-static-seed1", 2, "all-long-seed1"),
+        ("MTL-long-seed1", 9, None),
+        ("MTL-static-seed1", 2, "MTL-long-seed1"),
     ]
 
 
@@ -108,27 +108,27 @@ def needs(*blocks: GridBlock) -> dict[str, str]:
 
 
 def test_static_masks_do_not_start_from_a_run_that_a_label_sets_apart():
-    slow = GridBlock(("all",), ("none",), {"max_epochs": 9}, "slow")
-    plain, static = GridBlock(("all",)), GridBlock(("all",), ("static",))
-    assert needs(slow, plain, static) == {"all-static-seed1": "all-seed1"}
-    both = GridBlock(("all",), ("none", "static"), {"max_epochs": 9}, "slow")
+    slow = GridBlock(("MTL",), ("none",), {"max_epochs": 9}, "slow")
+    plain, static = GridBlock(("MTL",)), GridBlock(("MTL",), ("static",))
+    assert needs(slow, plain, static) == {"MTL-static-seed1": "MTL-seed1"}
+    both = GridBlock(("MTL",), ("none", "static"), {"max_epochs": 9}, "slow")
     assert needs(plain, both, static) == {
-        "all-static-slow-seed1": "all-slow-seed1",
-        "all-static-seed1": "all-seed1",
+        "MTL-static-slow-seed1": "MTL-slow-seed1",
+        "MTL-static-seed1": "MTL-seed1",
     }
-    other = GridBlock(("all",), ("none",), {"max_epochs": 8}, "slower")
+    other = GridBlock(("MTL",), ("none",), {"max_epochs": 8}, "slower")
     with pytest.raises(InputError, match=r"could start from the runs labelled slow or slower"):
         needs(slow, other, static)
 
 
 def test_settings_hold_in_the_runs_that_they_concern():
     train = TrainConfig(gates=GatesConfig(target_open=5.0), dep=Dep(arc_dim=7))
-    grid = (GridBlock(("pos", "dep", "all"), ("none", "dynamic", "dynamic_per_task")),)
+    grid = (GridBlock(("pos", "dep", "MTL"), ("none", "dynamic", "dynamic_per_task")),)
     runs = {run.name: run.config for run in planned(StudyConfig(train=train, grid=grid, seeds=(1,)), HERE)}
     assert {name.split("-")[1] for name, config in runs.items() if config.gates.target_open} == {
         "dynamic", "dynamic_per_task",
     }  # fmt: skip
-    assert {name.split("-")[0] for name, config in runs.items() if config.dep.arc_dim == 7} == {"dep", "all"}
+    assert {name.split("-")[0] for name, config in runs.items() if config.dep.arc_dim == 7} == {"dep", "MTL"}
     for config in runs.values():
         check_settings(config)
 
@@ -136,8 +136,8 @@ def test_settings_hold_in_the_runs_that_they_concern():
 def test_a_blocks_settings_hold_for_its_runs_alone():
     study = StudyConfig(
         grid=(
-            GridBlock(("all",)),
-            GridBlock(("all",), ("dynamic_per_task",), {"gates.penalty": 0.5, "dep.arc_dim": 7}),
+            GridBlock(("MTL",)),
+            GridBlock(("MTL",), ("dynamic_per_task",), {"gates.penalty": 0.5, "dep.arc_dim": 7}),
         ),
         seeds=(1,),
     )
@@ -155,7 +155,7 @@ def test_named_sets_and_sums_of_tasks_are_setups():
 @pytest.mark.parametrize(
     ("sets", "reason"),
     [
-        ({"single": ["pos", "dep"]}, "^sets: 'single' is already the name of a setup"),
+        ({"STL": ["pos", "dep"]}, "^sets: 'STL' is already the name of a setup"),
         ({"pos": ["pos", "dep"]}, "^sets: 'pos' is already the name of a task"),
         ({"mine": []}, "^sets: mine is empty: list its tasks"),
         ({"mine": ["pos", "dpe"]}, "^unknown task in setup 'mine': 'dpe': did you mean 'dep'"),
@@ -163,7 +163,7 @@ def test_named_sets_and_sums_of_tasks_are_setups():
 )
 def test_sets_that_no_setup_could_name_are_refused(sets, reason):
     with pytest.raises(InputError, match=reason):
-        names(GridBlock(("all",)), sets=sets)
+        names(GridBlock(("MTL",)), sets=sets)
 
 
 def test_a_set_is_not_offered_where_only_tasks_can_be():
@@ -184,49 +184,49 @@ def test_a_set_is_not_offered_where_only_tasks_can_be():
 )
 def test_measures_that_cannot_be_made_are_refused(probes, message):
     with pytest.raises(InputError, match=message):
-        names(GridBlock(("all",)), probes=probes)
+        names(GridBlock(("MTL",)), probes=probes)
 
 
 def test_a_block_has_measures_of_its_own():
     study = ProbesConfig(measures=("importance", "ablation"), sentences=9)
     own = {"measures": ["ablation"], "close": ["layer"]}
     grid = (
-        GridBlock(("single",)),
-        GridBlock(("all",), probes=own),
+        GridBlock(("STL",)),
+        GridBlock(("MTL",), probes=own),
         # Static masks start from the run of the block before, which is measured as its own block says.
-        GridBlock(("all",), ("static",), probes={"masks": ["static"]}),
+        GridBlock(("MTL",), ("static",), probes={"masks": ["static"]}),
     )
     train = TrainConfig(tasks=("pos", "dep"))
     runs = planned(StudyConfig(grid=grid, probes=study, train=train, seeds=(1,)), HERE)
     measured = replace(study, masks=())  # which runs are measured is decided: a job does not say it
     of_all = replace(measured, measures=("ablation",), close=("layer",))
     assert {run.name: run.probes for run in runs} == {
-        "pos-seed1": measured, "dep-seed1": measured, "all-seed1": of_all, "all-static-seed1": measured,
+        "pos-seed1": measured, "dep-seed1": measured, "MTL-seed1": of_all, "MTL-static-seed1": measured,
     }  # fmt: skip
     with pytest.raises(InputError, match=r"a block's probes.*'mesures': did you mean 'measures'"):
-        names(GridBlock(("all",), probes={"mesures": []}))
-    with pytest.raises(InputError, match=r"make the run all-seed1 with different settings \(probes\)"):
-        names(GridBlock(("all",), label="x"), GridBlock(("all",)), GridBlock(("all",), probes=own))
+        names(GridBlock(("MTL",), probes={"mesures": []}))
+    with pytest.raises(InputError, match=r"make the run MTL-seed1 with different settings \(probes\)"):
+        names(GridBlock(("MTL",), label="x"), GridBlock(("MTL",)), GridBlock(("MTL",), probes=own))
 
 
 def test_a_study_of_some_tasks_has_no_others():
     study = StudyConfig(
-        grid=(GridBlock(("single", "pairs", "all")),), seeds=(1,), train=TrainConfig(tasks=("pos", "ner"))
+        grid=(GridBlock(("STL", "pairs", "MTL")),), seeds=(1,), train=TrainConfig(tasks=("pos", "ner"))
     )
-    assert [run.name for run in planned(study, HERE)] == ["pos-seed1", "ner-seed1", "all-seed1"]
+    assert [run.name for run in planned(study, HERE)] == ["pos-seed1", "ner-seed1", "MTL-seed1"]
 
 
 def test_runs_are_told_apart_in_the_view_of_wandb():
-    run = planned(StudyConfig(grid=(GridBlock(("single",), ("dynamic",)),), seeds=(1,)), HERE)[0]
-    assert run.config.wandb.group == "s single dynamic"
+    run = planned(StudyConfig(grid=(GridBlock(("STL",), ("dynamic",)),), seeds=(1,)), HERE)[0]
+    assert run.config.wandb.group == "s STL, dynamic"
     assert run.config.wandb.job_type == "train"
-    assert run.config.wandb.tags == ("s", "setup:single", "masks:dynamic", "pos")
+    assert run.config.wandb.tags == ("s", "setup:STL", "masks:dynamic", "pos")
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (GridBlock(("singel",)), "unknown setup: 'singel': did you mean 'single'"),
+        (GridBlock(("SLT",)), "unknown setup: 'SLT': did you mean 'STL'"),
         (GridBlock(("pos+dpe",)), "'dpe': did you mean 'dep'"),
         (GridBlock(set={"optimzer.encoder_lr": 1}), "did you mean 'optimizer.encoder_lr'"),
         (GridBlock(set={"seed": 1}), "set seeds"),
@@ -279,10 +279,10 @@ def test_a_task_that_the_study_leaves_out_is_no_setup():
 
 
 def test_two_ways_to_make_one_run_need_a_label():
-    blocks = GridBlock(("all",)), GridBlock(("all",), set={"max_epochs": 3})
-    with pytest.raises(InputError, match=r"all-seed1 with different settings \(max_epochs\): give one"):
+    blocks = GridBlock(("MTL",)), GridBlock(("MTL",), set={"max_epochs": 3})
+    with pytest.raises(InputError, match=r"MTL-seed1 with different settings \(max_epochs\): give one"):
         names(*blocks, seeds=(1,))
-    assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["all-seed1", "all-short-seed1"]
+    assert names(blocks[0], replace(blocks[1], label="short"), seeds=(1,)) == ["MTL-seed1", "MTL-short-seed1"]
 
 
 def test_a_tasks_weight_holds_in_the_runs_that_train_it():
@@ -305,7 +305,7 @@ def test_names_that_would_leave_their_folder_are_refused(name):
 
 
 def test_the_same_run_twice_is_one():
-    assert names(GridBlock(("all",)), GridBlock(("all", "pos+ner+dep+con+srl")), seeds=(1,)) == ["all-seed1"]
+    assert names(GridBlock(("MTL",)), GridBlock(("MTL", "pos+ner+dep+con+srl")), seeds=(1,)) == ["MTL-seed1"]
 
 
 def test_a_block_has_seeds_of_its_own():
@@ -326,11 +326,11 @@ def test_a_seed_named_twice_is_refused():
 def test_joint_training_with_more_updates_is_a_label():
     runs = planned(
         StudyConfig(
-            grid=(GridBlock(("all",)), GridBlock(("all",), set={"max_epochs": 10}, label="twice")), seeds=(1,)
+            grid=(GridBlock(("MTL",)), GridBlock(("MTL",), set={"max_epochs": 10}, label="twice")), seeds=(1,)
         ),
         HERE,
     )
-    assert [(run.name, run.config.max_epochs) for run in runs] == [("all-seed1", 30), ("all-twice-seed1", 10)]
+    assert [(run.name, run.config.max_epochs) for run in runs] == [("MTL-seed1", 30), ("MTL-twice-seed1", 10)]
     setups = setups_of([plain(asdict(run.config)) for run in runs])
     assert [setup.name for setup in setups] == ["MTL-5, 30 epochs", "MTL-5, 10 epochs"]
 

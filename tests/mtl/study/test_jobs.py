@@ -32,6 +32,6 @@ def test_a_job_knows_its_kind_of_masks() -> None:
     every = GridBlock(("pos+dep",), tuple(kind for kind in KINDS if not kind.startswith("fixed")))
     fixed = GridBlock(("pos+dep",), ("fixed", "fixed_per_task"), {"gates.masks": "gates.parquet"})
     jobs = planned(StudyConfig(grid=(every, fixed), seeds=(1,)), Path("x"))
-    assert {job.grid_cell.removeprefix("pos+dep").strip() or "none": job.masks for job in jobs} == {
+    assert {job.grid_cell.removeprefix("pos+dep").strip(", ") or "none": job.masks for job in jobs} == {
         kind: kind for kind in KINDS
     }

@@ -27,7 +27,7 @@ if "sweep" in features():
 
 STUDY = {
     "studies": "studies", "seeds": [1], "probes": {"measures": ["probes", "importance"], "sentences": 4},
-    "grid": [{"setups": ["static", "pos"]}, {"setups": ["pos"], "masks": ["static"]}],
+    "grid": [{"setups": ["pretrained", "pos"]}, {"setups": ["pos"], "masks": ["static"]}],
     "train": {
         "tasks": ["pos", "dep"], "corpus": {"path": "toy"}, "encoder": {"name": "enc"}, **small.SETTINGS,
     },
@@ -43,7 +43,8 @@ SWEEP = {
 }  # fmt: skip
 PLACES_OF_STUDY = (
     "search/plan.lease", "jobs/pos-seed1.job.json", "search/study.yaml", "commands/command.lease",
-    "static/heads.parquet", "jobs/static.progress.json finished", "pos-seed1/model", "checkpoints/last.ckpt",
+    "pretrained/heads.parquet", "jobs/pretrained.progress.json finished", "pos-seed1/model",
+    "checkpoints/last.ckpt",
     "pos-seed1/metrics.json", "jobs/pos-seed1.progress.json running ['probes']",
     "pos-static-seed1/gates.parquet", "jobs/pos-static-seed1.progress.json finished",
     "figures/heads-kept.png", "search/report.html",

@@ -26,7 +26,7 @@ from mtl.study.jobs import Job, JobProgress, StudyFolder
 from mtl.study.perform import StudyJobs, make_measurement
 from tests.mtl.analysis import worth
 
-JOB = Job("pos-seed1", "single", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
+JOB = Job("pos-seed1", "STL", TrainConfig(tasks=("pos",)), probes=ProbesConfig())
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_measure_is_made_once_and_again_only_if_it_changed(tmp_path, monkeypat
     def measured(*measures: str, **changed: str) -> list[str]:
         """What is asked for by a job with these measures, and with some fingerprints changed."""
         probes = ProbesConfig(measures=measures)
-        job = Job("encoder", "static", TrainConfig(), probes=probes, trained=False)
+        job = Job("encoder", "pretrained", TrainConfig(), probes=probes, trained=False)
         job = replace(job, made_of={"version": version()} | dict.fromkeys(measures, "settings") | changed)
         measuring.asked = []
         do(study, job)

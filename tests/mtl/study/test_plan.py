@@ -83,14 +83,15 @@ def test_a_local_encoder_counts_by_its_files_and_not_by_its_place(world):
     encoder = world.root / "encoder"
     shutil.copytree(world.encoder, encoder)
     world.encoder = encoder
-    grid = [{"setups": ["static", "single"]}]
+    grid = [{"setups": ["pretrained", "STL"]}]
     world.finish(world.plan(grid=grid))
     world.encoder = encoder.rename(world.root / "moved")
     assert changes_of(world.plan(grid=grid)) == []
     path = world.encoder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "note": 1}))
     assert changes_of(world.plan(grid=grid)) == [
-        f"{name}: the encoder's files changed; made again" for name in ("static", "pos-seed1", "ner-seed1")
+        f"{name}: the encoder's files changed; made again"
+        for name in ("pretrained", "pos-seed1", "ner-seed1")
     ]
 
 
@@ -113,10 +114,10 @@ def test_a_key_that_is_added_with_a_neutral_default_repeats_nothing(world, monke
 
 def test_settings_of_another_task_do_not_make_a_new_run_of_the_grid(world):
     world.finish(world.plan())
-    grid = [{"setups": ["single"]}, {"setups": ["all"], "set": {"max_epochs": 3}}]
+    grid = [{"setups": ["STL"]}, {"setups": ["MTL"], "set": {"max_epochs": 3}}]
     plan = world.plan(grid=grid)
     assert changes_of(plan) == []
-    assert [job.name for job in plan.jobs] == ["pos-seed1", "ner-seed1", "all-seed1"]
+    assert [job.name for job in plan.jobs] == ["pos-seed1", "ner-seed1", "MTL-seed1"]
 
 
 def test_a_changed_corpus_is_said(world):
@@ -156,7 +157,7 @@ def test_runs_are_repeated_by_hand(world):
 
 
 def test_a_run_is_repeated_with_the_one_that_it_starts_from(world):
-    grid = [{"setups": ["single"]}, {"setups": ["pos"], "masks": ["static"]}]
+    grid = [{"setups": ["STL"]}, {"setups": ["pos"], "masks": ["static"]}]
     world.finish(world.plan(grid=grid))
     assert changes_of(world.plan(again=["pos-seed1"], grid=grid)) == [
         "pos-seed1: repeated; made again", "pos-static-seed1: repeated; made again",
@@ -281,10 +282,10 @@ def test_what_cannot_be_run_is_refused(world, words, message):
 
 
 def test_jobs_are_the_same_for_a_corpus_that_was_copied(world):
-    first = world.plan(grid=[{"setups": ["static", "single"]}]).jobs
+    first = world.plan(grid=[{"setups": ["pretrained", "STL"]}]).jobs
     shutil.copytree(world.corpus, world.root / "copy")
     second = world.plan(
-        f"--train.corpus.path={world.root / 'copy'}", grid=[{"setups": ["static", "single"]}]
+        f"--train.corpus.path={world.root / 'copy'}", grid=[{"setups": ["pretrained", "STL"]}]
     ).jobs
     assert [job.made_of for job in first] == [job.made_of for job in second]
 
@@ -337,7 +338,7 @@ def test_changed_probes_repeat_no_training(world):
 
 
 def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for(world):
-    grid = [{"setups": ["static", "pos"], "masks": ["none"]}]
+    grid = [{"setups": ["pretrained", "pos"], "masks": ["none"]}]
     world.finish(world.plan(grid=grid))
     default = {job.name: dict(job.made_of) for job in world.plan(grid=grid).jobs}
     more = world.plan("--probes.measures=[probes,importance,ablation]", grid=grid)
@@ -356,7 +357,7 @@ def test_other_measurements_repeat_no_training_and_do_not_count_unless_asked_for
 
 
 def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
-    grid = [{"setups": ["static", "pos"], "masks": ["none"]}]
+    grid = [{"setups": ["pretrained", "pos"], "masks": ["none"]}]
     write_toy(world.root / "other", 1, 1, 6, seed=2)
     words = f"--probes.corpus={world.root / 'other'}"
     world.finish(world.plan(words, grid=grid))
@@ -365,7 +366,7 @@ def test_heads_are_probed_on_another_corpus_whose_place_does_not_count(world):
     assert changes_of(world.plan(words, grid=grid)) == []
     write_toy(world.root / "moved", 1, 1, 6, seed=3, overwrite=True)
     changes = {change.name: change.what for change in world.plan(words, grid=grid).changes}
-    assert changes == {"static": "made again", "pos-seed1": "its training stays"}
+    assert changes == {"pretrained": "made again", "pos-seed1": "its training stays"}
     # Training does not read it; what probes take is its splits that they read.
     (world.root / "moved" / "train.jsonl").unlink()
     assert {change.name for change in world.plan(words, grid=grid).changes} == set(changes)
@@ -404,7 +405,7 @@ def test_settings_that_a_run_uses_do(world, words):
 
 
 def test_a_study_and_its_corpus_that_were_moved_are_what_they_were(world):
-    grid = [{"setups": ["static", "pos"], "masks": ["none", "static"]}]
+    grid = [{"setups": ["pretrained", "pos"], "masks": ["none", "static"]}]
     world.finish(world.plan(grid=grid))
     shutil.move(world.root, world.root.with_name("elsewhere"))
     moved = World.__new__(World)
@@ -447,7 +448,7 @@ def test_the_content_of_a_mask_file_counts_and_its_place_does_not(world):
 
 
 def test_runs_without_fixed_masks_are_made_of_what_they_were_before(world):
-    plan = world.plan(grid=[{"setups": ["single"], "masks": ["none", "dynamic"]}])
+    plan = world.plan(grid=[{"setups": ["STL"], "masks": ["none", "dynamic"]}])
     assert all(
         set(job.made_of) == {"configuration", "corpus", "version", "encoder"} or job.probes
         for job in plan.jobs

@@ -38,7 +38,7 @@ from mtl.workers.queue import INTERRUPTED
 from tests.mtl.study import small
 
 EPOCHS = 5
-NAMES = {"pos-seed1", "ner-seed1", "all-seed1", "pos-seed2", "ner-seed2", "all-seed2"}
+NAMES = {"pos-seed1", "ner-seed1", "MTL-seed1", "pos-seed2", "ner-seed2", "MTL-seed2"}
 
 # Without a token of its own a cluster would make one in the user's home, or use what is there.
 ENVIRONMENT = {
@@ -160,7 +160,7 @@ def test_a_study_on_two_nodes_is_stopped_goes_on_loses_a_node_and_ends_as_on_one
 ):
     address, add = cluster
     second = add()
-    more = {"seeds": [1, 2], "grid": [{"setups": ["single", "all"]}], "train": {"max_epochs": EPOCHS}}
+    more = {"seeds": [1, 2], "grid": [{"setups": ["STL", "MTL"]}], "train": {"max_epochs": EPOCHS}}
     more["probes"] = {"masks": []}
     file, alone = (
         small.write(tmp_path / name, toy, tiny_encoder, **more) for name in ("ray.yaml", "alone.yaml")

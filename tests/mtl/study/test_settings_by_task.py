@@ -20,7 +20,7 @@ def test_one_line_of_penalties_serves_all_single_runs_of_a_study() -> None:
     train = TrainConfig(
         gates=GatesConfig(penalty=OF_PAPER), optimizer=OptimizerConfig(decoder_lr={"srl": 0.01})
     )
-    single, joint = GridBlock(("single", "dep~a"), ("dynamic",)), GridBlock(("all",), ("none",))
+    single, joint = GridBlock(("STL", "dep~a"), ("dynamic",)), GridBlock(("MTL",), ("none",))
     runs = {
         run.name: run.config for run in planned(StudyConfig(grid=(single, joint), train=train), Path("s"))
     }
@@ -30,13 +30,13 @@ def test_one_line_of_penalties_serves_all_single_runs_of_a_study() -> None:
         assert config.rates()["decoder_lr"] == {task: 0.01 if task == "srl" else 2e-3}
         check_settings(config)
     assert runs["dep~a-dynamic-seed1"].gates.penalty == {"dep~a": 0.01}
-    assert runs["all-seed1"].gates.penalty is None
+    assert runs["MTL-seed1"].gates.penalty is None
     other = TrainConfig(tasks=("pos", "ner"), gates=train.gates)
     with pytest.raises(
         InputError, match=r"unknown task in train\.gates\.penalty: 'dep', which is not in train"
     ):
         planned(StudyConfig(grid=(joint,), train=other), Path("s"))
-    shared = GridBlock(("all",), ("dynamic",))
+    shared = GridBlock(("MTL",), ("dynamic",))
     [job, *_] = planned(StudyConfig(grid=(shared,), train=train), Path("s"))
     with pytest.raises(
         InputError, match=r"^gates\.penalty is given by task, and gates\.scope=shared has one mask"
@@ -58,5 +58,5 @@ def test_targets_for_some_and_penalties_for_other_single_runs() -> None:
 
 def test_a_study_does_not_probe_an_encoder_that_its_runs_do_not_have() -> None:
     train = configuration_from(TrainConfig, {"encoder": {"weights": "random"}})
-    with pytest.raises(InputError, match="'static' probes the pretrained encoder"):
-        planned(StudyConfig(grid=(GridBlock(("static", "single")),), train=train), Path("s"))
+    with pytest.raises(InputError, match="'pretrained' probes the pretrained encoder"):
+        planned(StudyConfig(grid=(GridBlock(("pretrained", "STL")),), train=train), Path("s"))

@@ -27,12 +27,12 @@ from mtl.study.jobs import MEASURED, Job, JobProgress, StudyFolder, StudySnapsho
 from tests.mtl.study import small
 
 GRID = [
-    {"setups": ["static", "single", "all"], "masks": ["none", "dynamic"]},
-    {"setups": ["all"], "masks": ["static", "dynamic_per_task"]},
+    {"setups": ["pretrained", "STL", "MTL"], "masks": ["none", "dynamic"]},
+    {"setups": ["MTL"], "masks": ["static", "dynamic_per_task"]},
 ]
 NAMES = {
-    "static", "pos-seed1", "ner-seed1", "all-seed1", "pos-dynamic-seed1", "ner-dynamic-seed1",
-    "all-dynamic-seed1", "all-static-seed1", "all-dynamic_per_task-seed1",
+    "pretrained", "pos-seed1", "ner-seed1", "MTL-seed1", "pos-dynamic-seed1", "ner-dynamic-seed1",
+    "MTL-dynamic-seed1", "MTL-static-seed1", "MTL-dynamic_per_task-seed1",
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_st
     folder = small.folder(file)
     assert {name for name, job in small.progress(file).items() if job["state"] == "finished"} == NAMES
     assert {path.parent.name for path in folder.glob("runs/*/heads.parquet")} == {
-        "static", "pos-seed1", "ner-seed1", "all-seed1"
+        "pretrained", "pos-seed1", "ner-seed1", "MTL-seed1"
     }  # fmt: skip
     assert not list(folder.glob("runs/*/checkpoints"))  # nothing is left to go on with
     assert yaml.safe_load((folder / "study.yaml").read_text())["train"]["tasks"] == ["pos", "ner"]
@@ -69,7 +69,7 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_st
     )
     assert (folder / "figures" / "heads-kept.pdf").stat().st_size > 1000
     assert f"report: {folder / 'report.html'}" in printed
-    assert "all-dynamic_per_task-seed1" in (folder / "report.html").read_text()
+    assert "MTL-dynamic_per_task-seed1" in (folder / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -94,13 +94,13 @@ def test_a_finished_study_does_nothing_again(finished_study):
 def test_runs_of_one_process_are_what_they_are_alone(finished_study, toy, tiny_encoder, tmp_path):
     """Nothing that one run leaves to the next in a process, such as the InputCache, changes a result."""
     file, _ = finished_study
-    words = ["--config", str(small.folder(file) / "runs" / "all-dynamic-seed1" / "config.yaml")]
+    words = ["--config", str(small.folder(file) / "runs" / "MTL-dynamic-seed1" / "config.yaml")]
     subprocess.run(
         [sys.executable, "-m", "mtl", "train", *words, f"--runs={tmp_path}", "--name=alone"],
         check=True, capture_output=True,
     )  # fmt: skip
     alone = json.loads((tmp_path / "alone" / "metrics.json").read_text())
-    assert alone == small.metrics(file)["all-dynamic-seed1"]
+    assert alone == small.metrics(file)["MTL-dynamic-seed1"]
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_two_commands_on_one_folder_share_the_runs(toy, tiny_encoder, tmp_path):
 @pytest.mark.slow
 def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encoder, tmp_path):
     grid = [
-        {"setups": ["single"]},
+        {"setups": ["STL"]},
         {"setups": ["pos"], "masks": ["static"], "label": "impossible", "set": {"gates.target_open": 5000}},
         {"setups": ["ner"], "masks": ["dynamic"]},
     ]
@@ -231,7 +231,7 @@ def large_study(path: Path, runs: int) -> StudyFolder:
             f"pos-dynamic-seed{number}",
             {"configuration": "c" * 64, "corpus": "d" * 64, "version": "1"},
         )
-        folder.write_job(Job(name, "single dynamic", config, number=number, made_of=made_of))
+        folder.write_job(Job(name, "STL, dynamic", config, number=number, made_of=made_of))
         folder.write_progress(
             name, JobProgress("finished" if number % 2 else "waiting", 1, made_of=made_of, seconds=60.0)
         )
@@ -265,7 +265,7 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
         config = TrainConfig(tasks=("pos",), max_epochs=epochs)
         return Job(name, setup, config, made_of={"configuration": name})
 
-    jobs = [job("a", "single"), job("b", "single"), job("c", "all", 20)]
+    jobs = [job("a", "STL"), job("b", "STL"), job("c", "MTL", 20)]
     progress = {job.name: JobProgress() for job in jobs}
     snapshot = StudySnapshot({job.name: job for job in jobs}, progress)
     assert remaining_seconds(snapshot) is None
@@ -273,7 +273,7 @@ def test_the_time_that_is_left_follows_from_what_is_finished():
     assert remaining_seconds(snapshot) == pytest.approx(100 + 200)
     # A run that is trained is only measured: importance again, and ablation, which took 30 seconds a task.
     measured = Job(
-        "d", "all", TrainConfig(tasks=("pos", "ner")), probes=ProbesConfig(measures=MEASURED),
+        "d", "MTL", TrainConfig(tasks=("pos", "ner")), probes=ProbesConfig(measures=MEASURED),
         made_of={"importance": "new"},
     )  # fmt: skip
     progress["c"] = JobProgress("finished", made_of={"configuration": "c"}, seconds=500.0)
@@ -428,7 +428,9 @@ def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own
         "dep": {"files": files(tmp_path / "other")},
     }
     train = {"tasks": tasks, "corpus": {}}
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["static", "single", "all"]}])
+    file = small.write(
+        tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["pretrained", "STL", "MTL"]}]
+    )
     content = yaml.safe_load(file.read_text())
     content["train"] |= train
     file.write_text(yaml.safe_dump(content))
@@ -437,6 +439,6 @@ def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own
         path.parent.name: table.read_heads_table(path)
         for path in small.folder(file).glob("runs/*/heads.parquet")
     }
-    assert set(probed) == {"static", "marks-seed1", "dep-seed1", "all-seed1"}
+    assert set(probed) == {"pretrained", "marks-seed1", "dep-seed1", "MTL-seed1"}
     assert all({"marks", "dep"} <= set(heads["task"].unique().to_list()) for heads, _ in probed.values())
     assert len({(made["corpus"], made["sentences"]) for _, made in probed.values()}) == 1

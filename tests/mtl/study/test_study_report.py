@@ -20,7 +20,7 @@ from tests.mtl.study.made_up import DYNAMIC, PER_TASK, SINGLE, STATIC, carry_out
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-HALF = GridBlock(("single",), ("dynamic",), {"gates.target_open": 6}, "half")
+HALF = GridBlock(("STL",), ("dynamic",), {"gates.target_open": 6}, "half")
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
         ((SINGLE, STATIC, DYNAMIC), "STL, static"),
         ((SINGLE, HALF, DYNAMIC), "STL, dynamic, target 6"),
         # One mask for all tasks gives no claims, nor do masks of one task.
-        ((SINGLE, GridBlock(("all", "dep"), ("dynamic",)), STATIC), "STL, static"),
-        ((GridBlock(("single", "all"), ("none", "dynamic")), STATIC), "STL, dynamic"),
+        ((SINGLE, GridBlock(("MTL", "dep"), ("dynamic",)), STATIC), "STL, static"),
+        ((GridBlock(("STL", "MTL"), ("none", "dynamic")), STATIC), "STL, dynamic"),
         ((SINGLE, GridBlock(("pos", "dep"), ("static",))), "STL, static"),
     ],
 )
@@ -131,7 +131,7 @@ def test_tables_and_figures_that_a_report_does_not_have_any_more_are_archived(tm
     carry_out(folder.path, study)
     printed = collected(folder)
     gone = {name for name in before if name.startswith(("tables/", "figures/")) and "static" in name}
-    assert {"tables/overlap-STL-static.tex", "figures/grey-single-static.pdf"} <= gone
+    assert {"tables/overlap-STL-static.tex", "figures/grey-STL-static.pdf"} <= gone
     (place,) = (folder.path / ".replaced").glob("report-*")
     assert names(place) == gone
     assert all((place / name).read_bytes() == before[name] for name in gone)
@@ -154,9 +154,9 @@ def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_f
     for run in folder.runs.glob("dep-dynamic-*"):
         damage(run / "gates.parquet")
     printed = collected(folder)
-    assert "no figure grey-single-dynamic: " in printed
-    assert not (folder.path / "figures" / "grey-single-dynamic.pdf").exists()
-    assert len(list((folder.path / ".replaced").glob("report-*/figures/grey-single-dynamic.pdf"))) == 1
+    assert "no figure grey-STL-dynamic: " in printed
+    assert not (folder.path / "figures" / "grey-STL-dynamic.pdf").exists()
+    assert len(list((folder.path / ".replaced").glob("report-*/figures/grey-STL-dynamic.pdf"))) == 1
 
 
 def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):

@@ -24,7 +24,7 @@ from tests.mtl.studies import Study
 from tests.mtl.study import small
 from tests.mtl.wandb_log import Log, logs
 
-OFFLINE = WandbConfig(mode="offline", project="stem", group="s single", job_type="train", tags=("s", "pos"))
+OFFLINE = WandbConfig(mode="offline", project="stem", group="s STL", job_type="train", tags=("s", "pos"))
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_probes_go_to_the_run_s_own_wandb_run(tmp_path):
     run.update_status({"wandb_id": "run-0123"})
     log_probes(TrainConfig(name="run", wandb=OFFLINE), run, heads)
     (log,) = logs(run.folder)
-    assert (log.run.run_id, log.run.run_group, log.run.job_type) == ("run-0123", "s single", "train")
+    assert (log.run.run_id, log.run.run_group, log.run.job_type) == ("run-0123", "s STL", "train")
     assert set(log.run.tags) == {"s", "pos"}
     (row,) = log.rows
     # Below the rows of training, on whose axis they stand at the last update.
@@ -103,7 +103,7 @@ def test_the_study_has_one_wandb_run_that_goes_on(tmp_path):
     page = folder / "report.html"
     page.write_text("<!doctype html><p>one page</p>")
     tables = {
-        "overlap-single-dynamic": pl.DataFrame({"first": ["pos"], "second": ["ner"], "jaccard": [0.25]}),
+        "overlap-STL-dynamic": pl.DataFrame({"first": ["pos"], "second": ["ner"], "jaccard": [0.25]}),
         "competition-tests": pl.DataFrame({"test": ["Spearman"], "value": [None], "p": [float("nan")]}),
     }
     for name in (*tables, "of-an-earlier-report"):
@@ -118,7 +118,7 @@ def test_the_study_has_one_wandb_run_that_goes_on(tmp_path):
     assert set(first.run.tags) == {"stem", "report"}
     assert (first.run.project, first.run.display_name) == ("stem", "stem report")
     assert [row["_step"] for row in first.rows + second.rows] == [0, 1]
-    assert shown(first, "tables/overlap-single-dynamic").rows() == [("pos", "ner", 0.25)]
+    assert shown(first, "tables/overlap-STL-dynamic").rows() == [("pos", "ner", 0.25)]
     assert shown(first, "tables/competition-tests").rows() == [("Spearman", None, None)]
     assert "report/path" in first.rows[0]
     (artifact,) = first.artifacts["report"]
@@ -165,7 +165,7 @@ def test_disabled_leaves_no_trace(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_whole_study_in_wandb(toy, tiny_encoder, tmp_path):
-    grid = [{"setups": ["single"], "masks": ["none", "dynamic"]}]
+    grid = [{"setups": ["STL"], "masks": ["none", "dynamic"]}]
     train = {"wandb": {"mode": "offline", "project": "stem"}}
     file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid, train=train)
     small.carry_out(file)
@@ -173,7 +173,7 @@ def test_a_whole_study_in_wandb(toy, tiny_encoder, tmp_path):
     for name in ("pos-seed1", "ner-seed1"):
         trained, after = logs(folder / "runs" / name)
         assert trained.run.run_id == after.run.run_id == Run(folder / "runs" / name).status()["wandb_id"]
-        assert trained.run.run_group == after.run.run_group == "s single"
+        assert trained.run.run_group == after.run.run_group == "s STL"
         assert trained.rows[-1]["_step"] < after.rows[0]["_step"]
         assert not shown(after, "probes/best_heads").is_empty()
     (masked,) = logs(folder / "runs" / "pos-dynamic-seed1")

@@ -281,13 +281,13 @@ def test_the_default_is_the_tasks_on_words() -> None:
 def test_a_study_probes_runs_with_tasks_on_words_only(tmp_path) -> None:
     study = StudyConfig(
         train=TrainConfig(tasks=("pos", "cola", "sst2")),
-        grid=(GridBlock(setups=("single", "all")),),
+        grid=(GridBlock(setups=("STL", "MTL")),),
         seeds=(1,),
     )
     probed = {run.config.tasks: run.probes is not None for run in planned(study, tmp_path)}
     assert probed == {("pos",): True, ("cola",): False, ("sst2",): False, ("pos", "cola", "sst2"): True}
     alone = StudyConfig(
-        train=TrainConfig(tasks=("cola",)), grid=(GridBlock(setups=("static", "all")),), seeds=(1,)
+        train=TrainConfig(tasks=("cola",)), grid=(GridBlock(setups=("pretrained", "MTL")),), seeds=(1,)
     )
     with pytest.raises(InputError, match=r"train\.tasks has no task on words"):
         planned(alone, tmp_path)

@@ -26,10 +26,10 @@ from mtl.tasks.sentence import Sentence
 from tests.mtl.translation import digits
 
 ENCODER = {"gates.kinds": ["encoder"], "gates.target_open": 2}
-PLAIN = GridBlock(("single",), ("none",))
-PRUNED = GridBlock(("single",), ("static",), ENCODER, "encoder")
-COMPETING = GridBlock(("single",), ("dynamic",), {"gates.target_open": 6}, "all")
-SCRATCH = GridBlock(("single",), ("fixed",), label="scratch", masks_of="encoder")
+PLAIN = GridBlock(("STL",), ("none",))
+PRUNED = GridBlock(("STL",), ("static",), ENCODER, "encoder")
+COMPETING = GridBlock(("STL",), ("dynamic",), {"gates.target_open": 6}, "all")
+SCRATCH = GridBlock(("STL",), ("fixed",), label="scratch", masks_of="encoder")
 
 
 def study_of(train: TrainConfig, *grid: GridBlock, **changes) -> StudyConfig:
@@ -72,7 +72,7 @@ def test_masks_of_no_other_block_are_one_line(block, message, tmp_path):
 
 def test_targets_by_kind_in_a_block(tmp_path):
     by_kind = {"encoder": 2, "decoder": 1, "cross": 0.5}
-    whole = GridBlock(("single",), ("dynamic",), {"gates.target_open": by_kind}, "whole")
+    whole = GridBlock(("STL",), ("dynamic",), {"gates.target_open": by_kind}, "whole")
     dotted = GridBlock(
         ("single",), ("dynamic",), {f"gates.target_open.{kind}": wanted for kind, wanted in by_kind.items()},
         "dotted",

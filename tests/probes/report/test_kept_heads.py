@@ -96,7 +96,7 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
     known = KeptHead(1, 2, "looks from a word to its subject (nsubj) in 91 %", "dep", "nsubj")
     idle = KeptHead(0, 2, "")
     runs = (
-        seen("static", ([0, 0, 0, 0], [-1, 0, 2, 3]), (False, False)),
+        seen("pretrained", ([0, 0, 0, 0], [-1, 0, 2, 3]), (False, False)),
         seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False)),
     )
     [found] = head_examples(KeptHeads([idle, known], 2, "stl"), runs, (Site("self", 0),), HEADS, 12)

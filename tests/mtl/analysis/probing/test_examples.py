@@ -61,7 +61,12 @@ def test_a_long_corpus_gives_some_of_its_sentences(toy: Path) -> None:
 
 
 def test_of_each_regime_and_task_the_first_run_is_read_and_a_damaged_file_noted(tmp_path: Path) -> None:
-    runs = [("stl", "a", 2, "dep"), ("stl", "b", 1, "dep"), ("stl", "c", 1, "pos"), ("static", "d", 0, "dep")]
+    runs = [
+        ("stl", "a", 2, "dep"),
+        ("stl", "b", 1, "dep"),
+        ("stl", "c", 1, "pos"),
+        ("pretrained", "d", 0, "dep"),
+    ]
     empty = ExampleTables((), pl.DataFrame(schema=heads_table.EXAMPLES_SCHEMA))
     for _, name, _, _ in runs:
         (tmp_path / name).mkdir()

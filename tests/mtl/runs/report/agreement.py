@@ -14,7 +14,9 @@ from rich.console import Console
 
 from mtl.commands.report import report
 from mtl.files import write_json
+from mtl.probes.report.report import BY_SETUP
 from mtl.probes.report.scores import number
+from mtl.probes.sites import by_name
 from mtl.probes.tables.table_files import in_print, undeclared
 from mtl.runs.figures.drawn import FigureWithTables
 from mtl.runs.report.source import source_of
@@ -137,12 +139,15 @@ def agree_after_every_command(
 
 
 def all_have_units(folder: Path) -> None:
-    """Every place in every table has a unit, which its printed form follows."""
+    """Every place in every table has a unit, which its printed form follows; a paper has room for LaTeX's."""
     source = source_of(folder)
     page, _ = made_report(source, source.split)
     for name, table in page.tables.items():
         about = page.about.get(name)
         assert undeclared(table, about.units if about else {}) == [], name
+        if about and name != BY_SETUP:  # which has a column for each task
+            paper = in_print(page.printed.get(name, table), about.units, about.paper)
+            assert by_name(paper).width <= 7, name
         printed = in_print(table, about.units if about else {})
         for column, title in zip(table.columns, printed.columns, strict=True):
             if title.endswith((", points", ", %")) and table[column].drop_nulls().len():

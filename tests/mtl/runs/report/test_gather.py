@@ -222,9 +222,9 @@ def test_the_explorer_knows_gates_and_values(whole):
     place = page.data["labels"].index(["dep", "dep1", 60, True])
     heads = pl.read_parquet(root / "static/heads.parquet")
     value = heads.filter((pl.col("label") == "dep1") & (pl.col("measure") == "attention"))["value"]
-    known = page.data["value"]["static"][place]
+    known = page.data["value"]["pretrained"][place]
     assert [int(known[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [round(100 * v) for v in value]
-    skill = page.data["skill"]["static"][place]
+    skill = page.data["skill"]["pretrained"][place]
     assert [int(skill[2 * cell : 2 * cell + 2], 36) for cell in range(12)] == [
         round(100 * max(0, v - 0.3)) for v in value
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from mtl.commands.report import report
 from mtl.errors import InputError
-from mtl.probes.tables.table_files import ColumnUnit, latex, markdown_table, write_table_file
+from mtl.probes.tables.table_files import FORMATS, ColumnUnit, latex, markdown_table, write_table_file
 from mtl.workers.lease import lease
 from tests.mtl.runs.report.agreement import agree, agree_after_every_command, all_have_units, on_dev
 from tests.mtl.runs.report.test_one_number import cells
@@ -74,6 +74,28 @@ def test_files_of_a_person_are_kept_and_two_processes_do_not_mix(tmp_path, drawn
         report(tmp_path, out=tmp_path / "another.html")
     report(tmp_path)
     assert (tmp_path / "another.html").read_text()
+
+
+def test_a_paper_gets_estimate_interval_and_number_and_the_other_files_get_all(tmp_path):
+    table = pl.DataFrame(
+        {
+            "task": ["pos", "dep"],
+            "runs": [3, 1],
+            "loss": [0.02, -0.5],
+            "low": [-0.01, None],
+            "high": [0.05, None],
+        }
+    )
+    units = ColumnUnit.CHANGE.of("loss", "low", "high")
+    for kind in FORMATS:
+        paper = ("task", "runs", "loss", "low high", "absent")
+        write_table_file(table, tmp_path / f"t.{kind}", kind, units=units, paper=paper)
+    assert (tmp_path / "t.tex").read_text().splitlines()[2:6] == [
+        r"task & runs & loss, points & interval, points \\", r"\midrule",
+        r"pos & 3 & 2.00 & $-$1.00 to 5.00 \\", r"dep & 1 & $-$50.00 & -- \\",
+    ]  # fmt: skip
+    assert pl.read_parquet(tmp_path / "t.parquet").columns[:5] == table.columns
+    assert pl.read_csv(tmp_path / "t.csv").columns[:5] == table.columns
 
 
 def test_a_name_with_an_underscore_is_never_changed(tmp_path):

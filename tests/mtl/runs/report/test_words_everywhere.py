@@ -100,7 +100,9 @@ def test_planted_losses_have_their_word_in_all_places(study, capsys, losses, wor
         assert [one["estimate"], one["low"], one["high"]] == [row["loss"], row["low"], row["high"]]
         if one["low"] is not None:  # the interval is that by which the word was decided
             assert (one["low"] > 0 or one["high"] < 0) == (row["p_holm"] <= 0.05)
-            assert re.search(rf"{one['what'].replace(', ', ' & ')} & \d+ & [^&]*{abs(row['loss']):.2f}", tex)
+            interval = f"{row['low']:.2f} to {row['high']:.2f}".replace("-", "$-$")
+            shown = rf"{one['what'].replace(', ', ' & ')} & \d+ & [^&]*{abs(row['loss']):.2f} & "
+            assert re.search(shown + re.escape(interval), tex)
             assert one["estimate"] == pytest.approx(losses[row["task"]], abs=1e-6)
     for one in told:
         if one["word"] != CANNOT_TELL:

@@ -26,7 +26,7 @@ def study(tmp_path):
     folder = StudyFolder(tmp_path / "s")
     for number, name in enumerate(("pos-seed1", "ner-seed1")):
         config = TrainConfig(tasks=("pos",))
-        folder.write_job(Job(name, "single", config, number=number, made_of={"version": "c"}))
+        folder.write_job(Job(name, "STL", config, number=number, made_of={"version": "c"}))
         folder.write_progress(name, JobProgress("finished", made_of={"version": "c"}))
     return folder
 
@@ -167,7 +167,7 @@ def settle(study):
 def test_a_snapshot_reads_what_has_changed_and_nothing_else(tmp_path, reads):
     study = StudyFolder(tmp_path)
     for number, name in enumerate(("a", "b")):
-        study.write_job(Job(name, "single", TrainConfig(), number=number, made_of={"version": "1"}))
+        study.write_job(Job(name, "STL", TrainConfig(), number=number, made_of={"version": "1"}))
         study.write_progress(name, JobProgress("waiting"))
     settle(study)
     first = study.snapshot()

@@ -164,7 +164,7 @@ def test_losses_by_hand():
     assert row["stl"] == pytest.approx(((0.2 * 10 + 0 * 20 + 0.6 * 30) / 60 + 0.3 * 20 / 60) / 2)
     assert row["joint"] == pytest.approx(0.2)
     assert row["loss"] == pytest.approx(row["stl"] - row["joint"])
-    assert row["static"] is None
+    assert row["pretrained"] is None
 
 
 def test_chance_of_a_head_is_its_own_under_shuffled_labels():

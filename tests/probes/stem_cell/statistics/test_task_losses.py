@@ -22,7 +22,7 @@ def test_losses_by_hand():
         [
             worlds.heads(stl, "stl", ("dep",)),
             worlds.heads(joint, "joint", ("dep",)),
-            worlds.heads(static, "static", ("dep",), (0,)),
+            worlds.heads(static, "pretrained", ("dep",), (0,)),
         ]
     )
     alone, before = task_losses(heads).iter_rows(named=True)
@@ -39,7 +39,7 @@ def test_losses_by_hand():
     interval = welch.confidence_interval(0.95)
     assert alone["p"] == alone["p_holm"] == pytest.approx(welch.pvalue)
     assert (alone["low"], alone["high"]) == pytest.approx((interval.low, interval.high))
-    assert before["comparison"] == "joint against static"
+    assert before["comparison"] == "joint against pretrained"
     assert (alone["p_by"], before["p_by"]) == (SPREAD, SIGNS)  # which test gave p, and so its interval
     assert before["p"] == before["paired_p"]
     assert before["loss"] == pytest.approx(
