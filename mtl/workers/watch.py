@@ -25,7 +25,7 @@ STYLES: dict[State, str] = {
     "waiting": "dim",
 }  # fmt: skip
 """Colours of the states in tables, in the order in which states are counted."""
-MOST_FAILED = 3
+MOST_FAILED = 2
 """The most failed jobs that are named when a command ends."""
 _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
 """The order of states in which jobs are chosen if there is no room for all."""
@@ -93,12 +93,10 @@ class QueueView(ABC, Generic[S]):
         console.print("\n".join((str(self.folder.path), *lines, self.totals(snapshot))), soft_wrap=True)
 
     def show_end(self, snapshot: S, console: Console) -> None:
-        """Print why jobs have failed, a line each, and the totals."""
+        """Print why the first jobs failed, a line each, and the totals."""
         failed = [name for name, state in snapshot.states().items() if state == "failed"]
         for name in failed[:MOST_FAILED]:
             console.print(self.line(snapshot, name), soft_wrap=True)
-        if len(failed) > MOST_FAILED:
-            console.print(f"{len(failed) - MOST_FAILED} more failed: --status lists them")
         console.print(self.totals(snapshot), soft_wrap=True)
 
     def overview(self, snapshot: S, rows: int | None = None) -> Group:
@@ -138,8 +136,10 @@ class QueueView(ABC, Generic[S]):
             console.print(f"report: {page}", soft_wrap=True)
         failed = list(snapshot.states().values()).count("failed")
         if failed:
+            listed = " (--status lists them)" if failed > MOST_FAILED else ""
             print(
-                f"mtl: {counted(failed, self.kind)} failed; run the command again to retry", file=sys.stderr
+                f"mtl: {counted(failed, self.kind)} failed{listed}; run the command again to retry",
+                file=sys.stderr,
             )
         return 1 if failed else 0
 

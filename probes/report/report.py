@@ -66,8 +66,8 @@ from mtl.tasks.in_words import counted
 
 BY_SETUP = "scores-by-setup"
 """The table of scores that papers print."""
-MOST_NOTES = 3
-"""The most notes that a terminal gets."""
+MOST_LINES, MOST_NOTES = 6, 3
+"""The most lines that a terminal gets of a report, and the most notes among them."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class Page:
         """What the page shows and what it was computed from, by file name; made on the first access."""
         return self.make_tables()
 
-    def lines(self, on_figures: Sequence[str] = ()) -> list[str]:
-        """What a terminal gets: the answers, what is open, the undertrained runs, and the first notes.
+    def lines(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> list[str]:
+        """What a terminal gets, in at most `MOST_LINES` lines: the answers, what is open, the first notes.
 
-        `on_figures` are further notes. All notes are in the `record`.
+        `first` and `last` are further notes. All answers and notes are in the `record`.
         """
         told = [answer.line() for answer in self.answers if answer.told]
         left = [answer.question for answer in self.answers if not answer.told]
@@ -108,19 +108,22 @@ class Page:
             told.append(f"These runs cannot tell: {' '.join(left)} The page says what would.")
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
-        notes = (*self.notes, *on_figures)
-        told += [*self.lines_of_parts, *(f"note: {note}" for note in notes[:MOST_NOTES])]
-        if len(notes) > MOST_NOTES:
-            told.append(f"{counted(len(notes) - MOST_NOTES, 'more note')}: on the page and in answers.json")
-        return told
+        told += self.lines_of_parts
+        notes = [f"note: {note}" for note in (*first, *self.notes, *last)]
+        shown = [*told, *notes[:MOST_NOTES]][:MOST_LINES]
+        if len(shown) < len(told) + len(notes):
+            shown = shown[: MOST_LINES - 1]
+            left = len(told) + len(notes) - len(shown)
+            shown.append(f"{counted(left, 'more line')}: on the page and in answers.json")
+        return shown
 
-    def record(self, on_figures: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> dict[str, Any]:
         """The answers with their estimates, and all notes, for a JSON file."""
         return {
             "split": self.split,
             "claims": self.claims,
             "answers": [answer.record() for answer in self.answers],
-            "notes": [*self.notes, *on_figures],
+            "notes": [*first, *self.notes, *last],
         }
 
 

@@ -103,10 +103,10 @@ def heads_of(
 
     A folder that is no run holds the probes of an encoder before training (`pretrained`, seed 0). Of a run,
     only rows of the tasks that it was trained on, and rows of no task, are taken. Runs of two tasks are of
-    the regime `pair` if another run has more tasks, otherwise `joint`. Left out are runs with a task that others
-    are only compared with (half of a task, or one with random labels), runs that repeat another one, and runs
-    that were trained otherwise than most in more than their masks. `read` reads a folder's table. Raises
-    `InputError` if no table is left, a table is damaged, or encoders or settings of probing differ.
+    the regime `pair` if another run has more tasks, otherwise `joint`. Left out are runs with a task that
+    others are only compared with (half of a task, or one with random labels), runs that repeat another one,
+    and runs that were trained otherwise than most in more than their masks. `read` reads a folder's table.
+    Raises `InputError` if no table is left, a table is damaged, or encoders or settings of probing differ.
     """
     parts, notes = [], []
     runs = {path: Run.open(path) for path in folders if _is_run(path)}

@@ -21,7 +21,7 @@ from mtl.config.effective import plain
 from mtl.config.schema import ScoredSplit
 from mtl.errors import InputError, did_you_mean
 from mtl.files import whole_file, write_json, write_text
-from mtl.probes.appearance import Appearance, appearing, arranged
+from mtl.probes.appearance import Appearance, ShownNames, appearing, arranged
 from mtl.probes.figures.scores import prediction_dots
 from mtl.probes.report.data import ClaimingSetup, ReportData, claim_sets
 from mtl.probes.report.report import BY_SETUP, Page, masks_by_setup, report_page
@@ -94,9 +94,10 @@ def write_report(
         if not mine:
             raise InputError(f"another process is writing the report of {folder}: try again, or give --out")
         source = source_of(folder)
-        print_lines((f"note: {note}" for note in source.notes), console)
         if at_end and not source.finished:
-            console.print("nothing is finished: no report")
+            print_lines(
+                ("nothing is finished: no report", *(f"note: {note}" for note in source.notes)), console
+            )
             archive_report(source, console)
             return None
         train = source.wandb_config() if log else None
@@ -107,12 +108,11 @@ def write_report(
             tables: Mapping[str, pl.DataFrame] = {}
             if out is not None and alone:
                 write_text(out, made.html)
-                print_lines(made.lines(), console)
+                print_lines(made.lines((*shown.faults("the report"), *source.notes)), console)
             else:
-                tables = write_files(source, made, figures, console)
-            print_lines((f"note: {fault}" for fault in shown.faults("the report")), console)
+                tables = write_files(source, made, figures, console, shown)
         if json_out is not None:
-            write_json(json_out, made.record())
+            write_json(json_out, made.record(source.notes))
         if at_end:
             source.keep(tables, page)
         if train is not None:
@@ -168,13 +168,13 @@ def only_reporter(folder: Path) -> AbstractContextManager[bool]:
 
 
 def write_files(
-    source: ReportSource, made: Page, figures: Mapping[str, Draw], console: Console
+    source: ReportSource, made: Page, figures: Mapping[str, Draw], console: Console, looks: ShownNames
 ) -> Mapping[str, pl.DataFrame]:
     """Write `report.html`, `answers.json`, `tables/` and `figures/`; returns the tables by file name.
 
     `figures` has a function for each figure, by file name without suffix. The figure of what predicts
-    ablation is drawn from the page's own table. A figure that cannot be drawn is left out, with a line that
-    says so.
+    ablation is drawn from the page's own table. A figure that cannot be drawn is left out, with a note that
+    says so. `looks` knows the faults of the appearance with which they are drawn.
     """
     folder = source.folder
     if not (folder / "answers.json").is_file():  # no report yet: these are a person's
@@ -196,12 +196,12 @@ def write_files(
         path, about = folder / "tables" / f"{BY_SETUP}.md", made.about[BY_SETUP]
         write_text(path, tables.markdown_table(made.printed[BY_SETUP], about.notes, about.units))
         written.add(path)
-    drawn, on_figures = 0, list[str]()
+    drawn, failed, on_figures = 0, list[str](), list[str]()
     for stem, drawing in figures.items():
         try:
             figure = drawing()
         except (InputError, ValueError, KeyError, pl.exceptions.PolarsError) as error:  # a damaged file
-            console.print(f"no figure {stem}: {error}", soft_wrap=True)
+            failed.append(f"no figure {stem}: {error}")
             continue
         on_figures += [f"figure {stem}: {note}" for note in figure.notes if note not in made.notes]
         if stem in FIGURES and "split" in FIGURES[stem].uses:
@@ -210,9 +210,10 @@ def write_files(
             written.update(save(figure, folder / "figures" / f"{stem}.{kind}", tables=False))
         drawn += 1
     write_text(folder / "report.html", made.html)
-    write_json(folder / "answers.json", made.record(on_figures))
+    first = (*failed, *looks.faults("the report"), *source.notes)
+    write_json(folder / "answers.json", made.record(first, on_figures))
     archive_report(source, console, written)
-    print_lines(made.lines(on_figures), console)
+    print_lines(made.lines(first, on_figures), console)
     console.print(
         f"wrote {counted(len(made.tables), 'table')} to {folder / 'tables'} and "
         f"{counted(drawn, 'figure')} to {folder / 'figures'}",

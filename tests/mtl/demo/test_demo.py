@@ -103,6 +103,7 @@ def test_the_steps_of_the_demo_and_a_second_call_that_only_reports(tmp_path, tin
     commands = [line.split()[2] for line in printed.splitlines() if line.startswith("  $ mtl ")]
     assert commands == ["data", "train", "probe", "prune", "predict", "report"]
     assert "epoch 1 of 1: pos " in printed
+    assert 3 < len(printed.partition("6/6")[2].splitlines()) <= 15
     assert "every task keeps 2 of " in printed
     assert "2 of " in printed.partition("4/6")[2].partition("5/6")[0]
     assert (demo.folder / "report.html").is_file()

@@ -69,6 +69,9 @@ def test_one_command_makes_runs_probes_figures_tables_and_the_report(finished_st
     )
     assert (folder / "figures" / "heads-kept.pdf").stat().st_size > 1000
     assert f"report: {folder / 'report.html'}" in printed
+    lines = printed.splitlines()
+    last = max(place for place, line in enumerate(lines) if line.partition(":")[0] in NAMES)
+    assert 3 < len(lines) - last <= 15
     assert "MTL-dynamic_per_task-seed1" in (folder / "report.html").read_text()
 
 

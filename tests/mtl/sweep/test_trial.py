@@ -138,6 +138,9 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     assert [len(rows(folder, number)) for number in range(4)] == [2] * 4
     best = max(trials, key=lambda trial: trial.values[0])
     assert f"best: trial-{best.number:04}" in out
+    lines = out.splitlines()
+    last = max(place for place, line in enumerate(lines) if line.startswith("trial-"))
+    assert 3 < len(lines) - last <= 15
     assert "wandb sync" in out
     assert "data:image/svg+xml" in (folder.path / "report.html").read_text()
     for name in ("figures/parallel-coordinates.pdf", "figures/heads-kept.png", "tables/trials.csv"):

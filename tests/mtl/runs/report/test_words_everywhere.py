@@ -13,7 +13,7 @@ import pytest
 from mtl.commands.report import report
 from mtl.files import write_json
 from mtl.probes.report.page_part import Answer, PagePart, estimates_in
-from mtl.probes.report.report import report_page
+from mtl.probes.report.report import MOST_LINES, MOST_NOTES, Page, report_page
 from mtl.probes.statistics.significance import CANNOT_TELL
 from mtl.probes.tables.table_files import About, ColumnUnit, in_print, latex, read_csv, undeclared
 from mtl.runs.report.gather import gather
@@ -72,6 +72,20 @@ def test_any_word_and_number_of_an_answer_are_in_all_places(study: Study, word: 
     assert r"loss, points & low, points & p" in printed
     assert r"pos & 12.30 & 10.00 & 0.50" in printed
     assert r"dep & $-$4.50 & -- & 1.00" in printed
+
+
+@pytest.mark.parametrize(("told", "open", "notes"), [(0, 0, 0), (1, 2, 2), (3, 1, 3), (2, 0, 9), (9, 9, 0)])
+def test_a_terminal_gets_few_lines_and_is_told_of_the_others(told: int, open: int, notes: int) -> None:
+    words = ["yes"] * told + [CANNOT_TELL] * open
+    asked = tuple(Answer(f"Is it {n}?", word, "so", "limit") for n, word in enumerate(words))
+    page = Page("", tuple(f"note {n}" for n in range(notes)), dict, asked)
+    lines = page.lines(["first"], ["last"])
+    every = told + (open > 0) + notes + 2
+    assert len(lines) == min(every, told + (open > 0) + MOST_NOTES + 1, MOST_LINES)
+    if len(lines) < every:
+        assert lines[-1].startswith(f"{every - len(lines) + 1} more line")
+    assert page.record(["first"], ["last"])["notes"] == ["first", *page.notes, "last"]
+    assert told > 3 or "note: first" in lines
 
 
 WORLDS = [
