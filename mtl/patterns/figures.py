@@ -1,9 +1,15 @@
-"""Attention patterns as pictures: of a whole model, of a layer, or of a head."""
+"""Attention patterns as pictures and as a page to point at: of a whole model, of a layer, or of a head."""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +30,20 @@ _ACROSS = 4
 """Heads of a layer that are side by side."""
 _MOST_NAMED = 40
 """The most pieces whose names are written beside a head."""
+_MOST_SPECIAL = 8
+"""The most positions before the patches of an image: the class token, that of distillation, registers."""
 _PIECE, _THUMB, _NAMES = 0.12, 0.42, 0.6
 """Inches of a piece in a named pattern, of a head in the view of a model, and of the names at a side."""
 
 
 @styled
 def plot_patterns(
-    observed: ObservedHeads, of: str | None = None, *, row: int = 0, ax: Axes | None = None
+    observed: ObservedHeads,
+    of: str | None = None,
+    *,
+    row: int = 0,
+    patches_of: int | None = None,
+    ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw attention patterns: of all heads of a model, of the heads of a layer, or of one head.
 
@@ -40,35 +53,136 @@ def plot_patterns(
     Args:
         observed: what `observe_heads` returned.
         of: the name of a layer (`L2`, `cross L2`) or head (`L2H9`); `None`: the whole model.
-        row: which of the texts.
+        row: which of the texts or images.
+        patches_of: in a model of images, the attending position whose attention to the image's patches is
+            drawn over the image, for a layer or head; 0 is usually the class token; `None`: whole patterns.
         ax: where to draw; `None`: a new figure.
 
     Returns:
         The figure and its axes, to change and to save.
 
     Raises:
-        InputError: an argument is wrong; there is no such row, layer or head; or it took no part in the pass.
+        InputError: an argument is wrong; there is no such row, layer or head; it took no part in the pass; or
+            the attended positions are no patches of one image.
     """
     if not isinstance(observed, ObservedHeads):
         raise InputError(f"observed={short_text(observed)}: use what observe_heads returned")
     if ax is not None and not isinstance(ax, Axes):
         raise InputError(f"ax={short_text(ax)}: use axes of matplotlib")
+    chosen = _chosen(observed, of, row)
+    if patches_of is not None:
+        if of is None:
+            raise InputError("patches_of: also name a layer or a head, such as of='L2H0'")
+        [(site, heads)] = chosen
+        return _on_image(
+            observed, site, [_cell(observed, site, head, row) for head in heads], row, patches_of, ax
+        )
+    if of is None:
+        grid = [[_cell(observed, site, head, row) for head in heads] for site, heads in chosen]
+        lines = [layer_name(observed.sites[site], observed.sites) for site, _ in chosen]
+        return _draw(_Mosaic(grid, lines=lines), ax)
+    [(site, heads)] = chosen
+    cells = [_cell(observed, site, each, row) for each in heads]
+    grid = [cells[start : start + _ACROSS] for start in range(0, len(cells), _ACROSS)]
+    return _draw(_Mosaic(grid, names=_names(observed, site, row)), ax)
+
+
+def _chosen(observed: ObservedHeads, of: str | None, row: int) -> list[tuple[int, list[int]]]:
+    """The sites and heads that a name stands for; raises `InputError` if they or the row are not there."""
     ran = [site for site, pattern in enumerate(observed.patterns) if pattern is not None]
     rows = min((len(_pattern(observed, site)) for site in ran), default=0)
-    row = whole_number(row, "row", 0)
-    if row >= rows:
+    if whole_number(row, "row", 0) >= rows:
         raise InputError(f"row={row}: the pass had {counted(rows, 'row')}")
     if of is None:
-        grid = [[_cell(observed, site, head, row) for head in range(_heads(observed, site))] for site in ran]
-        lines = [layer_name(observed.sites[site], observed.sites) for site in ran]
-        return _draw(_Mosaic(grid, lines=lines), ax)
+        return [(site, [*range(_heads(observed, site))]) for site in ran]
     site, head = site_and_head(of, observed.sites, observed.remaining, "of")
     if site not in ran:
         raise InputError(f"of={of}: this layer took no part in the pass")
-    chosen = [*range(_heads(observed, site))] if head is None else [head]
-    cells = [_cell(observed, site, each, row) for each in chosen]
-    grid = [cells[start : start + _ACROSS] for start in range(0, len(cells), _ACROSS)]
-    return _draw(_Mosaic(grid, names=_names(observed, site, row)), ax)
+    return [(site, [*range(_heads(observed, site))] if head is None else [head])]
+
+
+@dataclass(frozen=True)
+class PatternsPage:
+    """Patterns as a page, which a notebook shows and which loads nothing: pointing at a head enlarges it."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        # In a frame, its names meet none of the notebook's.
+        looks = "width:100%;height:36rem;border:0"
+        return f'<iframe title="attention patterns" style="{looks}" srcdoc="{escape(self.html)}"></iframe>'
+
+    def save(self, path: str | Path) -> None:
+        """Write the page as a file for a browser."""
+        Path(path).write_text(self.html, encoding="utf-8")
+
+
+def patterns_page(observed: ObservedHeads, of: str | None = None, *, row: int = 0) -> PatternsPage:
+    """The page of `ObservedHeads.view`, whose arguments and errors it has."""
+    lines = []
+    for site, heads in _chosen(observed, of, row):
+        queries, keys = _names(observed, site, row, most=math.inf)
+        shown = []
+        for head in heads:
+            cell = _cell(observed, site, head, row)
+            levels = np.rint(255 * np.nan_to_num(cell.weights)).clip(0, 255).astype(np.uint8)
+            shown.append(
+                {
+                    "name": cell.title, "shape": levels.shape, "cut": head not in observed.remaining[site],
+                    "weights": base64.b64encode(levels.tobytes()).decode("ascii"),
+                }
+            )  # fmt: skip
+        named = {"name": layer_name(observed.sites[site], observed.sites), "queries": queries, "keys": keys}
+        lines.append(named | {"heads": shown})
+    size = 36 if of is None else 84
+    data = json.dumps({"lines": lines}).replace("</", "<\\/")
+    page = (files(__package__) / "view.html").read_text(encoding="utf-8")
+    return PatternsPage(page.replace("SIZE", str(size)).replace("DATA", data))
+
+
+def _on_image(
+    observed: ObservedHeads, site: int, cells: Sequence[_Cell], row: int, query: int, ax: Axes | None
+) -> tuple[Figure, Axes]:
+    """The attention of one position to the patches, over the image, for each of the heads side by side."""
+    queries, keys = cells[0].weights.shape
+    if whole_number(query, "patches_of", 0) >= queries:
+        raise InputError(f"patches_of={query}: there are {counted(queries, 'attending position')}")
+    pixels = observed.inputs.get("pixel_values")
+    sides = _patches(pixels.shape[-2:], keys) if isinstance(pixels, Tensor) and pixels.dim() == 4 else None
+    if sides is None:
+        raise InputError(
+            f"patches_of={query}: the attended positions are no patches of one image: leave it out"
+        )
+    high, wide = sides
+    image = pixels[row].float().cpu().numpy().mean(0)
+    if ax is None:
+        ax = new_figure(1.9, 1.6 * len(cells) + 0.5).subplots()
+    across = image.shape[1] + max(1, image.shape[1] // 8)
+    ax.set_axis_off()
+    most = max(float(np.nan_to_num(cell.weights[query, keys - high * wide :]).max()) for cell in cells)
+    drawn: Any = None
+    for place, cell in enumerate(cells):
+        extent = (place * across, place * across + image.shape[1], image.shape[0], 0)
+        ax.imshow(image, cmap="Greys_r", extent=extent)
+        # Special positions, such as the class token, come first.
+        shares = cell.weights[query, keys - high * wide :].reshape(high, wide)
+        drawn = ax.imshow(
+            shares, cmap="inferno", alpha=0.6, vmin=0, vmax=most, extent=extent, interpolation="nearest"
+        )
+        ax.text(place * across, -0.02 * image.shape[0], cell.title, color=FAINT, va="bottom")
+    ax.set_xlim(0, across * len(cells))
+    ax.set_ylim(image.shape[0], -0.15 * image.shape[0])
+    colour_bar(figure_of(ax), drawn, "attention", ax=ax, fraction=0.04, pad=0.02)
+    return figure_of(ax), ax
+
+
+def _patches(sides: Sequence[int], keys: int) -> tuple[int, int] | None:
+    """Rows and columns of the square patches that an image of these sides has among `keys` positions."""
+    for size in range(1, min(sides) + 1):
+        high, wide = sides[0] // size, sides[1] // size
+        if sides[0] % size == 0 == sides[1] % size and 0 <= keys - high * wide <= _MOST_SPECIAL:
+            return high, wide
+    return None
 
 
 class _Cell(NamedTuple):
@@ -126,13 +240,15 @@ def _cell(observed: ObservedHeads, site: int, head: int, row: int) -> _Cell:
     return _Cell(head_name(observed.sites[site], head, observed.sites), weights)
 
 
-def _names(observed: ObservedHeads, site: int, row: int) -> tuple[list[str], list[str]]:
-    """The pieces of queries and keys; empty where they are not known or too many."""
+def _names(
+    observed: ObservedHeads, site: int, row: int, most: float = _MOST_NAMED
+) -> tuple[list[str], list[str]]:
+    """The pieces of queries and keys; empty where they are not known or more than `most`."""
     of = {"attention_mask": observed.tokens, "decoder_attention_mask": observed.decoder_tokens}
     found: list[list[str]] = []
     for side, real in zip(_sides(observed, site), _real(observed, site, row), strict=True):
         names = of_side[row] if (of_side := of.get(side)) else []
-        known = len(names) == len(real) and real.sum() <= _MOST_NAMED
+        known = len(names) == len(real) and real.sum() <= most
         found.append([name for name, there in zip(names, real, strict=True) if there] if known else [])
     return found[0], found[1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -23,6 +23,9 @@ from mtl.models.joint import JointModel
 from mtl.models.passes import in_evaluation_mode
 from mtl.probes.sites import Site, layer_name, read_head
 from mtl.tasks.in_words import counted, first_line
+
+if TYPE_CHECKING:
+    from mtl.patterns.figures import PatternsPage
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,16 @@ class ObservedHeads:
         """What the head with this name hands on; raises `InputError` if there is nothing."""
         site, number = self.place(head)
         return self._of(self.outputs, site)[:, :, number]
+
+    def view(self, of: str | None = None, *, row: int = 0) -> PatternsPage:
+        """A page for a notebook: all heads, or those of a layer (`L2`); what is pointed at says what it is.
+
+        It can be saved, and loads nothing from elsewhere. `row` is the text or image. Raises `InputError` if
+        there is no such row, layer or head, or it took no part in the pass.
+        """
+        from mtl.patterns.figures import patterns_page
+
+        return patterns_page(self, of, row=row)
 
     def place(self, head: str) -> tuple[int, int]:
         """The number of the site and of the head with this name; raises `InputError` if there is none."""

@@ -128,6 +128,15 @@ def _draw_arcs(shown: ShownAttention, axes: Axes, least: float) -> None:
         axes.text(
             sum(ends) / 2, -rise - 0.02, as_drawn(arc.label), ha="center", va="top", color=colour, fontsize=6
         )
+    weights = shown.weights[0 if shown.special[0] else 1 : words + 1]
+    faint = weights[(weights > 0) & (weights < least)]
+    if faint.size:
+        share = faint.sum() / weights.sum()
+        left_out = (
+            f"not drawn: {counted(faint.size, 'arc')} below {least:.0%}, in all {share:.0%} of attention"
+        )
+        axes.text(-0.02, bottom - 0.06, left_out, ha="left", va="top", color=FAINT, fontsize=6)
+        bottom -= 0.16
     axes.set_xlim(-0.02, max(width, COLUMN - 0.1))
     axes.set_ylim(bottom - 0.1, top + 0.08)
     axes.axis("off")

@@ -92,6 +92,7 @@ def overlays(
             return {
                 "setup": setup, "names": names, "maps": maps, "key": rgb_key(keyed, names),
                 "forced": bool(any(each.any() for each in forced)),
+                "shaded": any(len(colours) > 1 for colours in keyed.values()),
             }  # fmt: skip
     return None
 

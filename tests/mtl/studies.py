@@ -64,7 +64,9 @@ class Study:
         }  # fmt: skip
         (folder / "status.json").write_text(json.dumps(status))
         if scores:
-            figures = {task: {SCORES[task]: 90.0 - 0.5 * len(tasks) + 0.25 * seed} for task in tasks}
+            figures = {
+                task: {SCORES.get(task, "accuracy"): 90.0 - 0.5 * len(tasks) + 0.25 * seed} for task in tasks
+            }
             (folder / "metrics.json").write_text(json.dumps({"dev": figures, "test": figures}))
         self.history(folder, tasks)
         if pruning != "none":
@@ -74,7 +76,7 @@ class Study:
         return folder
 
     def history(self, folder, tasks):
-        columns = {f"dev/{task}/{SCORES.get(task, 'score')}": [60.0, 80.0] for task in tasks}
+        columns = {f"dev/{task}/{SCORES.get(task, 'accuracy')}": [60.0, 80.0] for task in tasks}
         pl.DataFrame({"epoch": [1, 2], "update": [10, 20], **columns}).write_csv(folder / "history.csv")
 
     def gates(self, tasks, scope, shape):

@@ -86,11 +86,11 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "plot_attention": {
         "sentence": ["the", "dog"], "head": "L0H0", "view": "arcs", "relation": None, "translation": None,
-        "task": None, "least": 0.1, "ax": None,
+        "task": None, "least": 0.1, "ax": None, "tokenizer": None,
     },
     "plot_heads": {"table": VALUES, "measure": None, "task": None, "label": None, "ax": None},
     "observe_heads": {"inputs": {"input_ids": IDS}, "tokenizer": None},
-    "plot_patterns": {"observed": partial(observed), "of": "L1", "row": 0, "ax": None},
+    "plot_patterns": {"observed": partial(observed), "of": "L1", "row": 0, "patches_of": None, "ax": None},
     "lowest": {"table": VALUES, "n": 1, "measure": None, "task": None, "label": None},
     "train": {"config": TrainConfig()},
 }  # fmt: skip
@@ -233,7 +233,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "sentence": (None, 3, b"We", "", "We ate. It slept.", [], [1], ["We", ""], Sentence(())),
         "head": (None, 3, "L9H9", "L0", "x", ["L0H0"]), "view": ("heat",),
         "relation": ("nsubj", 3, ["nsubj"]), "translation": ("x", 3), "task": ("ner", 3),
-        "least": (2, -1, "a", True, None), "ax": (3, "a"),
+        "least": (2, -1, "a", True, None), "ax": (3, "a"), "tokenizer": (3, tiny.tokenizer),
     },
     "plot_heads": {
         "table": NO_TABLES, "measure": ("loss", 3), "task": ("dep", 3), "label": ("det", 3), "ax": (3, "a"),
@@ -247,7 +247,7 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "plot_patterns": {
         "observed": (None, 3, IDS), "of": (3, "L9", "L0H9", "cross L0", "H0", ""), "row": (-1, 4, 0.5, None),
-        "ax": (3, "a"),
+        "patches_of": (-1, 99, 0, "a"), "ax": (3, "a"),
     },
     "lowest": {
         "table": NO_TABLES, "n": (*COUNT[1:], 3), "measure": ("loss", 3), "task": ("dep", 3),
@@ -311,10 +311,10 @@ OF_ANY_VALUE = {
         "precision",
         "instances",
     ),
-    "plot_attention": ("sentence", "head", "view", "task", "least", "ax"),
+    "plot_attention": ("sentence", "head", "view", "task", "least", "ax", "tokenizer"),
     "plot_heads": ("measure", "task", "label", "ax"),
     "observe_heads": ("tokenizer", "family"),
-    "plot_patterns": ("observed", "of", "row", "ax"),
+    "plot_patterns": ("observed", "of", "row", "patches_of", "ax"),
     "lowest": ("n", "measure", "task", "label", "family"),
     "train": ("config",),
 }

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from mtl.analysis.measuring import Progress, silent
 from mtl.analysis.probing.attention import Head, HeadOnCorpus, Relation, attention_of, head_of, no_arcs
@@ -21,6 +22,7 @@ from mtl.corpora.running_text import split as split_text
 from mtl.errors import InputError, as_input_error
 from mtl.heads.arguments import one_of, path_or_hub_name, short_text
 from mtl.models.annotator import checked_sentences
+from mtl.models.encoder import Encoder
 from mtl.models.head_scales import Mask
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -245,10 +247,11 @@ def sentence_of(known: Known, name: str, most: int) -> ShownAttention:
 
 
 def plot_attention(
-    model: JointModel | WordReader | str | Path,
+    model: JointModel | WordReader | PreTrainedModel | str | Path,
     sentence: str | Sequence[str] | Sentence,
     head: str,
     *,
+    tokenizer: PreTrainedTokenizerFast | None = None,
     view: View | None = None,
     relation: str | None = None,
     translation: str | None = None,
@@ -259,9 +262,11 @@ def plot_attention(
     """Draw what a head attends to on a sentence.
 
     Args:
-        model: a joint model, an encoder, the folder or name of one, or a run's folder.
+        model: a joint model, an encoder, a model of transformers, the folder or name of one, or
+            a run's folder.
         sentence: text of one sentence, its words, or an annotated sentence.
         head: the head's name, such as `L2H0`.
+        tokenizer: the fast tokenizer of a model of transformers.
         view: arcs over the words, or a matrix; `None`: arcs, but a matrix for heads that write a translation.
         relation: a relation of words to their heads (`nsubj`), whose gold arcs are drawn as hit or missed;
             `None`: none.
@@ -292,8 +297,14 @@ def plot_attention(
         raise InputError(f"ax={short_text(ax)}: use axes of matplotlib")
     joint: JointModel | None = None
     whole: SharedEncoder | None = None
+    if tokenizer is not None and not isinstance(model, PreTrainedModel):
+        raise InputError(f"tokenizer={short_text(tokenizer)}: this model has its own: leave it out")
     if isinstance(model, JointModel):
         joint, whole = model, model.encoder
+    elif isinstance(model, PreTrainedModel):
+        if not isinstance(tokenizer, PreTrainedTokenizerFast):
+            raise InputError(f"tokenizer={short_text(tokenizer)}: use the fast tokenizer of the model")
+        whole = Encoder(model.base_model, tokenizer)
     elif not isinstance(model, WordReader):
         opened = open_target(str(path_or_hub_name(model, "model")))
         joint, whole = opened.model, opened.encoder

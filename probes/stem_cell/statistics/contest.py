@@ -582,4 +582,4 @@ def _word(
         return SUPPORTED, figures + (f"; that is less than {TENTH:.0%}" if high < TENTH else "")
     if high < TENTH and corrected_high < TENTH:
         return REFUTED, f"less than {TENTH:.0%} is lost: {figures}"
-    return CANNOT_TELL, f"no loss and a loss of {TENTH:.0%} are both possible: {figures}"
+    return CANNOT_TELL, f"these runs cannot tell no loss from one of {TENTH:.0%}: {figures}"

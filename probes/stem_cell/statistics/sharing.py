@@ -390,10 +390,11 @@ def word_on(table: pl.DataFrame, level: float = 0.05, wording: Wording = JOINTLY
         return CANNOT_TELL, f"{why}; {wording.way}, tasks score {mean} than {wording.than} on average"
     certain = known.filter(pl.col("p_holm") <= level)
     together = f" of {counted(known.height, 'task')} together" if known.height > 1 else ""
+    sure = f"{1 - level:.0%} interval{together} "
     words = [
-        f"{row['task']} scores {SCORED.of(row['loss'])} than {wording.than} ({1 - level:.0%} interval"
-        f"{together} {SCORED.interval(row['low'], row['high'])})"
-        for row in certain.sort("loss", descending=True).iter_rows(named=True)
+        f"{row['task']} scores {SCORED.of(row['loss'])} than {wording.than} ({'' if place else sure}"
+        f"{SCORED.interval(row['low'], row['high'])})"
+        for place, row in enumerate(certain.iter_rows(named=True))
     ]
     open_tasks = known.filter(pl.col("p_holm") > level)
     small = open_tasks.filter(pl.col("high") < MARGIN)["task"].to_list()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +130,92 @@ def test_texts_and_pictures_of_a_model_a_layer_and_a_head() -> None:
     np.testing.assert_allclose(axes.images[0].get_array(), short[2][0, 3], atol=1e-6)
     plt.close(figure)
     assert plot_patterns(cut)[1].images[0].get_array().count() == (tiny.LAYERS * tiny.HEADS - 1) * 16
+
+
+def test_a_page_has_the_patterns_and_says_what_is_pointed_at(tmp_path: Path) -> None:
+    model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
+    prune_heads(model, {1: [2]})
+    seen = observe_heads(model, ["the </script>", "the dog saw a cat"], tokenizer)
+    assert seen.tokens is not None
+    page = seen.view(row=1)
+    data = json.loads(page.html.partition("const data = ")[2].partition(";\n")[0])
+    assert [line["name"] for line in data["lines"]] == ["L0", "L1", "L2"]
+    for line, pattern in zip(data["lines"], seen.patterns, strict=True):
+        assert pattern is not None
+        pieces = [piece for piece in seen.tokens[1] if piece != "[PAD]"]
+        assert line["queries"] == line["keys"] == pieces
+        for head, weights in zip(line["heads"], pattern[1, :, : len(pieces), : len(pieces)], strict=True):
+            levels = np.frombuffer(base64.b64decode(head["weights"]), np.uint8).reshape(head["shape"])
+            np.testing.assert_allclose(levels / 255, weights, atol=0.002)
+            assert head["cut"] == (head["name"] == "L1H2")
+    [only] = json.loads(seen.view("L1H0").html.partition("const data = ")[2].partition(";\n")[0])["lines"]
+    assert [head["name"] for head in only["heads"]] == ["L1H0"]
+    assert "http" not in page.html
+    assert page._repr_html_().startswith("<iframe")
+    with pytest.raises(InputError, match="row=2: the pass had 2 rows"):
+        seen.view(row=2)
+    page.save(tmp_path / "view.html")
+    assert (tmp_path / "view.html").read_text() == page.html
+
+
+@pytest.mark.slow
+def test_pointing_at_a_head_and_at_a_cell_in_a_browser(tmp_path: Path) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    seen = observe_heads(tiny.model("bert"), "the dog saw a cat", tiny.tokenizer("bert"))
+    # In a frame, as a notebook shows it.
+    (tmp_path / "cell.html").write_text(seen.view()._repr_html_())
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
+        page = browser.new_page()
+        said: list[str] = []
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto((tmp_path / "cell.html").as_uri())
+        inside = page.frame_locator("iframe")
+        heads = inside.locator("td canvas")
+        assert heads.count() == tiny.LAYERS * tiny.HEADS
+        heads.nth(tiny.HEADS + 1).hover()
+        assert inside.locator("#head").inner_text() == "L1H1"
+        heads.nth(2).click()
+        heads.nth(3).hover()
+        assert inside.locator("#head").inner_text() == "L0H2"  # is held
+        large = inside.locator("#large")
+        box = large.bounding_box()
+        large.hover(position={"x": box["width"] * 2.5 / 7, "y": box["height"] * 3.5 / 7})
+        share = 100 * float(seen.pattern("L0H2")[0, 3, 2])
+        words, _, number = inside.locator("#said").inner_text().rpartition(": ")
+        assert words == "saw (3) \u2192 dog (2)"
+        assert float(number.removesuffix(" %")) == pytest.approx(share, abs=0.3)
+        browser.close()
+    assert said == []
+
+
+@pytest.mark.parametrize("name", ["vit", "dinov2", "clip"])
+def test_attention_to_patches_lies_over_the_image(name: str) -> None:
+    given = sensory.batch(name)
+    seen = observe_heads(sensory.model(name), given)
+    head = "vision L1H2" if name == "clip" else "L1H2"
+    figure, axes = plot_patterns(seen, head, row=1, patches_of=0)
+    image, patches = axes.images
+    pixels = given["pixel_values"][1].mean(0)
+    np.testing.assert_allclose(image.get_array(), pixels, atol=1e-6)
+    weights = seen.pattern(head)[1, 0]
+    rows, columns = patches.get_array().shape
+    assert rows * columns == len(weights) - 1  # all but the class token
+    np.testing.assert_allclose(patches.get_array().ravel(), weights[1:], atol=1e-6)
+    assert patches.get_extent() == image.get_extent()
+    assert len(plot_patterns(seen, head[:-2], patches_of=1)[1].images) == 2 * 4
+    with pytest.raises(InputError, match="also name a layer or a head, such as of='L2H0'"):
+        plot_patterns(seen, patches_of=0)
+    plt.close(figure)
+
+
+def test_patches_are_those_of_an_image() -> None:
+    seen = observe_heads(tiny.model("bert"), "the dog saw a cat", tiny.tokenizer("bert"))
+    with pytest.raises(InputError, match="no patches of one image: leave it out"):
+        plot_patterns(seen, "L1H2", patches_of=0)
 
 
 def test_padding_and_sides_of_a_translation() -> None:

@@ -150,7 +150,10 @@ def test_arcs_and_gold_of_a_sentence() -> None:
         to_rgb(HIT), to_rgb(MISSED),
     ]  # fmt: skip
     assert axes.get_title(loc="left") == "L0H1, x-1, root: 1 of 2 hit"
-    assert [text.get_text() for text in axes.texts] == ["[CLS]", "We", "ate", "it", "[SEP]", "root", "obj"]
+    *texts, left_out = [text.get_text() for text in axes.texts]
+    assert texts == ["[CLS]", "We", "ate", "it", "[SEP]", "root", "obj"]
+    faint = (each.weights[:4] > 0) & (each.weights[:4] < 0.2)
+    assert left_out.startswith(f"not drawn: {faint.sum()} arcs below 20%, ")
     assert each.said_of_gold(0) == "root of the root: hit"
     assert each.said_of_gold(2) == "obj of We: missed"
 
@@ -172,7 +175,7 @@ def test_plot_attention_gives_figure_and_axes(toy: Path, tiny_encoder: Path) -> 
     assert "nsubj: " in axes.get_title(loc="left")
     _, axes = figure.subplots(1, 2)
     assert mtl.plot_attention(model.encoder, "The dog saw.", "L1H0", ax=axes) == (figure, axes)
-    assert len(axes.texts) == 6
+    assert len([text for text in axes.texts if not text.get_text().startswith("not drawn: ")]) == 6
     _, axes = mtl.plot_attention(tiny_encoder, ["the", "dog"], "L0H0", view="matrix")
     assert axes.images[0].get_array().shape == (3, 4)
     for changed, message in (
@@ -187,6 +190,23 @@ def test_plot_attention_gives_figure_and_axes(toy: Path, tiny_encoder: Path) -> 
         given = {"sentence": sentence, "head": "L1H0", "task": "dep", **changed}
         with pytest.raises(InputError, match=message):
             mtl.plot_attention(model, **given)
+
+
+def test_a_model_in_memory_is_drawn_with_its_tokenizer_and_arcs_left_out_are_counted() -> None:
+    model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
+    words = ["the", "dog", "saw", "a", "cat"]
+    _, axes = mtl.plot_attention(model, words, "L1H2", tokenizer=tokenizer, least=0.2)
+    weights = mtl.observe_heads(model, " ".join(words), tokenizer).pattern("L1H2")[0, :-1]
+    faint = weights[weights < 0.2]
+    share = float(faint.sum() / weights.sum())
+    said = f"not drawn: {len(faint)} arcs below 20%, in all {share:.0%} of attention"
+    assert axes.texts[-1].get_text() == said
+    _, axes = mtl.plot_attention(model, words, "L1H2", tokenizer=tokenizer, least=0)
+    assert not axes.texts[-1].get_text().startswith("not drawn")
+    with pytest.raises(InputError, match="tokenizer=None: use the fast tokenizer of the model"):
+        mtl.plot_attention(model, words, "L1H2")
+    with pytest.raises(InputError, match="this model has its own: leave it out"):
+        mtl.plot_attention(tiny.encoder("bert"), words, "L1H2", tokenizer=tokenizer)
 
 
 def test_masks_act_on_attention_above_them(toy: Path) -> None:

@@ -185,7 +185,7 @@ def test_the_first_numbers_name_their_unit_and_what_they_are_compared_with(tmp_p
         for tasks in (["pos"], ["dep"], ["pos", "dep"]):
             study.run(tasks, seed, pruning="none", probe=False)
     html = report_page(gather(study.root, "test", SCORES)).html
-    assert cells(html, "cost")[0] == ["task", "alone, %", "jointly, %", "difference, points"]
+    assert cells(html, "cost")[0] == ["task", "STL, %", "MTL-2, %", "difference, points"]
     card = words(re.search(r'<section id="cost".*?</section>', html, re.S)[0])
     assert "against each task alone" in card
     assert "on test" in card
