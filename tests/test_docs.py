@@ -37,6 +37,7 @@ from mtl.features import features
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.sentence import Sentence
 from tests.kit.absent import absent_features, may_be_absent, needs
+from tests.kit.without import copy_without, files_of
 
 if "study" in features():
     from mtl.study.config import KINDS, ClaimsConfig, GridBlock, ProbesConfig, StudyConfig
@@ -308,6 +309,31 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> N
     # Shapes are readable: each as it stands in the code.
     shown = html.unescape(re.sub(r"<[^>]*>", "", pages[Path("reference/models.html")]))
     assert 'Float[Tensor, "batch word hidden"]' in shown
+
+
+def test_pages_of_features_are_listed_where_the_site_is_made() -> None:
+    settings = re.search(r"(?ms)^extra:.*?^  features:[^\n]*\n(.*?)\n\n", (ROOT / "mkdocs.yml").read_text())
+    assert settings is not None
+    listed = yaml.safe_load(settings[1])
+    for name in features():
+        pages = {path.removeprefix("docs/") for path in files_of(name) if path.startswith("docs/")}
+        assert {*listed[name]} == {page for page in pages if (DOCS / page).is_file()}, name
+    assert listed.keys() >= {*features()}
+
+
+@pytest.mark.slow
+def test_pages_go_with_the_folders_of_their_features(tmp_path: Path) -> None:
+    """Without any feature, the site is whole: no page and no link leads to what is gone."""
+    copy_without([*features()], tmp_path / "core")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path / 'site'}"],
+        cwd=tmp_path / "core", capture_output=True, text=True, check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(tmp_path / "core")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    made = {path.stem for path in (tmp_path / "site").glob("*.html")}
+    assert {"training", "masks"} <= made
+    assert not made & {"serving", "contest", "curves"}
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "docs"])

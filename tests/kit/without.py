@@ -51,11 +51,6 @@ def copy_without(names: Sequence[str], folder: Path) -> None:
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, copy, follow_symlinks=False)
-    navigation = folder / "mkdocs.yml"
-    pages = "|".join(re.escape(path.removeprefix("docs/")) for path in gone if path.endswith(".md"))
-    if pages:
-        text = navigation.read_text(encoding="utf-8")
-        navigation.write_text(re.sub(rf"(?m)^ +- .*: ({pages})\n", "", text), encoding="utf-8")
 
 
 def files_of(name: str) -> tuple[str, ...]:

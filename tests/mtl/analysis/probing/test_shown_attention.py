@@ -201,7 +201,7 @@ def test_a_model_in_memory_is_drawn_with_its_tokenizer_and_arcs_left_out_are_cou
     share = float(faint.sum() / weights.sum())
     said = f"not drawn: {len(faint)} arcs below 20%, in all {share:.0%} of attention"
     assert axes.texts[-1].get_text() == said
-    _, axes = mtl.plot_attention(model, words, "L1H2", tokenizer=tokenizer, least=0)
+    _, axes = mtl.plot_attention(model, words, "L1H2", tokenizer=tokenizer, least=0.0)
     assert not axes.texts[-1].get_text().startswith("not drawn")
     with pytest.raises(InputError, match="tokenizer=None: use the fast tokenizer of the model"):
         mtl.plot_attention(model, words, "L1H2")
