@@ -113,6 +113,8 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
         handles=handles,
         loc="outside upper center",
         ncols=len(handles),
+        columnspacing=0.9,
+        handlelength=1.4,
         title="shorter marks are drawn over longer ones",
         title_fontsize=6,
     )
