@@ -147,7 +147,7 @@ def _on_image(
     queries, keys = cells[0].weights.shape
     if whole_number(query, "patches_of", 0) >= queries:
         raise InputError(f"patches_of={query}: there are {counted(queries, 'attending position')}")
-    pixels = observed.inputs.get("pixel_values")
+    pixels: Any = observed.inputs.get("pixel_values")
     sides = _patches(pixels.shape[-2:], keys) if isinstance(pixels, Tensor) and pixels.dim() == 4 else None
     if sides is None:
         raise InputError(

@@ -113,8 +113,8 @@ class Page:
         shown = [*told, *notes[:MOST_NOTES]][:MOST_LINES]
         if len(shown) < len(told) + len(notes):
             shown = shown[: MOST_LINES - 1]
-            left = len(told) + len(notes) - len(shown)
-            shown.append(f"{counted(left, 'more line')}: on the page and in answers.json")
+            more = len(told) + len(notes) - len(shown)
+            shown.append(f"{counted(more, 'more line')}: on the page and in answers.json")
         return shown
 
     def record(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> dict[str, Any]:

@@ -285,18 +285,17 @@ def in_print(table: pl.DataFrame, units: Units, paper: Sequence[str] = (), decim
     for name in paper:
         ends = [titles[end] for end in name.split() if end in titles]
         if len(ends) == 2:
-            rows = whole.select(ends).iter_rows()
-            intervals = pl.Series(
-                ["" if None in row else _interval(*row, decimals) for row in rows], dtype=pl.String
-            )
-            _, _, unit = ends[0].partition(", ")
-            chosen.append(intervals.replace("", None).alias(f"interval, {unit}" if unit else "interval"))
+            texts = [_interval(low, high, decimals) for low, high in whole.select(ends).iter_rows()]
+            _, comma, unit = ends[0].partition(", ")
+            chosen.append(pl.Series(f"interval{comma}{unit}", texts, pl.String))
         elif ends:
             chosen.append(whole[ends[0]])
     return pl.DataFrame(chosen)
 
 
-def _interval(low: float, high: float, decimals: int) -> str:
+def _interval(low: float | None, high: float | None, decimals: int) -> str | None:
+    if low is None or high is None:
+        return None
     return f"{low:.{decimals}f} to {high:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -518,7 +518,7 @@ STUDIES = (
     ({"grid": []}, "add a block, such as {setups: [STL, MTL]}", ({"grid": [{"setups": ["STL", "MTL"]}]},)),
     ({"sets": {"two": []}, "grid": [{"setups": ["two"]}]}, "list its tasks, for instance two: [pos, dep]",
      ({"sets": {"two": ["pos", "dep"]}, "grid": [{"setups": ["two"]}]},)),
-    ({"sets": {"single": ["pos"]}}, "choose another name for the set", ({"sets": {"alone": ["pos"]}},)),
+    ({"sets": {"STL": ["pos"]}}, "choose another name for the set", ({"sets": {"alone": ["pos"]}},)),
     ({"grid": [CONTROL | {"setups": ["pos"]}], **WITH_CONTROL}, "trains the task control: add setup control",
      ({"grid": [CONTROL | {"setups": ["pos", "control"]}], **WITH_CONTROL},)),
     ({"grid": [GRID | {"draws": {"pos": [1]}}]}, "are not drawn at random: leave it out", ({"grid": [GRID]},)),

@@ -153,7 +153,7 @@ def _forced(runs: Sequence[Run]) -> list[str]:
     forced, kept = map(_range, zip(*numbers, strict=True))
     return [
         f"{counted(len(masks), 'mask')} ({listed(names)}): training had not decided on {kept} heads "
-        f"(opened or closed by force at its end: {forced}); raise max_epochs before you read such masks"
+        f"(opened or closed by force at its end: {forced}); train longer before you read such masks"
     ]
 
 

@@ -74,7 +74,7 @@ def test_targets_by_kind_in_a_block(tmp_path):
     by_kind = {"encoder": 2, "decoder": 1, "cross": 0.5}
     whole = GridBlock(("STL",), ("dynamic",), {"gates.target_open": by_kind}, "whole")
     dotted = GridBlock(
-        ("single",), ("dynamic",), {f"gates.target_open.{kind}": wanted for kind, wanted in by_kind.items()},
+        ("STL",), ("dynamic",), {f"gates.target_open.{kind}": wanted for kind, wanted in by_kind.items()},
         "dotted",
     )  # fmt: skip
     first, second = planned(study_of(digits.config(tmp_path), whole, dotted), tmp_path / "s")
