@@ -286,8 +286,8 @@ def in_print(table: pl.DataFrame, units: Units, paper: Sequence[str] = (), decim
         ends = [titles[end] for end in name.split() if end in titles]
         if len(ends) == 2:
             texts = [_interval(low, high, decimals) for low, high in whole.select(ends).iter_rows()]
-            _, comma, unit = ends[0].partition(", ")
-            chosen.append(pl.Series(f"interval{comma}{unit}", texts, pl.String))
+            _, comma, of = ends[0].partition(", ")
+            chosen.append(pl.Series(f"interval{comma}{of}", texts, pl.String))
         elif ends:
             chosen.append(whole[ends[0]])
     return pl.DataFrame(chosen)
