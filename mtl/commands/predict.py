@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -93,7 +93,7 @@ def predict(
                 model = _Models(folders, tasks, accelerator, precision, input)
                 if given is not None:
                     model.take_rules(given, str(rules))
-            annotated = iter(model.annotate(ready, max_words) if model is not None else ())
+            annotated = model.annotate_stream(ready, max_words) if model is not None else iter(())
             for record in records:
                 sentence = next(annotated) if record.skipped is None else record.sentence
                 progress.unkept += [(sentence.place, note) for note in sentence.notes if UNKEPT in note]
@@ -162,12 +162,13 @@ class _Models:
             own = {name: given[name] for name in tasks if name in given}
             self._rules[id(model)] = model.rules_for(own, where) if own else None
 
-    def annotate(self, sentences: Sequence[Sentence], max_words: int) -> list[Sentence]:
+    def annotate_stream(self, sentences: Iterable[Sentence], max_words: int) -> Iterator[Sentence]:
         """The sentences, annotated by each model after the other."""
-        found = list(sentences)
         for model, tasks in self._models:
-            found = model.annotate(found, max_words, tasks=tasks, rules=self._rules.get(id(model)))
-        return found
+            sentences = model.annotate_stream(
+                sentences, max_words=max_words, tasks=tasks, rules=self._rules.get(id(model))
+            )
+        return iter(sentences)
 
 
 def _example(input: Input) -> Sentence:

@@ -144,16 +144,16 @@ def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) 
     reading = os.fdopen(out)
     monkeypatch.setattr("sys.stdin", reading)
     calls: list[int] = []
-    annotate = JointModel.annotate
+    annotate = JointModel.annotate_stream
 
-    def counting(self, sentences, *rest, **options):
+    def counting(self, sentences, **options):
         calls.append(len(sentences))
-        annotated = annotate(self, sentences, *rest, **options)
+        found = list(annotate(self, sentences, **options))
         answered.release()
-        return annotated
+        yield from found
 
     answered = threading.Semaphore(0)
-    monkeypatch.setattr(JointModel, "annotate", counting)
+    monkeypatch.setattr(JointModel, "annotate_stream", counting)
 
     def write() -> None:
         os.write(inward, b"We ate.\nIt ")  # half a line more
