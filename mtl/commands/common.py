@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mtl.errors import InputError, as_input_error
+from mtl.errors import InputError, RunError, as_input_error
 from mtl.files import check_folder_place
 from mtl.tasks.in_words import counted
 
@@ -65,12 +65,14 @@ def check_new_folder(out: Path) -> None:
 
 @contextmanager
 def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
-    """Make an interruption of the block report how many lines are done; later ones may be printed in part."""
+    """Make an early end of the block report how many lines are done; later ones may be printed in part."""
     try:
         yield
-    except KeyboardInterrupt:
-        lines = counted(count(), "line")
-        raise KeyboardInterrupt(f"{lines} of {where} done: give the later ones to the same command") from None
+    except (KeyboardInterrupt, RunError) as error:
+        done = f"{counted(count(), 'line')} of {where} done: give the later ones to the same command"
+        if isinstance(error, RunError):
+            raise RunError(f"{error}; {done}") from error
+        raise KeyboardInterrupt(done) from None
 
 
 @contextmanager

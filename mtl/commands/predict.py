@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, fields
+from functools import cached_property
+from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from mtl.commands.common import Accelerator, Precision, lines_done
 from mtl.config.parse import read_mapping
@@ -22,6 +26,7 @@ from mtl.tasks.in_words import counted
 from mtl.tasks.rules import UNKEPT
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Some
+from mtl.workers.pool import in_processes, threads_for
 
 if TYPE_CHECKING:
     from mtl.models.annotator import Annotator, Rules
@@ -43,6 +48,7 @@ def predict(
     accelerator: Accelerator = "auto",
     precision: Precision = "32-true",
     max_words: Some = BatchConfig.max_words,
+    jobs: Some = 1,
     revision: str | None = None,
 ) -> int:
     """Annotate a file, or standard input line by line, in the tasks of a run.
@@ -66,42 +72,126 @@ def predict(
             annotations may differ.
         max_words: Maximum number of words in a sentence; memory grows with its square, time with its cube.
             Longer sentences and unreadable lines are skipped and counted; the exit code is then 2.
+        jobs: Number of processes that annotate at the same time, each with the model and its share of the
+            cores; what they print is the same, in the same order.
         revision: A branch, tag or commit of a model on the hub.
     """
     folders = [find_model(run, revision).model, *(find_model(other).model for other in also)]
-    split = _splitter(input, language)
     where = "standard input" if file is None else str(file)
-    progress = _Progress(where)
-    hint = input == "text" and language == "en"
-    given = None if rules is None else read_mapping(rules)
-    model: _Models | None = None
-    writer = _Writer(output)
+    window = _Window(
+        folders=folders,
+        tasks=tasks,
+        rules=None if rules is None else (str(rules), read_mapping(rules)),
+        where=where,
+        input=input,
+        output=output,
+        language=language,
+        accelerator=accelerator,
+        precision=precision,
+        max_words=max_words,
+        threads=None if jobs == 1 else threads_for(jobs),
+    )
+    window.split  # noqa: B018 - a language without rules is refused before anything is read
+    watched = sys.stderr.isatty() and not sys.stdout.isatty()
+    counts, last = _Counts(), ""
     with (
-        lines_done(lambda: progress.lines, where),
+        lines_done(lambda: counts.lines, where),
         nullcontext(running_text.standard_input()) if file is None else file.open("rb") as stream,
+        closing(
+            in_processes(window, _numbered(stream), jobs, start="spawn", remedy="use fewer --jobs")
+        ) as annotated,
     ):
-        for lines in running_text.lines_as_they_come(stream):
-            records = []
-            if not progress.lines and (form := running_text.is_annotated(lines[0])):
-                print(f"mtl: {where} looks like {form}: every line is annotated as text", file=sys.stderr)
-            for number, line in enumerate(lines, progress.lines + 1):
-                of_line = running_text.records_of(number, line, split, max_words, where)
-                hint = hint and not _hinted(of_line)
-                records += of_line
-            ready = [record.sentence for record in records if record.skipped is None]
-            if ready and model is None:
-                model = _Models(folders, tasks, accelerator, precision, input)
-                if given is not None:
-                    model.take_rules(given, str(rules))
-            annotated = iter(model.annotate(ready, max_words) if model is not None else ())
-            for record in records:
-                sentence = next(annotated) if record.skipped is None else record.sentence
-                progress.unkept += [(sentence.place, note) for note in sentence.notes if UNKEPT in note]
-                writer.write(record._replace(sentence=sentence))
-            sys.stdout.flush()
-            progress.count(lines, records)
-    writer.end()
-    return progress.end()
+        for text, of_window in annotated:
+            for kind in of_window.hints.keys() - counts.hints.keys():
+                print(f"mtl: {of_window.hints[kind]}", file=sys.stderr)
+            print(text, end="", flush=True)
+            last = text or last
+            counts = counts.and_later(of_window)
+            if watched:
+                print(f"\r{counted(counts.annotated, 'sentence')}", end="", file=sys.stderr, flush=True)
+    if output == "conllu" and last and not last.endswith("\n\n"):
+        print()  # after comments that no sentence follows
+    if watched:
+        print(file=sys.stderr)
+    return _report(counts, where)
+
+
+def _numbered(stream: BufferedIOBase) -> Iterator[tuple[int, list[bytes]]]:
+    """Lines as they come, each list with the number of its first line."""
+    number = 1
+    for lines in running_text.lines_as_they_come(stream):
+        yield number, lines
+        number += len(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Window:
+    """Annotates windows of lines. Sent to another process, it loads the models there."""
+
+    folders: Sequence[Path]
+    tasks: tuple[str, ...] | None
+    rules: tuple[str, Mapping[str, Any]] | None
+    """The file of rules, and what is in it."""
+    where: str
+    input: Input
+    output: Output
+    language: str
+    accelerator: Accelerator
+    precision: Precision
+    max_words: int
+    threads: int | None
+
+    @cached_property
+    def split(self) -> Splitter:
+        """Splits a line into sentences."""
+        return _splitter(self.input, self.language)
+
+    @cached_property
+    def _models(self) -> _Models:
+        models = _Models(self.folders, self.tasks, self.accelerator, self.precision, self.input)
+        if self.rules is not None:
+            where, given = self.rules
+            models.take_rules(given, where)
+        return models
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __call__(self, window: tuple[int, list[bytes]]) -> tuple[str, _Counts]:
+        """What is printed for some lines, the first of which has the given number; and their counts."""
+        first, lines = window
+        records, hints = [], {}
+        if first == 1 and (form := running_text.is_annotated(lines[0])):
+            hints["form"] = f"{self.where} looks like {form}: every line is annotated as text"
+        for number, line in enumerate(lines, first):
+            of_line = running_text.records_of(number, line, self.split, self.max_words, self.where)
+            if self.input == "text" and self.language == "en" and "language" not in hints:
+                hints |= _hint_of(of_line)
+            records += of_line
+        ready = [record.sentence for record in records if record.skipped is None]
+        if ready:
+            found = self._models.annotate_stream(ready, self.max_words, self.threads)
+            records = [
+                record._replace(sentence=next(found)) if record.skipped is None else record
+                for record in records
+            ]
+        counts = _Counts(
+            len(lines),
+            len(ready),
+            _Cases.of(
+                f"{each.sentence.place}: {each.skipped}"
+                for each in records
+                if each.skipped not in (None, EMPTY)
+            ),
+            _Cases.of(
+                f"{each.sentence.place}: {note}"
+                for each in records
+                for note in each.sentence.notes
+                if UNKEPT in note
+            ),
+            hints,
+        )
+        return "".join(_written(record, self.output) for record in records), counts
 
 
 def _splitter(input: Input, language: str) -> Splitter:
@@ -162,93 +252,98 @@ class _Models:
             own = {name: given[name] for name in tasks if name in given}
             self._rules[id(model)] = model.rules_for(own, where) if own else None
 
-    def annotate(self, sentences: Sequence[Sentence], max_words: int) -> list[Sentence]:
+    def annotate_stream(
+        self, sentences: Iterable[Sentence], max_words: int, threads: int | None
+    ) -> Iterator[Sentence]:
         """The sentences, annotated by each model after the other."""
-        found = list(sentences)
         for model, tasks in self._models:
-            found = model.annotate(found, max_words, tasks=tasks, rules=self._rules.get(id(model)))
-        return found
+            sentences = model.annotate_stream(
+                sentences,
+                max_words=max_words,
+                tasks=tasks,
+                threads=threads,
+                rules=self._rules.get(id(model)),
+            )
+        return iter(sentences)
 
 
 def _example(input: Input) -> Sentence:
     return Sentence(("a", "b"), second=1 if input == "pairs" else None)
 
 
-def _hinted(records: list[Record]) -> bool:
-    """Print what to do about a line that is clearly not English; returns whether it is one."""
+def _hint_of(records: list[Record]) -> dict[str, str]:
+    """What to do about a line that is clearly not English; empty: it may be English."""
     text = " ".join(record.sentence.text for record in records)
     if not is_mostly_of_another_script(text):
-        return False
-    print(
-        f"mtl: {records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are found "
-        "by rules for English: use --language, or split the words and use --input=tokens",
-        file=sys.stderr,
-    )
-    return True
+        return {}
+    return {
+        "language": f"{records[0].sentence.place} is not English ({text[:20]}…), and sentences and words are "
+        "found by rules for English: use --language, or split the words and use --input=tokens"
+    }
 
 
-class _Writer:
-    """Prints records in a format; only JSON has a record for lines without words."""
-
-    def __init__(self, output: Output) -> None:
-        self.output = output
-        self.pending: list[str] = []
-        """Comments on lines without words, which CoNLL-U has before the next sentence, or at the end."""
-
-    def write(self, record: Record) -> None:
-        sentence, skipped, offsets = record
-        if self.output == "json":
-            print(to_line(sentence, skipped, offsets))
-        elif self.output == "conllu":
-            if not sentence.words:
-                self.pending.append(f"# line {sentence.id} has no words: {skipped}\n")
-                return
-            comments = "".join(self.pending) + ("" if skipped is None else f"# skipped = {skipped}\n")
-            print(comments + to_conllu(sentence), end="")
-            self.pending = []
-        elif skipped is None:
-            print(sentence_picture(sentence))
-        elif skipped != EMPTY:
-            print(f"line {sentence.id} is skipped: {skipped}\n")
-
-    def end(self) -> None:
-        """Print the comments that no sentence follows."""
-        if self.pending:
-            print("".join(self.pending))
+def _written(record: Record, output: Output) -> str:
+    """A record in a format; only JSON has one for lines without words, and CoNLL-U a comment."""
+    sentence, skipped, offsets = record
+    if output == "json":
+        return f"{to_line(sentence, skipped, offsets)}\n"
+    if output == "conllu":
+        if not sentence.words:
+            return f"# line {sentence.id} has no words: {skipped}\n"
+        return ("" if skipped is None else f"# skipped = {skipped}\n") + to_conllu(sentence)
+    if skipped is None:
+        return f"{sentence_picture(sentence)}\n"
+    return "" if skipped == EMPTY else f"line {sentence.id} is skipped: {skipped}\n\n"
 
 
-class _Progress:
-    """Counts what was read, annotated and skipped."""
+class _Cases(NamedTuple):
+    """How many cases there are, and what is said of the first."""
 
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.watched = sys.stderr.isatty() and not sys.stdout.isatty()
-        self.lines = self.annotated = 0
-        self.skipped: list[Record] = []
-        self.unkept: list[tuple[str, str]] = []
-        """Places of sentences, and rules that they could not keep."""
+    number: int = 0
+    first: str = ""
 
-    def count(self, lines: list[bytes], records: list[Record]) -> None:
-        self.lines += len(lines)
-        self.annotated += sum(record.skipped is None for record in records)
-        self.skipped += [record for record in records if record.skipped not in (None, EMPTY)]
-        if self.watched:
-            print(f"\r{counted(self.annotated, 'sentence')}", end="", file=sys.stderr, flush=True)
+    @classmethod
+    def of(cls, said: Iterable[str]) -> _Cases:
+        each = list(said)
+        return cls(len(each), each[0]) if each else cls()
 
-    def end(self) -> int:
-        """Print what was skipped; returns the exit code: 2 if anything was, else 0."""
-        if self.watched:
-            print(file=sys.stderr)
-        if self.unkept:
-            place, note = self.unkept[0]
-            more = "" if len(self.unkept) == 1 else f" ({len(self.unkept):,} such cases in all)"
-            print(f"mtl: {place}: {note}{more}", file=sys.stderr)
-        if self.skipped:
-            first = self.skipped[0]
-            such = counted(len(self.skipped), "such sentence or line", "such sentences or lines")
-            more = "" if len(self.skipped) == 1 else f" ({such} in all)"
-            print(f"mtl: skipped: {first.sentence.place}: {first.skipped}{more}", file=sys.stderr)
-            return 2
-        if not self.annotated:
-            print(f"mtl: no words in {self.where}, so nothing to annotate", file=sys.stderr)
-        return 0
+    def and_later(self, later: _Cases) -> _Cases:
+        return _Cases(self.number + later.number, self.first or later.first)
+
+
+class _Counts(NamedTuple):
+    """What was done with lines."""
+
+    lines: int = 0
+    annotated: int = 0
+    """Sentences."""
+    skipped: _Cases = _Cases()
+    unkept: _Cases = _Cases()
+    """Rules that sentences could not keep."""
+    hints: Mapping[str, str] = MappingProxyType({})
+    """By kind, what the user may want to do otherwise."""
+
+    def and_later(self, later: _Counts) -> _Counts:
+        return _Counts(
+            self.lines + later.lines,
+            self.annotated + later.annotated,
+            self.skipped.and_later(later.skipped),
+            self.unkept.and_later(later.unkept),
+            {**later.hints, **self.hints},
+        )
+
+
+def _report(counts: _Counts, where: str) -> int:
+    """Print what was skipped; returns the exit code: 2 if anything was, else 0."""
+    number, first = counts.unkept
+    if number:
+        more = "" if number == 1 else f" ({number:,} such cases in all)"
+        print(f"mtl: {first}{more}", file=sys.stderr)
+    number, first = counts.skipped
+    if number:
+        such = counted(number, "such sentence or line", "such sentences or lines")
+        print(f"mtl: skipped: {first}{'' if number == 1 else f' ({such} in all)'}", file=sys.stderr)
+        return 2
+    if not counts.annotated:
+        print(f"mtl: no words in {where}, so nothing to annotate", file=sys.stderr)
+    return 0

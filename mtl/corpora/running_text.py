@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pkgutil import resolve_name
 from threading import BoundedSemaphore
 from typing import NamedTuple
@@ -123,8 +123,10 @@ def lines_as_they_come(stream: BufferedIOBase) -> Iterator[list[bytes]]:
     A list holds the lines that have arrived, so that someone who writes one line gets an answer to it before
     writing the next.
     """
+    # A thread that waits in a buffered stream holds its lock, over which Python aborts at its end.
+    read = stream.raw.read if isinstance(stream, BufferedReader) else stream.read1
     begun: list[bytes] = []
-    while block := stream.read1(_BLOCK):
+    while block := read(_BLOCK):
         *whole, rest = block.split(b"\n")
         if whole:
             whole[0] = b"".join([*begun, whole[0]])

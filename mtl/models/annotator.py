@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 from torch import OutOfMemoryError, Tensor, nn
 
 from mtl.config.parse import read_mapping
-from mtl.corpora.annotated_text import AnnotatedText, offsets_of
+from mtl.corpora.annotated_text import AnnotatedText, Offset, offsets_of
 from mtl.corpora.formats.lines import fault
 from mtl.corpora.running_text import split
 from mtl.errors import InputError, as_input_error, did_you_mean
-from mtl.heads.arguments import is_iterable, short_text, whole_number
+from mtl.heads.arguments import is_iterable, short_text, whole_number, yes_or_no
 from mtl.heads.given_models import require_weights
 from mtl.models.batches import MAX_WORDS, Batch, buckets, examples, unlabelled
 from mtl.models.head_scales import TaskScale
@@ -191,7 +191,8 @@ class Annotator(nn.Module, ABC):
         or that has none (if the model labels words), for a task that the model does not have, for two tasks
         that annotate one layer, and for rules that its decoders do not take.
         """
-        found = self._annotated(sentences, max_words, tasks, probabilities, batch_tokens, threads, rules)
+        annotated = self._annotation(tasks, probabilities, batch_tokens, threads, rules)
+        found = annotated(self._annotatable(sentences, max_words))
         return found if probabilities is not None else [sentence for sentence, _ in found]
 
     def annotate_text(
@@ -225,6 +226,96 @@ class Annotator(nn.Module, ABC):
             InputError: the text is no string or cannot be split, there is no such language or task, or a
                 sentence has more than `max_words` words.
         """
+        annotated = self._annotation(tasks, probabilities, batch_tokens, threads, rules)
+        document = self._text(text, language, max_words)
+        found = document.annotated(iter(annotated(document.sentences)), probabilities is not None)
+        assert isinstance(found, AnnotatedText)
+        return found
+
+    def annotate_stream(
+        self,
+        documents: Iterable[str] | Iterable[Sequence[str]] | Iterable[Sentence],
+        language: str = "en",
+        *,
+        max_words: int = MAX_WORDS,
+        tasks: Iterable[str] | None = None,
+        probabilities: int | None = None,
+        batch_tokens: int | None = None,
+        threads: int | None = None,
+        rules: RulesGiven | None = None,
+        window: int = 512,
+        return_exceptions: bool = False,
+    ) -> Iterator[Any]:
+        """Annotate any number of documents, each as soon as a window of sentences is complete.
+
+        Yields what `annotate_text` returns for a text, and what `annotate` returns for a list of words or a
+        sentence (with `probabilities`, a pair), in the order of the documents. Batches are made of sentences
+        of similar length within a window, so memory does not grow with the number of documents.
+
+        Args:
+            documents: texts, lists of words or sentences; they may have no end.
+            language: of texts, as in `annotate_text`.
+            max_words: as in `annotate`.
+            tasks: as in `annotate`.
+            probabilities: as in `annotate`.
+            batch_tokens: as in `annotate`.
+            threads: as in `annotate`.
+            rules: as in `annotate`.
+            window: the number of sentences that make a window complete, and the maximum number of documents
+                that are read ahead; a text that has more sentences is annotated whole.
+            return_exceptions: yield the `InputError` of a document that cannot be annotated in its place, and
+                go on; otherwise it is raised after the documents before it.
+
+        Raises `InputError` as `annotate` and `annotate_text` do; messages about a document begin with its
+        number, from 1.
+        """
+        if isinstance(documents, (Sentence, *_NO_LIST)) or not is_iterable(documents):
+            raise InputError(
+                f"documents={short_text(documents)}: use a list or generator of texts, lists of words or "
+                "sentences"
+            )
+        window = whole_number(window, "window", 1)
+        yes_or_no(return_exceptions, "return_exceptions")
+        annotated = self._annotation(tasks, probabilities, batch_tokens, threads, rules)
+        annotated(self._annotatable([], max_words))  # wrong arguments are refused at once
+        if not isinstance(language, str) or language != "en":
+            self._text("", language, max_words)
+
+        def of_window(held: list[_Document | InputError]) -> Iterator[Any]:
+            whole = [each for each in held if isinstance(each, _Document)]
+            found = iter(annotated([sentence for each in whole for sentence in each.sentences]))
+            for each in held:
+                yield (
+                    each.annotated(found, probabilities is not None) if isinstance(each, _Document) else each
+                )
+
+        def in_windows() -> Iterator[Any]:
+            held: list[_Document | InputError] = []
+            sentences = 0
+            for number, given in enumerate(documents, 1):
+                try:
+                    held.append(self._document(given, language, max_words))
+                except InputError as error:
+                    named = InputError(f"document {number}: {error}")
+                    if not return_exceptions:
+                        yield from of_window(held)
+                        raise named from error
+                    held.append(named)
+                last = held[-1]
+                sentences += max(1, len(last.sentences)) if isinstance(last, _Document) else 1
+                if sentences >= window:
+                    yield from of_window(held)
+                    held, sentences = [], 0
+            yield from of_window(held)
+
+        return in_windows()
+
+    def _document(self, given: Any, language: str, max_words: Any) -> _Document:
+        if isinstance(given, str):
+            return self._text(given, language, max_words)
+        return _Document(self._annotatable([given], max_words))
+
+    def _text(self, text: str, language: str, max_words: Any) -> _Document:
         if self.does:
             raise InputError(f"annotate_text is for models that label words, and this one {self.does}")
         for value, what in ((text, "text"), (language, "language")):
@@ -234,9 +325,7 @@ class Annotator(nn.Module, ABC):
             sentences = split(text, language)
             offsets = offsets_of(text, sentences)
         named = [dataclasses.replace(each, id=MadeUpId(number)) for number, each in enumerate(sentences, 1)]
-        found = self._annotated(named, max_words, tasks, probabilities, batch_tokens, threads, rules)
-        items = None if probabilities is None else tuple(probable.items for probable in found)
-        return AnnotatedText(text, tuple(sentence for sentence, _ in found), tuple(offsets), items)
+        return _Document(self._annotatable(named, max_words), text, tuple(offsets))
 
     def rules_for(self, given: RulesGiven, where: str = "rules") -> Rules:
         """Rules as `annotate` takes them, checked and ready to be used with this model many times.
@@ -262,40 +351,40 @@ class Annotator(nn.Module, ABC):
                 found[name] = rules_from(by_task[name], decoder.ruled, self.labels[name])
         return Rules(found)
 
-    @torch.inference_mode()
-    def _annotated(
-        self,
-        sentences: Any,
-        max_words: Any,
-        tasks: Any,
-        k: Any,
-        batch_tokens: Any,
-        threads: int | None,
-        rules: RulesGiven | None = None,
-    ) -> list[Probable]:
-        """What `annotate` and `annotate_text` share, with unchecked arguments; `k` is `probabilities`."""
-        chosen = chosen_tasks(self.tasks, tasks)
-        require_layers_of_their_own(chosen)
-        if self.device.type == "meta":
-            require_weights(self, "annotate")
+    def _annotatable(self, sentences: Any, max_words: Any) -> list[Sentence]:
+        """The sentences, checked; raises `InputError` as `annotate` does."""
         plain = checked_sentences(sentences)
         max_words = whole_number(max_words, "max_words", 1)
         empty = [position for position, sentence in enumerate(plain, 1) if not len(sentence)]
         if empty and not self.does:
             raise InputError(f"sentence {empty[0]} has no words: leave it out")
         require_lengths(plain, max_words)
+        return plain
+
+    def _annotation(
+        self, tasks: Any, k: Any, batch_tokens: Any, threads: int | None, rules: RulesGiven | None
+    ) -> Callable[[Sequence[Sentence]], list[Probable]]:
+        """A function that annotates checked sentences as asked for; `k` is `probabilities`."""
+        chosen = chosen_tasks(self.tasks, tasks)
+        require_layers_of_their_own(chosen)
+        if self.device.type == "meta":
+            require_weights(self, "annotate")
         k = None if k is None else whole_number(k, "probabilities", 1)
         tokens = self.evaluation_tokens()
         if batch_tokens is not None:
             tokens = whole_number(batch_tokens, "batch_tokens", 1)
-
         ruled = None if rules is None else self.rules_for(rules).by_task
         if ruled is not None and not isinstance(rules, Rules) and (left := ruled.keys() - chosen.keys()):
             raise InputError(
                 f"rules for {', '.join(sorted(left))}, which is not among the tasks annotated in"
             )
-        with computing_threads(threads), in_evaluation_mode(self):
-            return self._in_batches(plain, chosen, tokens, k, ruled)
+
+        @torch.inference_mode()
+        def annotated(sentences: Sequence[Sentence]) -> list[Probable]:
+            with computing_threads(threads), in_evaluation_mode(self):
+                return self._in_batches(sentences, chosen, tokens, k, ruled)
+
+        return annotated
 
     def _in_batches(
         self,
@@ -388,6 +477,23 @@ class Probable(NamedTuple):
 
     sentence: Sentence
     items: Mapping[str, tuple[Item, ...]]
+
+
+class _Document(NamedTuple):
+    """The checked sentences of a document."""
+
+    sentences: list[Sentence]
+    text: str | None = None
+    """`None`: the document is its one sentence."""
+    offsets: tuple[tuple[Offset, ...], ...] = ()
+
+    def annotated(self, found: Iterator[Probable], probable: bool) -> AnnotatedText | Sentence | Probable:
+        """The document with the next annotated sentences; with `probable`, their items, too."""
+        own = [next(found) for _ in self.sentences]
+        if self.text is None:
+            return own[0] if probable else own[0].sentence
+        items = tuple(each.items for each in own) if probable else None
+        return AnnotatedText(self.text, tuple(each.sentence for each in own), self.offsets, items)
 
 
 _NO_LIST = (str, bytes, Mapping, Set)

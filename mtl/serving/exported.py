@@ -95,8 +95,8 @@ class ExportedModel(Annotator):
     """A joint model whose encoder and scores are an ONNX graph (`export_onnx`), on the CPU.
 
     Relations, labels of constituents, roles and senses are scored only at predicted places: by torch, from
-    vectors that the graph gives, with the decoders' float32 weights. `annotate` and `annotate_text` are those
-    of `JointModel`.
+    vectors that the graph gives, with the decoders' float32 weights. `annotate`, `annotate_text` and
+    `annotate_stream` are those of `JointModel`.
     """
 
     def __init__(

@@ -452,7 +452,7 @@ def _make_examples(
     processes = min(threads_for(1), chunks)
     lengths, of_tasks, tallies = [], [], []
     with RecordWriter(folder) as writer, _bar(console, "pieces and targets", len(sentences)) as advance:
-        for part in in_processes(chunk, chunks, processes):
+        for part in in_processes(chunk, range(chunks), processes):
             writer.add(part.records)
             lengths.append(np.array(part.lengths, dtype=np.int64))
             of_tasks.append(np.array(part.units, dtype=np.int32).reshape(len(tasks), -1))

@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, Literal, TypeVar
 
 from mtl.errors import InputError, RunError
 from mtl.workers.launch import is_launcher_variable
@@ -183,72 +186,112 @@ def cores() -> int:
     return int(joblib.cpu_count())
 
 
+T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_processes(function: Callable[[int], R], count: int, processes: int) -> Iterator[R]:
-    """Yield `function(0)` to `function(count - 1)` in order; forked `processes` compute them in turn.
+def in_processes(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    processes: int,
+    *,
+    start: Literal["fork", "spawn"] = "fork",
+    remedy: str = "free some, or set OMP_NUM_THREADS=1, which also limits the number of such processes",
+) -> Generator[R, None, None]:
+    """Yield the function's results for the items in order; `processes` compute them in turn.
 
-    A process is at most one result ahead of the caller. All processes end with the iterator, or with this
-    process. An error of the function is raised here; a killed process raises `RunError`.
+    A thread reads the items, at most two for each process ahead of the caller, who gets each result as soon
+    as it is there. Forked processes share this one's memory; new ones (`spawn`) get the function pickled, and
+    may use a GPU and several threads. All processes end with the iterator, or with this process. An error of
+    the function or of the items is raised here; a killed process raises `RunError`, which ends with `remedy`.
     """
     if processes < 2:
-        yield from map(function, range(count))
+        yield from map(function, items)
         return
-    context = multiprocessing.get_context("fork")
+    context: Any = multiprocessing.get_context(start)
     ends: list[Connection] = []
     workers = []
+    given: SimpleQueue[Connection | BaseException | None] = SimpleQueue()
+    room, stopped = threading.Semaphore(2 * processes), threading.Event()
+
+    def give() -> None:
+        """Send the items; the caller gets the ends that results come from, then `None` or an error."""
+        try:
+            for number, item in enumerate(items):
+                room.acquire()
+                if stopped.is_set():
+                    return
+                given.put(ends[number % processes])
+                with suppress(ConnectionError):  # its process was killed, as the caller will see
+                    ends[number % processes].send(item)
+            given.put(None)
+        except BaseException as error:
+            given.put(error)
+
     try:
-        for number in range(processes):
-            mine, theirs = context.Pipe(duplex=False)
-            ends.append(mine)
-            worker = context.Process(
-                target=_serve, args=(theirs, tuple(ends), function, range(number, count, processes))
-            )
-            with warnings.catch_warnings():  # Python 3.12 warns of threads; none of them holds a lock here
-                warnings.simplefilter("ignore", DeprecationWarning)
-                worker.start()
-            workers.append(worker)
-            theirs.close()
-        for number in range(count):
+        with _no_interrupt():
+            for _ in range(processes):
+                mine, theirs = context.Pipe()
+                ends.append(mine)
+                of_others = tuple(ends) if start == "fork" else ()
+                worker = context.Process(target=_serve, args=(theirs, of_others, function))
+                with (
+                    warnings.catch_warnings()
+                ):  # Python 3.12 warns of threads; none of them holds a lock here
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    worker.start()
+                workers.append(worker)
+                theirs.close()
+        threading.Thread(target=give, daemon=True).start()
+        while (end := given.get()) is not None:
+            if isinstance(end, BaseException):
+                raise end
             try:
-                result = ends[number % processes].recv()
-            except EOFError:
+                result = end.recv()
+            except (EOFError, ConnectionError):
                 raise RunError(
-                    "a process that works for this one was killed, perhaps for lack of memory: free some, or "
-                    "set OMP_NUM_THREADS=1, which also limits the number of such processes"
+                    f"a process that works for this one was killed, perhaps for lack of memory: {remedy}"
                 ) from None
             if isinstance(result, BaseException):
                 raise result
+            room.release()
             yield result
     finally:
+        stopped.set()
+        room.release()
         for worker in workers:
             worker.terminate()
             worker.join()
 
 
-def _serve(
-    results: Connection, of_others: Sequence[Connection], function: Callable[[int], Any], numbers: range
-) -> None:
-    """Send the results for these numbers, until nobody is left to read them.
-
-    Ctrl-C also reaches this process; the process that started it handles it.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for end in of_others:  # while a reading end is open anywhere, a write waits for a reader
-        end.close()
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Processes that the block starts ignore Ctrl-C, which also reaches them: this process stops them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        for number in numbers:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _serve(end: Connection, of_others: Sequence[Connection], function: Callable[[Any], Any]) -> None:
+    """Send the function's results for the items that come, until nobody is left to read them."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in of_others:  # while a reading end is open anywhere, a write waits for a reader
+        other.close()
+    with suppress(EOFError, ConnectionResetError, BrokenPipeError):
+        while True:
+            item = end.recv()
             try:
-                results.send(function(number))
+                end.send(function(item))
             except BrokenPipeError:
                 return
             except Exception as error:
-                results.send(_as_sent(error))
+                end.send(_as_sent(error))
                 return
-    finally:
-        results.close()
 
 
 def _as_sent(error: Exception) -> Exception:

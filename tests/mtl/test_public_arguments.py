@@ -73,6 +73,9 @@ GOOD: dict[str, dict[str, Any]] = {
                             "probabilities": 2, "batch_tokens": 64, "threads": 1},
     "JointModel.annotate_text": {"text": "We ate.", "language": "en", "max_words": 512, "tasks": ["pos"],
                                  "probabilities": 2, "batch_tokens": 64, "threads": 1},
+    "JointModel.annotate_stream": {"documents": ["We ate."], "language": "en", "max_words": 512,
+                                   "tasks": ["pos"], "probabilities": 2, "batch_tokens": 64, "threads": 1,
+                                   "window": 8, "return_exceptions": False},
     "translate_lines": {"lines": ["We"], "beam": 1, "length_penalty": 1.0, "beam_spread": None},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
@@ -216,6 +219,16 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "probabilities": (0, -1, 1.5, True, "5"),
         "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9), "rules": RULES,
     },
+    "JointModel.annotate_stream": {
+        "documents": (None, 3, "We ate.", b"We ate.", {"We ate.": 1}, {"We ate."}, Sentence(("We",)),
+                      ["We \ud800"],
+                      [b"We ate."], [None], [3], [[]], [["We", 3]], [[["We"]]], ["We ate.", {"We"}]),
+        "language": (None, 3, "", "english", "EN"),
+        "max_words": (0, -1, 1.5, True, None, "5", 1), "tasks": TASKS,
+        "probabilities": (0, -1, 1.5, True, "5"),
+        "batch_tokens": (0, -1, 1.5, True, "5"), "threads": (0, -1, 1.5, True, "5", 10**9), "rules": RULES,
+        "window": (0, -1, 1.5, True, None, "5"), "return_exceptions": (None, 1, "yes"),
+    },
     "JointModel.from_pretrained": {
         "name": (None, 3, "nowhere", Path("nowhere"), b"x", "."), "attention": ("flash", None, 3),
         "dtype": ("int8", torch.int8, 32), "revision": ("main",),
@@ -297,6 +310,17 @@ OF_ANY_VALUE = {
         "threads",
         "rules",
     ),
+    "JointModel.annotate_stream": (
+        "documents",
+        "language",
+        "max_words",
+        "tasks",
+        "batch_tokens",
+        "threads",
+        "rules",
+        "window",
+        "return_exceptions",
+    ),
     "JointModel.from_pretrained": ("name", "attention", "dtype", "revision"),
     "JointModel.save_pretrained": ("folder",),
     "JointModel.push_to_hub": ("name", "revision"),
@@ -364,7 +388,8 @@ def call(name: str, joint: JointModel, /, **given: Any) -> Any:
         "train",
     ):
         owner = mtl if "." not in name else JointModel if name.endswith("from_pretrained") else joint
-        return getattr(owner, name.rpartition(".")[2])(**given)
+        found = getattr(owner, name.rpartition(".")[2])(**given)
+        return list(found) if name.endswith("annotate_stream") else found
     if name in ("export_onnx", "plot_attention", "translate_lines"):
         return getattr(mtl, name)(joint, **given)
     if not UNCHANGED:
@@ -393,7 +418,14 @@ def public() -> set[str]:
         f"{name}.{method}"
         for name in public_names()
         if isinstance(getattr(mtl, name), type)
-        for method in ("annotate", "annotate_text", "from_pretrained", "save_pretrained", "push_to_hub")
+        for method in (
+            "annotate",
+            "annotate_text",
+            "annotate_stream",
+            "from_pretrained",
+            "save_pretrained",
+            "push_to_hub",
+        )
         if hasattr(getattr(mtl, name), method)
     }
     return {name for name in public_names() if not isinstance(getattr(mtl, name), type)} | methods

@@ -7,9 +7,12 @@ import io
 import json
 import os
 import re
+import signal
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -22,6 +25,7 @@ from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
 from tests.mtl.analysis import worth
+from tests.mtl.forked import ended, forked, printed
 
 LINES = {
     "text": "We didn't eat (much) in Paris. It was!\n\nA cat\tsaw 10\u00a0000 dogs.\r\n\ufeffHé said: “no”.",
@@ -144,16 +148,16 @@ def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) 
     reading = os.fdopen(out)
     monkeypatch.setattr("sys.stdin", reading)
     calls: list[int] = []
-    annotate = JointModel.annotate
+    annotate = JointModel.annotate_stream
 
-    def counting(self, sentences, *rest, **options):
+    def counting(self, sentences, **options):
         calls.append(len(sentences))
-        annotated = annotate(self, sentences, *rest, **options)
+        found = list(annotate(self, sentences, **options))
         answered.release()
-        return annotated
+        yield from found
 
     answered = threading.Semaphore(0)
-    monkeypatch.setattr(JointModel, "annotate", counting)
+    monkeypatch.setattr(JointModel, "annotate_stream", counting)
 
     def write() -> None:
         os.write(inward, b"We ate.\nIt ")  # half a line more
@@ -170,6 +174,58 @@ def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) 
     reading.close()
     assert calls == [1, 1, 50]
     assert len(capfd.readouterr().out.splitlines()) == 52
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["json", "conllu", "picture"])
+def test_several_processes_print_what_one_prints(output, runs, tmp_path, monkeypatch, capfd) -> None:
+    """Many windows, with lines that are skipped and with hints in later ones."""
+    path, rules = tmp_path / "in.txt", tmp_path / "rules.yaml"
+    path.write_bytes(b"".join(b"We ate %d. It was!\n" % number for number in range(9)))
+    path.write_bytes(path.read_bytes() + "\nMy\rd\n我们在巴黎吃饭。\nПривет.\n\nWe ate.\n\n".encode())
+    rules.write_text("dep: {force: {We < ate: null, ate < We: null}}\n")
+    monkeypatch.setattr("mtl.corpora.running_text._MOST", 2)
+    words = ["predict", str(runs["text"]), str(path), f"--output={output}", f"--rules={rules}"]
+    assert main(words) == 2
+    one = capfd.readouterr()
+    assert main([*words, "--jobs=3"]) == 2
+    assert capfd.readouterr() == one
+    assert one.err.count("is not English") == one.err.count("rule not kept") == 1
+    assert one.err.count("\n") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_a_killed_worker_and_an_interruption_are_one_line(how, runs, tmp_path) -> None:
+    """While a line is awaited, after an earlier one was answered; no process is left."""
+    fifo, output = tmp_path / "in", tmp_path / "printed"
+    os.mkfifo(fifo)
+    words = ["predict", str(runs["tokens"]), str(fifo), "--input=tokens", "--output=json", "--jobs=2"]
+    with forked("mtl", words, output) as process, fifo.open("wb", buffering=0) as lines:
+        lines.write(b"We ate .\n")
+        until = time.monotonic() + 200
+        while not printed(output, "out").endswith("\n"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        workers = [
+            each
+            for each in psutil.Process(process.pid).children()
+            if "spawn_main" in " ".join(each.cmdline())
+        ]
+        assert len(workers) == 2
+        if how == "killed":
+            for each in workers:
+                each.kill()
+            lines.write(b"It rained .\n")
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        code = ended(process, 60)
+        assert not psutil.wait_procs(workers, timeout=60)[1]
+    assert len(printed(output, "out").splitlines()) == 1
+    done = f"1 line of {fifo} done: give the later ones to the same command\n"
+    killed = "a process that works for this one was killed, perhaps for lack of memory: use fewer --jobs"
+    assert code == {"killed": 1, "interrupted": 130}[how]
+    assert printed(output, "err") == f"mtl: {killed if how == 'killed' else how}; {done}"
 
 
 BAD = {

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import random
 import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtl.corpora.annotated_text import AnnotatedText, Offset
-from mtl.corpora.formats.jsonl import from_json
+from mtl.corpora.formats.jsonl import from_json, to_json
 from mtl.corpora.readers import read_sentences
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
@@ -94,6 +101,132 @@ def test_conllu_is_read_back(model: JointModel, tmp_path: Path) -> None:
     found = model.annotate_text(TEXT)
     (tmp_path / "text.conllu").write_text(found.to_conllu())
     assert read_sentences(tmp_path / "text.conllu", "conllu") == list(found)
+
+
+def some_documents(number: int) -> list[Any]:
+    """Texts of no to four sentences, lists of words, and sentences with annotations of other layers."""
+    drawn = random.Random(number)
+    parts = (
+        "The dog saw a cat. ",
+        "It slept!\n\n",
+        "  We can't eat in Paris?  ",
+        "\t",
+        "Why not, e.g. there",
+    )
+    made: list[Any] = []
+    for _ in range(number):
+        kind = drawn.randrange(3)
+        if kind == 0:
+            made.append("".join(drawn.choices(parts, k=drawn.randrange(5))))
+        elif kind == 1:
+            made.append(["a", "very", "long", "day", "ended", "here", "and", "now"][: drawn.randint(1, 8)])
+        else:
+            words = tuple(drawn.choices(("We", "ate", ".", "Paris"), k=drawn.randint(1, 9)))
+            made.append(Sentence(words, id=str(drawn.random()), lemmas=words))
+    return made
+
+
+def printed(found: Any) -> Any:
+    """As JSON; a batch changes probabilities by the rounding of sums."""
+    record = found.to_json() if isinstance(found, AnnotatedText) else None
+    if isinstance(found, Sentence):
+        record = to_json(found)
+    elif record is None:
+        record = to_json(found.sentence, None, found.items)
+    return type(found), json.loads(json.dumps(record), parse_float=lambda digits: round(float(digits), 9))
+
+
+@pytest.mark.parametrize("options", [{}, {"probabilities": 2, "tasks": ["dep", "pos"]}])
+@pytest.mark.parametrize("window", [1, 7, 512])
+def test_a_stream_has_what_each_document_has_alone(
+    model: JointModel, window: int, options: dict[str, Any]
+) -> None:
+    given = some_documents(60)
+    alone = [
+        model.annotate_text(each, **options)
+        if isinstance(each, str)
+        else model.annotate([each], **options)[0]
+        for each in given
+    ]
+    streamed = list(model.annotate_stream((each for each in given), window=window, **options))
+    assert [printed(each) for each in streamed] == [printed(each) for each in alone]
+    assert [each.text for each in streamed if isinstance(each, AnnotatedText)] == [
+        each for each in given if isinstance(each, str)
+    ]
+
+
+@pytest.mark.parametrize("document", ["It slept. We ate.", "It slept.", ["We"], ""])
+def test_of_endless_documents_one_window_is_held(model: JointModel, document: Any) -> None:
+    """How far the input is ahead of the output, and how many of the results are still held."""
+    read = 0
+
+    def endless() -> Iterator[Any]:
+        nonlocal read
+        for each in repeat(document):
+            read += 1
+            yield each
+
+    most, sentences = 12, 2 if isinstance(document, str) and "ate" in document else 1
+    given = weakref.WeakSet[Any]()
+    ahead = []
+    stream = model.annotate_stream(endless(), window=most)
+    assert read == 0
+    for done in range(60):
+        found = next(stream)
+        ahead.append(read - done)
+        if isinstance(found, AnnotatedText):
+            given.add(found)
+        del found
+    gc.collect()
+    assert max(ahead) == most // sentences
+    assert min(ahead) == 1
+    assert not given
+
+
+def test_batches_of_a_stream_are_of_similar_length(
+    model: JointModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: Counter[tuple[int, ...]] = Counter()
+    decoded = JointModel.decoded
+
+    def counting(self, batch, **options):
+        seen[tuple(sorted({len(sentence) for sentence in batch.sentences}))] += 1
+        return decoded(self, batch, **options)
+
+    monkeypatch.setattr(JointModel, "decoded", counting)
+    given = ([["We"] * (1 + 30 * (number % 2)) for number in range(24)]) * 2
+    assert len(list(model.annotate_stream(given, window=24, batch_tokens=200))) == 48
+    mixed = sum(batches for lengths, batches in seen.items() if len(lengths) > 1)
+    assert mixed <= 2 < seen[31,]
+    assert seen[1,] == 2
+
+
+def test_a_document_that_cannot_be_annotated_is_named(model: JointModel) -> None:
+    bad = {
+        2: (["We", 3], "sentence 1: word 2 is 3, not a string"),
+        3: ("We \ud800 ate.", "text: character 3 is half of a surrogate pair"),
+        5: ([], "sentence 1 has no words: leave it out"),
+        6: ("We ate. " + "It " * 9, "sentence 2 has 9 words, and decoders are given at most 8"),
+        7: (None, "sentence 1 is None, not a list of words"),
+    }
+    given = [bad[number][0] if number in bad else "It slept." for number in range(1, 9)]
+    good = model.annotate_text("It slept.")
+    found = list(model.annotate_stream(given, max_words=8, window=3, return_exceptions=True))
+    for number, each in enumerate(found, 1):
+        if number in bad:
+            assert isinstance(each, InputError)
+            assert str(each).startswith(f"document {number}: {bad[number][1]}")
+        else:
+            assert each == good
+    raising = model.annotate_stream(given, max_words=8)
+    assert next(raising) == good
+    with pytest.raises(InputError, match=r"^document 2: sentence 1: word 2"):
+        next(raising)
+    with pytest.raises(InputError, match=r"^language=klingon: no such language"):
+        model.annotate_stream(count(), "klingon")
+    with pytest.raises(InputError, match=r"^documents='We ate': use a list or generator of texts"):
+        model.annotate_stream("We ate")
+    assert [each.text for each in islice(model.annotate_stream(repeat("We ate")), 2)] == ["We ate"] * 2
 
 
 def documents() -> list[AnnotatedText]:

@@ -10,6 +10,7 @@ import random
 import re
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -617,3 +618,51 @@ def test_throughput_and_latency_under_load(minilm: Path, toy: Path) -> None:
         os.sched_setaffinity(0, before)
     assert reached.processor >= 0.8 * alone.processor
     assert statistics.median(tails) < 3, tails
+
+
+IMAGE = (Path(__file__).parents[3] / "Dockerfile").read_text()
+
+
+def words_of(instruction: str) -> list[str]:
+    """What a Dockerfile's last instruction of this kind runs, or asks for."""
+    found = re.findall(rf"^{instruction} .*?(\[.*\])$", IMAGE, re.MULTILINE)
+    words: list[str] = json.loads(found[-1])
+    return words
+
+
+def test_the_image_is_made_of_pinned_packages_and_files_that_it_gets() -> None:
+    """What is copied is there and let through, installs are pinned, and the service does not run as root."""
+    top = Path(__file__).parents[3]
+    allowed = re.findall(r"^!(.+)$", (top / ".dockerignore").read_text(), re.MULTILINE)
+    assert all((top / name).exists() for name in allowed)
+    links = [link.resolve() for link in (top / "mtl").rglob("*") if link.is_symlink()]
+    assert {str(link.relative_to(top).parts[0]) for link in links} <= set(allowed)
+    copied = re.findall(r"^COPY (?!--from)(\S+)", IMAGE, re.MULTILINE)
+    assert copied[0] == "."
+    assert set(copied[1:]) <= set(allowed)
+    installs = re.findall(r"^RUN pip install (.*)$", IMAGE, re.MULTILINE)
+    assert len(installs) == 2
+    assert all(each.startswith("-c constraints.txt ") for each in installs)
+    assert re.findall(r"^USER (\S+)$", IMAGE, re.MULTILINE) == ["1000:1000"]
+    assert IMAGE.rindex("RUN ") < IMAGE.index("USER ")
+
+
+@pytest.mark.slow
+def test_the_command_of_the_image_serves_and_its_health_check_says_so(
+    model: JointModel, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "model")
+    assert words_of("ENTRYPOINT") == ["mtl"]
+    name, place, *options = words_of("CMD")
+    assert (name, place) == ("serve", "/model")
+    python, *check = words_of("HEALTHCHECK")
+    assert python == "python"
+    port = next(option.removeprefix("--port=") for option in options if option.startswith("--port="))
+    assert f"EXPOSE {port}\n" in IMAGE
+    with serving(
+        tmp_path / "model", *(option for option in options if option != f"--port={port}")
+    ) as service:
+        own = service.address.rpartition(":")[2].strip("/")
+        here = [sys.executable, *(word.replace(f":{port}/", f":{own}/") for word in check)]
+        assert subprocess.run(here, check=False).returncode == 0
+    assert subprocess.run(here, check=False, stderr=subprocess.DEVNULL).returncode != 0

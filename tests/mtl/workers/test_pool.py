@@ -4,6 +4,7 @@ A function of numbers, computed by several processes.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -178,8 +179,44 @@ def test_a_process_is_no_part_of_a_larger_run(monkeypatch):
 def test_results_are_in_order_whatever_the_number_of_processes():
     expected = [(number, number * number) for number in range(7)]
     for processes in (1, 2, 3, 9):
-        assert list(in_processes(lambda number: (number, number * number), 7, processes)) == expected
-    assert os.getpid() not in set(in_processes(lambda number: os.getpid(), 2, 2))
+        assert list(in_processes(lambda number: (number, number * number), range(7), processes)) == expected
+    assert os.getpid() not in set(in_processes(lambda number: os.getpid(), range(2), 2))
+
+
+def test_endless_items_are_read_a_little_ahead():
+    read = 0
+
+    def items():
+        nonlocal read
+        for number in itertools.count():
+            read += 1
+            yield number
+
+    results = in_processes(lambda number: -number, items(), 2)
+    for done in range(200):
+        assert next(results) == -done
+        assert read - done <= 2 * 2 + 2  # one of them waits for room, and room was made for the result
+    results.close()
+
+
+def test_an_error_of_the_items_comes_after_the_results_before_it():
+    def items():
+        yield from (1, 2)
+        raise OSError("the disk does not answer")
+
+    for processes in (1, 2):
+        results = in_processes(lambda number: -number, items(), processes)
+        assert [next(results), next(results)] == [-1, -2]
+        with pytest.raises(OSError, match="does not answer"):
+            next(results)
+
+
+@pytest.mark.slow
+def test_new_processes_get_the_function_and_find_nobody_who_interrupts_them():
+    given = [signal.SIGINT] * 3
+    results = list(in_processes(signal.getsignal, given, 2, start="spawn"))
+    assert results == [signal.SIG_IGN] * 3
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
@@ -188,13 +225,13 @@ def test_the_first_error_in_order_is_raised_and_a_killed_process_named():
             raise InputError(f"sentence {number}")
         return number
 
-    results = in_processes(work, 6, 3)
+    results = in_processes(work, range(6), 3)
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(InputError) as raised:
         next(results)
     assert str(raised.value) == "sentence 2"
     with pytest.raises(RunError, match="killed, perhaps for lack of memory"):
-        list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), 2, 2))
+        list(in_processes(lambda number: os.kill(os.getpid(), signal.SIGKILL), range(2), 2))
 
 
 class _OfTwo(Exception):
@@ -212,7 +249,7 @@ def test_an_error_that_cannot_be_sent_is_said():
 
     for number, said in enumerate(("ValueError: no lock", "_OfTwo: a fault in sentence 1")):
         with pytest.raises(RuntimeError) as raised:
-            list(in_processes(lambda _, number=number: work(number), 2, 2))
+            list(in_processes(lambda _, number=number: work(number), range(2), 2))
         assert str(raised.value) == said
         assert any("in work" in note for note in raised.value.__notes__)
 
@@ -221,7 +258,7 @@ def test_no_process_outlives_the_one_that_was_killed():
     code = (
         "import os, sys, time\n"
         "from mtl.workers.pool import in_processes\n"
-        "for process in in_processes(lambda number: time.sleep(0.01) or os.getpid(), 10**6, 3):\n"
+        "for process in in_processes(lambda number: time.sleep(0.01) or os.getpid(), range(10**6), 3):\n"
         "    print(process, flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as started:
