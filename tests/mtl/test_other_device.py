@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-WAITS_OF_A_BATCH = {"decoding": 3, "importance": 0, "ablation": 95}
+WAITS_OF_A_BATCH = {"decoding": 3, "importance": 0, "ablation": 26}
 """How often five tasks with a mask each may wait in a batch; importance: in a batch and task."""
 
 
