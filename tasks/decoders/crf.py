@@ -506,7 +506,7 @@ class LogPartition(torch.autograd.Function):
         scale = scales.masked_fill(beyond, 0.0).sum(2)
         final = masses[ends, :, rows[:, 0]].transpose(0, 1)  # [direction row tag]
         partition, other = scale + (final * torch.stack((last, first))[:, None]).sum(2).log()
-        agree = (partition - other).abs() <= _AGREE * (1 + partition.abs())
+        agree = torch.sub((partition - other).abs(), partition.abs(), alpha=_AGREE) <= _AGREE
         ctx.save_for_backward(marginals, forth / totals, back, weights, beyond, ends)
         return partition.where(agree, torch.nan).to(scores.dtype)
 
