@@ -251,7 +251,7 @@ def main(file: str, where: str = NAME) -> None:
 
 
 def counts(folder: str) -> None:
-    """Print, as JSON, the operations, waits and copies of measures on a batch in five tasks, with 72 heads."""
+    """Print, as JSON, operations, waits and copies of measures on a batch in five tasks, with 72 heads."""
     device = install()
     from mtl.analysis.ablation import Ablator, ablations
     from mtl.analysis.importance import task_importance
