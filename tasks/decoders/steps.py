@@ -85,7 +85,9 @@ def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
         return []
     # The widest types first, so that each tensor begins at a multiple of its numbers' size.
     order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
-    parts = [tensors[place].detach().contiguous().view(-1).view(torch.uint8) for place in order]
+    # A tensor of one number counts as contiguous whatever its strides, and has no bytes to view with some.
+    whole = [tensors[place].detach().contiguous() for place in order]
+    parts = [each.as_strided((each.numel(),), (1,)).view(torch.uint8) for each in whole]
     sizes = [len(part) for part in parts]
     block = torch.empty(
         sum(sizes), dtype=torch.uint8, device=parts[0].device, pin_memory=device.type == "cuda"

@@ -143,6 +143,7 @@ def test_tensors_packed_in_one_block_are_what_they_were():
         torch.tensor(0.5),
         torch.arange(6.0).view(2, 3).T,
         torch.arange(4, dtype=torch.int32),
+        torch.tensor(7).expand(1),
     ]
     packed = copied(made, torch.device("cpu"))
     for one, other in zip(made, packed, strict=True):
