@@ -16,6 +16,7 @@ from mtl.heads.replay import LayerReplay
 from mtl.heads.tap import HeadTap
 from mtl.models.batches import Batch
 from mtl.models.joint import JointModel
+from mtl.tasks.decoders.steps import copied, in_step, steps_of
 from mtl.tasks.sentence import Sentence
 
 Scale = Float[Tensor, "site head"]
@@ -33,10 +34,7 @@ class AblatedCopies(ABC):
 
     @abstractmethod
     def start(self, sites: Iterable[int]) -> int:
-        """The first site that a pass computes anew if heads of these sites are closed.
-
-        Ablations can share a pass only if they start at the same site.
-        """
+        """The first site that a pass computes anew if heads of these sites are closed."""
 
     @abstractmethod
     def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
@@ -49,7 +47,7 @@ class AblatedCopies(ABC):
         """The counts under each ablation, for the batch and mask of the last call of `unchanged`.
 
         `ablations` are on the CPU. They are 0 at closed heads, whose output is replaced by `fill` (`None`:
-        zeros), and all have the same `start`.
+        zeros). The pass starts at the first `start` of them.
         """
 
 
@@ -62,6 +60,7 @@ class AnnotatedCopies(AblatedCopies):
         self._replay = LayerReplay(encoder.transformer, encoder.family)
         self._metrics = {name: task.metric() for name, task in model.tasks.items()}
         self._unchanged: dict[str, tuple[Sequence[Any], np.ndarray]] = {}
+        self._compared = False
 
     def start(self, sites: Iterable[int]) -> int:
         """The first site with a closed head; everything before it is as without ablation."""
@@ -69,7 +68,7 @@ class AnnotatedCopies(AblatedCopies):
 
     def unchanged(self, batch: Batch, scale: Scale | None) -> CountsByTask:
         """See `AblatedCopies`; also records the outputs of layers and heads, and the annotations."""
-        self._unchanged = {}
+        self._unchanged, self._compared = {}, False
         with self._replay.record():
             [counts] = self._counts(batch, 1, scale, None, None)
         return counts
@@ -79,8 +78,11 @@ class AnnotatedCopies(AblatedCopies):
     ) -> list[CountsByTask]:
         """See `AblatedCopies`."""
         start = self.start(closed_sites(ablations))
-        with self._replay.start_at(start, len(ablations)):
-            return self._counts(batch, len(ablations), scale, ablations.to(batch.mask.device), fill)
+        [there] = copied([ablations], batch.mask.device)
+        # All passes take rows of one batch: the first is compared with the recorded one, others would wait.
+        with self._replay.start_at(start, len(ablations), compare=not self._compared):
+            self._compared = True
+            return self._counts(batch, len(ablations), scale, there, fill)
 
     def _counts(
         self, batch: Batch, copies: int, scale: Scale | None, ablations: Ablations | None, fill: Fill | None
@@ -93,18 +95,20 @@ class AnnotatedCopies(AblatedCopies):
             first = model.reads_first(batch.rows)
             words = self.encoder(subwords, first=first)
         words = words.view(copies, sentences, *words.shape[1:])
-        results: list[CountsByTask] = [{} for _ in range(copies)]
+        decoding = []
         for name, row in batch.rows.items():
             decoder = model.decoder(name)
             vectors = model.encoder.of_task(name, words[:, row].flatten(0, 1))
             mask = batch.mask[row].repeat(copies, 1)
             if first:
                 vectors, mask = decoder.as_read(vectors, mask)
-            decoded = decoder.decode(decoder(vectors, mask), mask)
+            decoding.append(steps_of(decoder.decode, decoder(vectors, mask), mask))
+        results: list[CountsByTask] = [{} for _ in range(copies)]
+        for name, decoded in zip(batch.rows, in_step(decoding, batch.mask.device), strict=True):
             gold = batch.of_task(name)
-            for copy in range(copies):
-                of_copy = decoded[copy * len(row) : (copy + 1) * len(row)]
-                results[copy][name] = self._counted(name, of_copy, gold)
+            for copy, counts in enumerate(results):
+                of_copy = decoded[copy * len(gold) : (copy + 1) * len(gold)]
+                counts[name] = self._counted(name, of_copy, gold)
         return results
 
     def _counted(self, name: str, decoded: Sequence[Any], gold: Sequence[Sentence]) -> np.ndarray:

@@ -121,10 +121,17 @@ class Ablator:
         masks: Sequence[Mask] | None = None,
         passes: int | None = None,
     ) -> None:
-        self.model, self.chosen, self.means = model, tuple(chosen), means
+        self.model, self.chosen = model, tuple(chosen)
         encoder = model.encoder
         self.masks = model.scales.masks(tuple(model.tasks)) if masks is None else list(masks)
         self.device = next(model.parameters()).device
+        self._there = {
+            mask.name: (
+                None if mask.head_scale is None else mask.head_scale.to(self.device),
+                None if means is None else means[mask.name].to(self.device),
+            )
+            for mask in self.masks
+        }
         own = added(lambda feature: feature.own_models).get(encoder.kind)
         self._copies: AblatedCopies = (AnnotatedCopies if own is None else resolve_name(own.copies))(model)
         self.budget = passes or self._copies.tokens
@@ -146,8 +153,7 @@ class Ablator:
         return counts
 
     def _under(self, mask: Mask, batch: Batch) -> Counts:
-        scale = None if mask.head_scale is None else mask.head_scale.to(self.device)
-        fill = None if self.means is None else self.means[mask.name].to(self.device)
+        scale, fill = self._there[mask.name]
         unchanged = self._copies.unchanged(batch, scale)
         # An ablation changes nothing if the mask closes all of its heads already.
         closing = [
@@ -170,7 +176,11 @@ class Ablator:
         }
 
     def _passes(self, closing: Sequence[int], batch: Batch) -> Iterator[list[int]]:
-        """The ablations, grouped into passes: those of a pass have the same start and fit the budget."""
+        """The ablations, grouped into passes that fit the budget.
+
+        On a CPU those of a pass have the same start. Elsewhere the number of passes counts for more than what
+        they compute.
+        """
         rows, width = batch.subwords.input_ids.shape
         pairs = batch.mask.shape[0] * batch.mask.shape[1] ** 2
         copies = max(1, min(self.budget // max(rows * width, 1), BATCH_PAIRS // max(pairs, 1)))
@@ -178,7 +188,8 @@ class Ablator:
         def start(index: int) -> int:
             return self._copies.start(self.chosen[index].sites)
 
-        for _, group in groupby(sorted(closing, key=start), key=start):
+        alike = start if self.device.type == "cpu" else lambda index: 0
+        for _, group in groupby(sorted(closing, key=start), key=alike):
             together = list(group)
             # Equal shares, since eleven copies take less time as six and five than as ten and one.
             for share in np.array_split(together, -(-len(together) // copies)):

@@ -140,14 +140,14 @@ def task_importance(
     names = tuple(model.tasks)
     if isinstance(masks, bool):
         masks = model.scales.masks(names, gated=masks)
-    opened = torch.ones(len(tap.sites), tap.heads)
+    opened = torch.ones(len(tap.sites), tap.heads, device=device)
     chosen = [
         (mask.tasks, (opened if mask.head_scale is None else mask.head_scale).to(device)) for mask in masks
     ]
     derivatives = _by_task
     if not _on_cpu(device) and len(names) > 1:
         of_task = {name: scale for tasks, scale in chosen for name in tasks}
-        every = torch.stack([of_task.get(name, opened.to(device)) for name in names])
+        every = torch.stack([of_task.get(name, opened) for name in names])
         chosen, derivatives = [(tuple(of_task), every)], _at_once
     measured: dict[str, GateGradients] = {}
     with in_evaluation_mode(model), frozen(model):

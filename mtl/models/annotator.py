@@ -24,8 +24,9 @@ from mtl.heads.arguments import is_iterable, short_text, whole_number, yes_or_no
 from mtl.heads.given_models import require_weights
 from mtl.models.batches import MAX_WORDS, Batch, buckets, examples, unlabelled
 from mtl.models.head_scales import TaskScale
-from mtl.models.passes import computing_threads, in_evaluation_mode, require_no_nan
+from mtl.models.passes import computing_threads, in_evaluation_mode, without_nan
 from mtl.tasks.decoders.decoder import Decoder, Item
+from mtl.tasks.decoders.steps import Steps, in_step, steps_of
 from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.rules import UNKEPT, Match, TaskRules, rules_from
 from mtl.tasks.sentence import MadeUpId, Sentence
@@ -104,25 +105,40 @@ class Annotator(nn.Module, ABC):
         `k`, they include the `k` most probable values (`Decoder.alternatives`). With `rules` of some tasks,
         they keep these, and include the matches that could not be kept.
         """
-        decoded = {}
         outputs = self(batch, head_scale)
-        require_no_nan({name: output.scores for name, output in outputs.items()})
-        for name, output in outputs.items():
-            decoder, matches = self.decoder(name), None
-            if rules is not None and name in rules:
-                matches = [rules[name].matches(sentence.words) for sentence in batch.of_task(name)]
-                if any(matches):
-                    ruled = decoder.constrained(output.scores, output.mask, matches)
-                    output = output._replace(scores=ruled)
-            predicted = decoder.decode(output.scores, output.mask)
-            with_gold = None
-            if given:
-                layer = self.tasks[name].layer
-                gold = [sentence.layer(layer) for sentence in batch.of_task(name)]
-                with_gold = decoder.decode_given(output.scores, output.mask, gold, predicted)
-            items = None if k is None else decoder.alternatives(output.scores, output.mask, predicted, k)
-            decoded[name] = Decoded(predicted, with_gold, items, _not_kept(matches, predicted))
-        return decoded
+        checked = without_nan({name: output.scores for name, output in outputs.items()})
+        of_tasks = [
+            self._decoded(
+                name, output, batch.of_task(name), given, k, None if rules is None else rules.get(name)
+            )
+            for name, output in outputs.items()
+        ]
+        _, *decoded = in_step([checked, *of_tasks], batch.mask.device)
+        return dict(zip(outputs, decoded, strict=True))
+
+    def _decoded(
+        self,
+        name: str,
+        output: TaskScores,
+        sentences: Sequence[Sentence],
+        given: bool,
+        k: int | None,
+        rules: TaskRules | None,
+    ) -> Steps[Decoded]:
+        """`decoded` of one task, in steps."""
+        decoder, (scores, mask), matches = self.decoder(name), output, None
+        if rules is not None:
+            matches = [rules.matches(sentence.words) for sentence in sentences]
+            if any(matches):
+                yield ()  # until no scores are NaN
+                scores = decoder.constrained(scores, mask, matches)
+        predicted = yield from steps_of(decoder.decode, scores, mask)
+        with_gold = None
+        if given:
+            gold = [sentence.layer(self.tasks[name].layer) for sentence in sentences]
+            with_gold = yield from steps_of(decoder.decode_given, scores, mask, gold, predicted)
+        items = None if k is None else decoder.alternatives(scores, mask, predicted, k)
+        return Decoded(predicted, with_gold, items, _not_kept(matches, predicted))
 
     def evaluation_tokens(self) -> int:
         """The maximum number of padded subwords in a batch without gradients.

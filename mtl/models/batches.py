@@ -25,7 +25,8 @@ from torch import Tensor
 
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
-from mtl.models.subwords import Tokens, together
+from mtl.models.subwords import Tokens
+from mtl.tasks.decoders.steps import copied
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
@@ -196,7 +197,7 @@ class Batch:
             return tensor
 
         self.each(note)
-        moved = iter(together(tensors, device))
+        moved = iter(copied(tensors, device))
         return self.each(lambda _: next(moved))
 
 

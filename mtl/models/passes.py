@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mtl.errors import InputError
 from mtl.heads.arguments import whole_number
 from mtl.heads.blocks import OnModule, WithBlock, own_parameters
+from mtl.tasks.decoders.steps import Steps
 
 _MOST_THREADS = 1024
 
@@ -80,7 +82,7 @@ def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> list[str]:
     return [name for (name, _), fine in zip(named, finite, strict=True) if not fine]
 
 
-def require_no_nan(scores: Mapping[str, Any]) -> None:
+def without_nan(scores: Mapping[str, Any]) -> Steps[None]:
     """Raise `InputError` if scores of a task (a tensor, or a tuple that holds tensors) are NaN."""
     parts = [
         (task, part)
@@ -90,9 +92,9 @@ def require_no_nan(scores: Mapping[str, Any]) -> None:
     ]
     if not parts:
         return
-    # The largest value is NaN if any value is; it needs no boolean tensor. One wait for the device in all.
-    largest = torch.stack([part.amax().float() for _, part in parts])
-    for (task, _), wrong in zip(parts, largest.isnan().tolist(), strict=True):
+    # The largest value is NaN if any value is; it needs no boolean tensor.
+    [largest] = yield (torch.stack([part.amax().float() for _, part in parts]),)
+    for (task, _), wrong in zip(parts, np.isnan(largest), strict=True):
         if wrong:
             raise InputError(
                 f"the scores of {task} are not numbers (nan): the model's weights are not finite, or its "

@@ -204,8 +204,6 @@ def rows_of(
     return Rows(np.concatenate(pieces), np.concatenate(owned), length), np.array(sentence)
 
 
-_ALIGNED = 8
-"""Bytes; the offset of a tensor must be a multiple of the size of its numbers."""
 T = TypeVar("T", bound="Tensors")
 
 
@@ -222,29 +220,6 @@ class Tensors:
     def to(self: T, device: torch.device | str) -> T:
         """The same on another device."""
         return self.each(lambda tensor: tensor.to(device))
-
-
-def together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors, all on the CPU, as views of one block on `device`; the host does not wait for the copy.
-
-    For a GPU the block is packed in page-locked memory, which torch keeps for later blocks.
-    """
-    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
-    room = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
-    block = torch.empty(sum(room), dtype=torch.uint8, pin_memory=device.type == "cuda")
-    for tensor, part in zip(tensors, _parts(tensors, block, sizes, room), strict=True):
-        part.copy_(tensor)
-    return _parts(tensors, block.to(device, non_blocking=True), sizes, room)
-
-
-def _parts(
-    tensors: Sequence[Tensor], block: Tensor, sizes: Sequence[int], room: Sequence[int]
-) -> list[Tensor]:
-    """Views of the block, one of the shape and type of each tensor."""
-    return [
-        part[:size].view(tensor.dtype).view(tensor.shape)
-        for tensor, part, size in zip(tensors, block.split(list(room)), sizes, strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True)

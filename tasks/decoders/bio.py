@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mtl.tasks.decoders.classifier import LinearDecoder
-from mtl.tasks.decoders.crf import BioCrf, path_score, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, path_score, tagged_spans
 from mtl.tasks.decoders.decoder import Item, StructureScore, k_best, padded
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
@@ -119,11 +120,14 @@ class BioDecoder(LinearDecoder):
         of_words = scores.gather(2, tags[:, :, None]).squeeze(2)
         return StructureScore(of_words.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
-    def decode(self, scores: Float[Tensor, "batch word tag"], mask: Bool[Tensor, "batch word"]) -> list[Any]:
-        lengths = mask.sum(1)
+    @in_steps
+    def decode(
+        self, scores: Float[Tensor, "batch word tag"], mask: Bool[Tensor, "batch word"]
+    ) -> Steps[list[Any]]:
+        lengths, *chain = yield mask.sum(1), *self.crf.chain(scores)
         return [
             self.annotation(tagged_spans(tags, self.types), length)
-            for tags, length in zip(self.crf.decode(scores, lengths), lengths.tolist(), strict=True)
+            for tags, length in zip(best_paths(lengths, *chain), lengths.tolist(), strict=True)
         ]
 
     @abstractmethod

@@ -22,6 +22,7 @@ from mtl.tasks.decoders.decoder import (
     padded,
     score_of_labels,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.lemmas import RANKED, RankedScripts, shortest_form, split_lemma_labels
 from mtl.tasks.rules import Match, RuleKind
 from mtl.tasks.task import UNKNOWN, Labels
@@ -109,15 +110,16 @@ class WordClassifier(LinearDecoder):
     ) -> StructureScore:
         return score_of_labels(scores, targets.labels, label)
 
+    @in_steps
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[Any]:
+    ) -> Steps[list[Any]]:
         """Per sentence the label of each word."""
-        lengths = mask.sum(1).tolist()
+        best, lengths = yield scores.argmax(2), mask.sum(1)
         names = self.labels.names
         return [
             tuple([names[index] for index in indices[:length]])
-            for indices, length in zip(scores.argmax(2).tolist(), lengths, strict=True)
+            for indices, length in zip(best.tolist(), lengths.tolist(), strict=True)
         ]
 
     def constrained(
@@ -191,8 +193,12 @@ class SentenceClassifier(LinearDecoder):
     ) -> StructureScore:
         return score_of_labels(scores[:, None], targets.labels[:, None], label)
 
-    def decode(self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]) -> list[str]:
-        return [self.labels[index] for index in scores.argmax(1).tolist()]
+    @in_steps
+    def decode(
+        self, scores: Float[Tensor, "batch label"], mask: Bool[Tensor, "batch word"]
+    ) -> Steps[list[str]]:
+        [best] = yield (scores.argmax(1),)
+        return [self.labels[index] for index in best.tolist()]
 
     def alternatives(
         self,
@@ -258,9 +264,11 @@ class SentenceRegressor(LinearDecoder):
         """The number itself, which has no labels."""
         return StructureScore(scores, torch.ones_like(scores, dtype=torch.long))
 
-    def decode(self, scores: Float[Tensor, " batch"], mask: Bool[Tensor, "batch word"]) -> list[float]:
-        numbers: list[float] = scores.tolist()
-        return numbers
+    @in_steps
+    def decode(self, scores: Float[Tensor, " batch"], mask: Bool[Tensor, "batch word"]) -> Steps[list[float]]:
+        [numbers] = yield (scores,)
+        found: list[float] = numbers.tolist()
+        return found
 
 
 class LemmaDecoder(WordClassifier):
@@ -282,21 +290,23 @@ class LemmaDecoder(WordClassifier):
         self.register_buffer("fits", torch.tensor(shortest) <= lengths[:, None], persistent=False)
         """Which scripts apply to forms of each length that makes a difference, the longest first."""
 
+    @in_steps
     def decode(
         self, scores: Float[Tensor, "batch word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[RankedScripts]:
+    ) -> Steps[list[RankedScripts]]:
         """Per word the best scripts of all, then the best script for shorter forms, and so on."""
         best = scores.topk(min(RANKED, len(self.labels)), 2).indices
         if len(self.fits) > 1:
             fitting = [scores.masked_fill(~fits, -torch.inf).argmax(2) for fits in self.fits[1:]]
             best = torch.cat([best, torch.stack(fitting, 2)], 2)
-        lengths, names = mask.sum(1).tolist(), self.labels.names
+        ranked, lengths = yield best, mask.sum(1)
+        names = self.labels.names
         return [
             RankedScripts(
                 tuple([tuple([names[index] for index in dict.fromkeys(word)]) for word in words[:length]]),
                 self.lexicon,
             )
-            for words, length in zip(best.tolist(), lengths, strict=True)
+            for words, length in zip(ranked.tolist(), lengths.tolist(), strict=True)
         ]
 
     def alternatives(

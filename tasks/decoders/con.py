@@ -29,6 +29,7 @@ from mtl.tasks.decoders.decoder import (
     scores_at,
     sums_by_sentence,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import NULL, binarise, constituents, restore
@@ -150,18 +151,21 @@ class ConDecoder(Decoder):
         of_labels = scores_at(self._label_scores(scores, rows, starts, ends), labels)
         return sums_by_sentence(brackets + of_labels, rows, len(mask))
 
-    def decode(self, scores: _SpanScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Span, ...]]:
-        lengths = mask.sum(1).cpu().numpy()
+    @in_steps
+    def decode(self, scores: _SpanScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[tuple[Span, ...]]]:
         brackets = scores.brackets.detach()
         if self.decoding == "mbr":
             brackets = span_marginals(brackets, mask.sum(1))
-        best = best_brackets(brackets.cpu().numpy(), lengths)
-        indices = torch.from_numpy(np.stack(best)).to(mask.device)
-        chosen = self._label_scores(scores, *indices).argmax(1).cpu().tolist()
+        chart, lengths = yield brackets, mask.sum(1)
+        best = best_brackets(chart, lengths)
+        [places] = yield (np.stack(best),)
+        [chosen] = yield (self._label_scores(scores, *places).argmax(1),)
         names = self.labels.names
         labelled = [
             Span(start, end, names[label])
-            for start, end, label in zip(best.starts.tolist(), best.ends.tolist(), chosen, strict=True)
+            for start, end, label in zip(
+                best.starts.tolist(), best.ends.tolist(), chosen.tolist(), strict=True
+            )
         ]
         last = np.maximum(2 * lengths - 1, 0).cumsum().tolist()
         return [restore(labelled[a:b]) for a, b in zip([0, *last], last, strict=False)]

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import at_least_float32
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.sentence import Span
 from mtl.tasks.task import Labels
 
@@ -82,18 +83,16 @@ class BioCrf(nn.Module):
         with torch.autocast(scores.device.type, enabled=False):
             return _partition(at_least_float32(scores), lengths, self.transitions(), self.by_tag)
 
+    @in_steps
     def decode(
         self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
-    ) -> Int[np.ndarray, "row word"]:
+    ) -> Steps[Int[np.ndarray, "row word"]]:
         """The most probable tag sequences (Viterbi), O beyond the lengths."""
-        potentials = [value.detach() for value in self.transitions()]
-        table = torch.cat([part.flatten() for part in potentials]).cpu()  # the host waits once
-        split = table.split([part.numel() for part in potentials])
-        start, turn, stay, end = (
-            values.view(part.shape).numpy() for values, part in zip(split, potentials, strict=True)
-        )
-        emissions = at_least_float32(scores.detach()).cpu().contiguous().numpy()
-        return best_paths(emissions, lengths.cpu().numpy(), start, turn, stay, end)
+        return best_paths(*(yield lengths, *self.chain(scores)))
+
+    def chain(self, scores: Float[Tensor, "row word tag"]) -> tuple[Tensor, ...]:
+        """What `best_paths` reads besides lengths: the scores and the fields of `Transitions`."""
+        return at_least_float32(scores), *self.transitions()
 
     def marginals(
         self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
@@ -415,7 +414,7 @@ def expectations(outer, scores, lengths, start, turn, stay, end):
 
 @compiled
 @no_type_check
-def best_paths(scores, lengths, start, turn, stay, end):
+def best_paths(lengths, scores, start, turn, stay, end):
     """The most probable tags of every row (Viterbi), O beyond its length."""
     rows, words, tags = scores.shape
     labels = stay.shape[1]
@@ -507,7 +506,7 @@ class LogPartition(torch.autograd.Function):
         scale = scales.masked_fill(beyond, 0.0).sum(2)
         final = masses[ends, :, rows[:, 0]].transpose(0, 1)  # [direction row tag]
         partition, other = scale + (final * torch.stack((last, first))[:, None]).sum(2).log()
-        agree = (partition - other).abs() <= _AGREE * (1 + partition.abs())
+        agree = torch.sub((partition - other).abs(), partition.abs(), alpha=_AGREE) <= _AGREE
         ctx.save_for_backward(marginals, forth / totals, back, weights, beyond, ends)
         return partition.where(agree, torch.nan).to(scores.dtype)
 

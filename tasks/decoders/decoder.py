@@ -261,7 +261,7 @@ class PairDecoder(Decoder):
         width = words.shape[1]
         dependent, head, label_dependent, label_head = self.mlp(self.with_root(words)).split(self.widths, 2)
         arcs = at_least_float32(self.arc(dependent[:, 1:], head).squeeze(3))
-        itself = torch.eye(width, width + 1, dtype=torch.bool, device=words.device).roll(1, 1)
+        itself = torch.eye(width + 1, dtype=torch.bool, device=words.device)[1:]
         return PairScores(
             arcs.masked_fill(~possible | itself, -torch.inf), label_dependent[:, 1:], label_head
         )

@@ -24,6 +24,7 @@ from mtl.tasks.decoders.decoder import (
     padded,
     scores_at,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Arcs, Sentence
 from mtl.tasks.task import UNKNOWN, Labels
@@ -103,6 +104,7 @@ class DepDecoder(PairDecoder):
     """
 
     ruled = "arcs"
+    of_root: Tensor | None
 
     def __init__(
         self,
@@ -118,7 +120,8 @@ class DepDecoder(PairDecoder):
         super().__init__(hidden, labels, arc_dim, relation_dim, dropout, bias_right=False)
         self.best_trees = projective_trees if projective else maximum_trees
         of_root = torch.tensor([name.partition(":")[0].lower() == "root" for name in labels.names])
-        self.of_root = of_root if tie_root and of_root.any() and not of_root.all() else None
+        told_apart = tie_root and of_root.any() and not of_root.all()
+        self.register_buffer("of_root", of_root if told_apart else None, persistent=False)
         self.relation = Biaffine(relation_dim, len(labels))
 
     def forward(
@@ -147,16 +150,16 @@ class DepDecoder(PairDecoder):
         relations = scores_at(self._relations(scores, targets.heads.clamp_min(0)), targets.relations)
         return StructureScore((arcs + relations).masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
 
-    def decode(self, scores: TreeScores, mask: Bool[Tensor, "batch word"]) -> list[Arcs]:
-        lengths = mask.sum(1).cpu().numpy()
-        heads = self.best_trees(self._for_trees(scores, mask).detach().cpu().numpy(), lengths)
-        rows, words = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
-        of_words = heads[rows, words]
-        index = torch.from_numpy(np.stack([rows, words, of_words])).to(mask.device)
-        of_arcs = self._relations_of(scores, *index)
+    @in_steps
+    def decode(self, scores: TreeScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[Arcs]]:
+        arcs, lengths = yield self._for_trees(scores, mask), mask.sum(1)
+        heads = self.best_trees(arcs, lengths)
+        places = (np.arange(mask.shape[1]) < lengths[:, None]).nonzero()
+        [[rows, words, of_words]] = yield (np.stack([*places, heads[places]]),)
+        of_arcs = self._relations_of(scores, rows, words, of_words)
         allowed = scores.allowed[rows, words] if isinstance(scores, RuledScores) else None
-        relations = self._possible(of_arcs, index[2], allowed).argmax(1).tolist()
-        found = [self.labels.names[index] for index in relations]
+        [relations] = yield (self._possible(of_arcs, of_words, allowed).argmax(1),)
+        found = [self.labels.names[index] for index in relations.tolist()]
         last = lengths.cumsum().tolist()
         return [
             Arcs(tuple(heads_of[:length].tolist()), tuple(found[end - length : end]))
@@ -183,9 +186,8 @@ class DepDecoder(PairDecoder):
                 elif rule.head is not None:
                     row[start, list(heads)] = False
         if self.of_root is not None:
-            of_root = self.of_root.to(arcs.device)
-            possible[..., 0] &= (allowed & of_root).any(2)
-            possible[..., 1:] &= (allowed & ~of_root).any(2)[..., None]
+            possible[..., 0] &= (allowed & self.of_root).any(2)
+            possible[..., 1:] &= (allowed & ~self.of_root).any(2)[..., None]
         ruled = arcs.masked_fill(~possible, -torch.inf)
         headless = ruled.isneginf().all(2, keepdim=True)
         ruled = torch.where(headless, arcs, ruled)
@@ -252,7 +254,7 @@ class DepDecoder(PairDecoder):
         """Scores of the relations that a word may have to its head; rules that leave none are not kept."""
         if self.of_root is not None:
             from_root = (heads == 0)[..., None]
-            relations = relations.masked_fill(from_root != self.of_root.to(relations.device), -torch.inf)
+            relations = relations.masked_fill(from_root != self.of_root, -torch.inf)
         if allowed is None:
             return relations
         ruled = relations.masked_fill(~allowed, -torch.inf)

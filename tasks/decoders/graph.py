@@ -24,6 +24,7 @@ from mtl.tasks.decoders.decoder import (
     scores_at,
     sums_by_sentence,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.sentence import Arc, Graph
 from mtl.tasks.task import UNKNOWN, Labels
 
@@ -120,20 +121,21 @@ class GraphDecoder(PairDecoder):
         of_labels = scores_at(self._labels(scores, rows, dependents, heads), labels)
         return sums_by_sentence(scores.arcs[rows, dependents, heads] + of_labels, rows, len(mask))
 
-    def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> list[Graph]:
-        chosen = scores.arcs > 0
+    @in_steps
+    def decode(self, scores: PairScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[Graph]]:
+        arcs, lengths = yield scores.arcs, mask.sum(1)
+        chosen = arcs > 0
         if self.connected:
-            lengths = mask.sum(1).cpu().numpy()
-            found = with_all_reached(scores.arcs.detach().cpu().numpy(), chosen.cpu().numpy(), lengths)
-            chosen = torch.from_numpy(found).to(mask.device)
-        places = chosen.nonzero(as_tuple=True)
-        parts = zip(*(column.split(_AT_ONCE) for column in places), strict=True)
-        labels = torch.cat([self._possible(scores, *part).argmax(1) for part in parts])
-        arcs: list[list[Arc]] = [[] for _ in range(len(mask))]
+            chosen = with_all_reached(arcs, chosen, lengths)
+        places = np.stack(chosen.nonzero())
+        [index] = yield (places,)
+        parts = [self._possible(scores, *part).argmax(1) for part in index.split(_AT_ONCE, 1)]
+        [labels] = yield (torch.cat(parts),)
+        found: list[list[Arc]] = [[] for _ in range(len(mask))]
         names = self.labels.names
-        for row, dependent, head, label in torch.stack([*places, labels], 1).tolist():
-            arcs[row].append(Arc(dependent + 1, head, names[label]))
-        return [Graph(tuple(of_sentence)) for of_sentence in arcs]
+        for row, dependent, head, label in zip(*places.tolist(), labels.tolist(), strict=True):
+            found[row].append(Arc(dependent + 1, head, names[label]))
+        return [Graph(tuple(of_sentence)) for of_sentence in found]
 
     def alternatives(
         self, scores: PairScores, mask: Bool[Tensor, "batch word"], decoded: Sequence[Graph], k: int

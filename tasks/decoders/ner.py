@@ -24,6 +24,7 @@ from mtl.tasks.decoders.decoder import (
     one_after_another,
     sums_by_sentence,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.rules import Match
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.spans import without_overlaps
@@ -134,13 +135,14 @@ class NerDecoder(Decoder):
         rows, firsts, lasts, types = (column[chosen] for column in targets)
         return sums_by_sentence(scores[rows, firsts, lasts, types], rows, len(mask))
 
+    @in_steps
     def decode(
         self, scores: Float[Tensor, "batch word word label"], mask: Bool[Tensor, "batch word"]
-    ) -> list[tuple[Span, ...]]:
+    ) -> Steps[list[tuple[Span, ...]]]:
         entities: list[list[Span]] = [[] for _ in range(len(mask))]
         if len(self.labels):
-            weights, types = (value.cpu().numpy() for value in (scores.detach() + self.offset).max(3))
-            chosen = select_spans(weights, mask.sum(1).cpu().numpy())
+            weights, types, lengths = yield *(scores.detach() + self.offset).max(3), mask.sum(1)
+            chosen = select_spans(weights, lengths)
             kinds = types[chosen[:, 0], chosen[:, 1], chosen[:, 2] - 1].tolist()
             for (row, start, end), kind in zip(chosen.tolist(), kinds, strict=True):
                 entities[row].append(Span(start, end, self.labels[kind]))

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.crf import BioCrf, path_score, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, path_score, tagged_spans
 from mtl.tasks.decoders.decoder import (
     Alternative,
     Decoder,
@@ -22,6 +22,7 @@ from mtl.tasks.decoders.decoder import (
     scores_at,
     sums_by_sentence,
 )
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.sentence import Frame, Sentence
 from mtl.tasks.spans import representable_frames, split_frame_labels
 from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
@@ -175,14 +176,6 @@ class SenseClassifier(nn.Linear):
         scores = self.scores(words, rows, predicates)
         return functional.cross_entropy(scores, senses, ignore_index=UNKNOWN, reduction="none")
 
-    def best(
-        self,
-        words: Float[Tensor, "batch word hidden"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
-    ) -> list[str]:
-        return [self.senses[index] for index in self.scores(words, rows, predicates).argmax(1).tolist()]
-
     def alternatives(
         self,
         words: Float[Tensor, "batch word hidden"],
@@ -254,17 +247,19 @@ class SrlDecoder(Decoder):
         frames, words = ((tags == 1 + label) | (tags == 1 + len(self.labels) + label)).nonzero(as_tuple=True)
         return sums_by_sentence(tag_scores[frames, words, tags[frames, words]], rows[frames], len(mask))
 
-    def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Frame, ...]]:
-        rows, predicates = ((scores.predicates > 0) & mask).nonzero(as_tuple=True)
-        return self._frames(scores, mask, rows, predicates)
+    @in_steps
+    def decode(self, scores: FrameScores, mask: Bool[Tensor, "batch word"]) -> Steps[list[tuple[Frame, ...]]]:
+        [chosen] = yield ((scores.predicates > 0) & mask,)
+        return (yield from self._frames(scores, mask, np.argwhere(chosen)))
 
+    @in_steps
     def decode_given(
         self,
         scores: FrameScores,
         mask: Bool[Tensor, "batch word"],
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
-    ) -> list[tuple[Frame, ...]]:
+    ) -> Steps[list[tuple[Frame, ...]]]:
         # A frame does not depend on the others of its sentence, so those of predicted predicates are known.
         known = [{frame.predicate: frame for frame in frames} for frames in decoded]
         given = [sorted({frame.predicate for frame in frames or ()}) for frames in gold]
@@ -274,8 +269,8 @@ class SrlDecoder(Decoder):
             for predicate in predicates
             if predicate not in known[row]
         ]
-        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
-        for of_row, frames in zip(known, self._frames(scores, mask, index[:, 0], index[:, 1]), strict=True):
+        found = yield from self._frames(scores, mask, np.array(places, dtype=np.int64).reshape(-1, 2))
+        for of_row, frames in zip(known, found, strict=True):
             of_row.update((frame.predicate, frame) for frame in frames)
         return [
             tuple([of_row[predicate] for predicate in predicates])
@@ -317,19 +312,21 @@ class SrlDecoder(Decoder):
         self,
         scores: FrameScores,
         mask: Bool[Tensor, "batch word"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
-    ) -> list[tuple[Frame, ...]]:
-        if not len(rows):
+        places: Int[np.ndarray, "frame 2"],
+    ) -> Steps[list[tuple[Frame, ...]]]:
+        """The frames of predicates at these places, each a row and a word."""
+        if not len(places):
             return [()] * len(mask)
-        frames: list[list[Frame]] = [[] for _ in range(len(mask))]
-        tags = self.crf.decode(self._tag_scores(scores.words, rows, predicates), mask.sum(1)[rows])
-        senses: list[str | None] = [None] * len(rows)
+        [[rows, predicates]] = yield (np.ascontiguousarray(places.T),)
+        chain = self.crf.chain(self._tag_scores(scores.words, rows, predicates))
+        best = rows if self.sense is None else self.sense.scores(scores.words, rows, predicates).argmax(1)
+        *of_paths, of_senses = yield mask.sum(1)[rows], *chain, best
+        tags = best_paths(*of_paths)
+        senses: list[str | None] = [None] * len(places)
         if self.sense is not None:
-            senses = list(self.sense.best(scores.words, rows, predicates))
-        for row, predicate, sense, sequence in zip(
-            rows.tolist(), predicates.tolist(), senses, tags, strict=True
-        ):
+            senses = [self.sense.senses[index] for index in of_senses.tolist()]
+        frames: list[list[Frame]] = [[] for _ in range(len(mask))]
+        for (row, predicate), sense, sequence in zip(places.tolist(), senses, tags, strict=True):
             frames[row].append(Frame(predicate, sense, tagged_spans(sequence, self.labels)))
         return [tuple(of_sentence) for of_sentence in frames]
 

@@ -32,6 +32,7 @@ from mtl.tasks.decoders.decoder import (
     sums_by_sentence,
 )
 from mtl.tasks.decoders.srl import SenseClassifier, at_words, drop_features
+from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import representable_frames, split_frame_labels
 from mtl.tasks.task import UNKNOWN, Labels, annotated_layer
@@ -241,26 +242,30 @@ class RankingDecoder(Decoder):
             len(mask),
         )
 
-    def decode(self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]) -> list[tuple[Frame, ...]]:
+    @in_steps
+    def decode(
+        self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]
+    ) -> Steps[list[tuple[Frame, ...]]]:
         """A predicate without arguments is none."""
-        rows, words = self._predicates(scores, mask)
-        frames = self._frames(scores, mask, rows, words)
+        [chosen] = yield (self._predicates(scores, mask),)
+        frames = yield from self._frames(scores, mask, np.argwhere(chosen))
         return [tuple([frame for frame in of_row if frame.arguments]) for of_row in frames]
 
+    @in_steps
     def decode_given(
         self,
         scores: SpanPairScores,
         mask: Bool[Tensor, "batch word"],
         gold: Sequence[tuple[Frame, ...] | None],
         decoded: Sequence[tuple[Frame, ...]],
-    ) -> list[tuple[Frame, ...]]:
+    ) -> Steps[list[tuple[Frame, ...]]]:
         given = [
             (row, predicate)
             for row, frames in enumerate(gold)
             for predicate in sorted({frame.predicate for frame in frames or ()})
         ]
-        rows, words = torch.tensor(given, dtype=torch.long, device=mask.device).view(-1, 2).unbind(1)
-        return [tuple(frames) for frames in self._frames(scores, mask, rows, words)]
+        frames = yield from self._frames(scores, mask, np.array(given, dtype=np.int64).reshape(-1, 2))
+        return [tuple(of_row) for of_row in frames]
 
     def alternatives(
         self,
@@ -296,12 +301,10 @@ class RankingDecoder(Decoder):
 
     def _predicates(
         self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]
-    ) -> tuple[Int[Tensor, " frame"], Int[Tensor, " frame"]]:
-        """The candidates for predicates, in order of the text."""
+    ) -> Bool[Tensor, "batch word"]:
+        """Which words are candidates for predicates."""
         words, there = _best(scores.predicates.masked_fill(~mask, -torch.inf), mask, self.predicate_ratio)
-        chosen = torch.zeros_like(mask).scatter_(1, words, there)
-        rows, places = chosen.nonzero(as_tuple=True)
-        return rows, places
+        return torch.zeros_like(mask).scatter_(1, words, there)
 
     def _arguments(self, scores: SpanPairScores, mask: Bool[Tensor, "batch word"]) -> Candidates:
         found, there = _best(scores.spans.flatten(1), mask, self.argument_ratio)
@@ -346,27 +349,30 @@ class RankingDecoder(Decoder):
         self,
         scores: SpanPairScores,
         mask: Bool[Tensor, "batch word"],
-        rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
-    ) -> list[list[Frame]]:
+        places: Int[np.ndarray, "frame 2"],
+    ) -> Steps[list[list[Frame]]]:
+        """The frames of predicates at these places, each a row and a word."""
         frames: list[list[Frame]] = [[] for _ in range(len(mask))]
-        if not len(rows):
+        if not len(places):
             return frames
+        [[rows, predicates]] = yield (np.ascontiguousarray(places.T),)
         arguments = self._arguments(scores, mask)
-        chosen: list[list[Span]] = [[] for _ in range(len(rows))]
+        best = rows if self.sense is None else self.sense.scores(scores.words, rows, predicates).argmax(1)
+        of_pairs: list[Tensor] = []
         if len(self.labels):
             pairs = self._pairs(scores, rows, predicates, arguments).masked_fill(
                 ~arguments.there[rows][:, :, None], -torch.inf
             )
-            weights, roles = (value.detach().cpu().numpy() for value in pairs.max(2))
-            firsts, ends = (
-                places.index_select(0, rows).cpu().numpy()
-                for places in (arguments.firsts, arguments.lasts + 1)
-            )
+            ends = arguments.lasts + 1
+            of_pairs = [*pairs.max(2), arguments.firsts.index_select(0, rows), ends.index_select(0, rows)]
+        of_senses, *candidates = yield best, *of_pairs
+        chosen: list[list[Span]] = [[] for _ in places]
+        if candidates:
+            weights, roles, firsts, ends = candidates
             if self.overlaps:
                 taken = np.argwhere(weights > 0)
             else:
-                taken = select_arguments(weights, firsts, ends, predicates.cpu().numpy(), mask.shape[1])
+                taken = select_arguments(weights, firsts, ends, places[:, 1].copy(), mask.shape[1])
             for frame, number in taken.tolist():
                 span = Span(
                     int(firsts[frame, number]),
@@ -374,12 +380,10 @@ class RankingDecoder(Decoder):
                     self.labels[int(roles[frame, number])],
                 )
                 chosen[frame].append(span)
-        senses: list[str | None] = [None] * len(rows)
+        senses: list[str | None] = [None] * len(places)
         if self.sense is not None:
-            senses = list(self.sense.best(scores.words, rows, predicates))
-        for row, predicate, sense, spans in zip(
-            rows.tolist(), predicates.tolist(), senses, chosen, strict=True
-        ):
+            senses = [self.sense.senses[index] for index in of_senses.tolist()]
+        for (row, predicate), sense, spans in zip(places.tolist(), senses, chosen, strict=True):
             frames[row].append(Frame(predicate, sense, tuple(sorted(spans))))
         return frames
 
@@ -420,12 +424,14 @@ def _best(
     """
     ranked = scores.detach()
     numbers = (mask.sum(1) * ratio).floor().long().clamp(min=1)
+    most = max(1, int(torch.tensor(mask.shape[1]) * ratio))  # of a sentence without padding
     if rows is not None and items is not None:
         needed = torch.zeros_like(ranked, dtype=torch.bool)
         needed[rows, items] = True
         ranked = ranked.masked_fill(needed, torch.inf)
         numbers = torch.maximum(numbers, needed.sum(1))
-    best = ranked.topk(min(int(numbers.max()), ranked.shape[1]), 1)
+        most = int(numbers.max())
+    best = ranked.topk(min(most, ranked.shape[1]), 1)
     places = torch.arange(best.indices.shape[1], device=ranked.device)
     return best.indices, (places < numbers[:, None]) & (best.values > -torch.inf)
 

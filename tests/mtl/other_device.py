@@ -3,7 +3,8 @@
 Its tensors lie in memory and the CPU's kernels compute on them. Like a GPU's they may not meet the CPU's
 tensors, and whoever reads them makes the host wait. `python -m tests.mtl.other_device FILE` runs the commands
 in a JSON file there (with `cpu` behind it on the CPU), and writes their exit codes, and where training steps
-waited, to standard output's last line. Not covered: kernels of CUDA, autocast to bfloat16, and inference
+waited, to standard output's last line. `--counts FOLDER` counts operations and waits of measures on sentences
+of a corpus instead. Not covered: kernels of CUDA, autocast to bfloat16, and inference
 mode, which such tensors do not know (no_grad takes its place).
 """
 
@@ -249,6 +250,54 @@ def main(file: str, where: str = NAME) -> None:
     print(json.dumps({"codes": codes, "waits": WAITS.places, "times": WAITS.times}))
 
 
+def counts(folder: str) -> None:
+    """Print, as JSON, operations, waits and copies of measures on a batch in five tasks, with 72 heads."""
+    device = install()
+    from mtl.analysis.ablation import Ablator, ablations
+    from mtl.analysis.importance import task_importance
+    from mtl.analysis.probing.probe import index_corpus, probe_heads
+    from mtl.corpora.formats.jsonl import read_jsonl
+    from mtl.models.batches import collate, examples
+    from mtl.models.head_scales import Mask
+    from mtl.models.joint import JointModel
+    from mtl.tasks.catalogue import STRUCTURED
+    from tests.launches import Launches
+    from tests.mtl import tiny
+
+    sentences = read_jsonl(Path(folder) / "train.jsonl")[:6]
+    large = {"num_hidden_layers": 6, "num_attention_heads": 12, "hidden_size": 48}
+    config = tiny.config("bert", max_position_embeddings=200, **large)
+    encoder = tiny.encoder_of(config, tiny.tokenizer("bert"))
+    tasks = {task.name: task() for task in STRUCTURED}
+    labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    model = JointModel(encoder, tasks, labels).eval()
+    prepared = examples(sentences, encoder.tokenizer, tasks, labels)
+    corpus, every = index_corpus(sentences), ablations("head", encoder.tap.remaining)
+    with device:
+        model.to(DEVICE)
+        on_cpu = collate(prepared, encoder.tokenizer, tasks)
+        batch = on_cpu.to(DEVICE)
+        ablate = Ablator(model, every)
+        jobs = {
+            "forward": lambda: encoder(batch.subwords),
+            "evaluation": lambda: model.decoded(batch, given=True),
+            "ablation": lambda: ablate(batch),
+            "importance": lambda: task_importance(model, [on_cpu]),
+            "probes": lambda: probe_heads(encoder, corpus, Mask("", (), None)),
+        }
+        found = {}
+        for name, job in jobs.items():
+            WAITS.places.clear()
+            for inner in ("step", "decoding", "importance", "ablation"):
+                WAITS.places[inner] = []
+            with Launches() as counted, torch.set_grad_enabled(name == "importance"):
+                WAITS.within("all", job)()
+            waits = sum(map(len, WAITS.places.values()))
+            copies = sum(counted.by_name[name] for name in ("copy_", "clone", "_to_copy"))
+            found[name] = {"operations": counted.total(), "waits": waits, "copies": copies}
+    print(json.dumps(found))
+
+
 def install() -> OnBothDevices:
     """Make the program use the other device as its accelerator."""
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -288,4 +337,4 @@ def as_elsewhere() -> contextlib.AbstractContextManager[None]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    counts(sys.argv[2]) if sys.argv[1] == "--counts" else main(*sys.argv[1:])

@@ -161,7 +161,7 @@ def test_candidates_are_the_best_of_each_sentence_and_gold_ones_in_the_loss() ->
     scores = decoder(words, MASK)
     arguments = decoder._arguments(scores, MASK)
     assert arguments.there.sum(1).tolist() == [3, 1, 1]
-    rows, predicates = decoder._predicates(scores, MASK)
+    rows, predicates = decoder._predicates(scores, MASK).nonzero(as_tuple=True)
     for row, sentence in enumerate(SENTENCES):
         spans = [
             (scores.spans[row, a, b - a].item(), a, b) for a in range(6) for b in range(a, min(6, a + 4))

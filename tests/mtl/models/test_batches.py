@@ -38,7 +38,8 @@ from mtl.models.batches import (
     require_limit,
 )
 from mtl.models.joint import JointModel
-from mtl.models.subwords import SubwordTokenizer, Tokens, together
+from mtl.models.subwords import SubwordTokenizer, Tokens
+from mtl.tasks.decoders.steps import copied
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.structured import Pos
 from tests.mtl import tiny
@@ -142,8 +143,9 @@ def test_tensors_packed_in_one_block_are_what_they_were():
         torch.tensor(0.5),
         torch.arange(6.0).view(2, 3).T,
         torch.arange(4, dtype=torch.int32),
+        torch.tensor(7).expand(1),
     ]
-    packed = together(made, torch.device("cpu"))
+    packed = copied(made, torch.device("cpu"))
     for one, other in zip(made, packed, strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=0)
     assert len({tensor.untyped_storage().data_ptr() for tensor in packed}) == 1
