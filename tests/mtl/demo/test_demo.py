@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -64,6 +65,13 @@ def test_the_new_run_has_a_card_and_enters_no_number(tmp_path):
     demo._begin()
     alone, _ = made_report(source_of(demo.folder), "test")
     assert "is not finished: run <code>mtl demo</code> again" in alone.html
+    numbers = {number.what: abs(number.estimate) for answer in alone.answers for number in answer.estimates}
+    readme = " ".join(Path("README.md").read_text(encoding="utf-8").split())
+    assert f"NER and constituency parsing: {numbers['ner, con']:.0f}, and chance" in readme
+    assert f"{numbers['MTL-5, pos']:.1f} and {numbers['MTL-5, dep']:.1f} points less than alone" in readme
+    for head in ("L1H8 looks at the next word in 86 %", "L0H2 looks at the previous word in 86 %"):
+        assert head in " ".join(re.sub("<[^>]+>", " ", alone.html).split())
+        assert head.replace("L0H2 looks", "L0H2") in readme
     # A run with masks that would change every number if it were one of the archived ones.
     shutil.copytree(demo.archive / "dep-dynamic-k14-seed11", demo.run.folder)
     config = demo.run.folder / "config.yaml"
