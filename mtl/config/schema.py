@@ -418,8 +418,10 @@ class TrainerConfig:
     """Processes (one per GPU, or CPU processes)."""
     num_nodes: Size = 1
     """Machines, started by torchrun or SLURM."""
-    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """`auto`: bfloat16 if the hardware supports it (GPU, or CPU with AMX or AVX512-BF16), else float32."""
+    precision: Literal["auto", "32-true", "tf32", "bf16-mixed", "bf16-master"] = "auto"
+    """float32; on a GPU, with its products in TF32; bfloat16 by autocast; or by copies of the float32
+    weights. `auto`: bf16-mixed if the hardware supports it (GPU, or CPU with AMX or AVX512-BF16), else
+    float32."""
     threads: Annotated[Size | None, Volatile()] = None
     """CPU threads of one process; `null`: torch's default."""
     checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0

@@ -321,12 +321,12 @@ class _Held:
         _set_attribute(self, "training", on)
 
     @property
-    def _parameters(self: Any) -> dict[str, nn.Parameter | None]:
-        found: dict[str, nn.Parameter | None] = _attribute(self, "_parameters")
+    def _parameters(self: Any) -> dict[str, torch.Tensor | None]:
+        found: dict[str, torch.Tensor | None] = _attribute(self, "_parameters")
         return found
 
     @_parameters.setter
-    def _parameters(self: Any, parameters: dict[str, nn.Parameter | None]) -> None:
+    def _parameters(self: Any, parameters: dict[str, torch.Tensor | None]) -> None:
         _set_attribute(self, "_parameters", parameters)
 
     def __getattr__(self: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Literal, NamedTuple, TypeVar
@@ -100,15 +101,19 @@ def training_precision(on_gpu: bool) -> Literal["bf16-mixed", "32-true"]:
 def prepare(model: Model, accelerator: Accelerator = "auto", precision: Precision = "32-true") -> Model:
     """Move a model that is not being trained to its device; `bf16-true` rounds its weights to bfloat16.
 
-    The weights of the transformer are rounded, and those of decoders that allow it (`Decoder.narrow`). Word
-    vectors and gates stay in float32.
+    Word vectors and gates stay in float32.
     """
     model.to(device_of(accelerator))
     if precision == "bf16-true":
-        encoder = model.encoder if isinstance(model, JointModel) else model
-        nn.Module.to(encoder.transformer, torch.bfloat16)
-        if isinstance(model, JointModel):
-            for name in model.tasks:
-                if (decoder := model.decoder(name)).narrow:
-                    decoder.to(torch.bfloat16)
+        for part in narrow_parts(model):
+            nn.Module.to(part, torch.bfloat16)
     return model
+
+
+def narrow_parts(model: JointModel | TappedModel) -> Iterator[nn.Module]:
+    """What may compute in bfloat16: the transformer, and decoders that allow it (`Decoder.narrow`)."""
+    if not isinstance(model, JointModel):
+        yield model.transformer
+        return
+    yield model.encoder.transformer
+    yield from (decoder for name in model.tasks if (decoder := model.decoder(name)).narrow)

@@ -7,7 +7,7 @@ model meanwhile.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,61 @@ def frozen(model: nn.Module) -> Iterator[None]:
     ]
     with block.entered(
         OnModule(module, attributes={"_parameters": block.detached(module)}) for module in learning
+    ):
+        yield
+
+
+class _Rounded(torch.autograd.Function):
+    """Copies of tensors in bfloat16; their gradients in float32. Each way is one operation for all."""
+
+    @staticmethod
+    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        copies = [torch.empty_like(weight, dtype=torch.bfloat16) for weight in weights]
+        torch._foreach_copy_(copies, weights)
+        return tuple(copies)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = [gradient for gradient in gradients if gradient is not None]
+        made = [torch.empty_like(gradient, dtype=torch.float32) for gradient in given]
+        torch._foreach_copy_(made, given)
+        left = iter(made)
+        return tuple(None if gradient is None else next(left) for gradient in gradients)
+
+
+@contextmanager
+def rounded_weights(
+    parts: Iterable[nn.Module], apart: Collection[nn.Parameter] = frozenset()
+) -> Iterator[None]:
+    """Inside the block, these parts of a model compute with copies of their float32 weights in bfloat16.
+
+    Gradients reach the weights in float32, so an optimizer that is given the weights updates those (the
+    "master weights" of Micikevicius et al. 2018, section 3.1). A backward pass that asks for the gradients of
+    `apart` alone computes no others.
+    """
+    modules = list(dict.fromkeys(module for part in parts for module in part.modules()))
+    weights = dict.fromkeys(
+        part
+        for module in modules
+        for part in own_parameters(module).values()
+        if part is not None and part.dtype == torch.float32
+    )
+    held = set(apart)
+    copies: dict[nn.Parameter, Tensor] = {}
+    for trained, is_apart in ((True, True), (True, False), (False, False)):  # the gradients of each at once
+        group = [w for w in weights if w.requires_grad == trained and (w in held) == is_apart]
+        if group:
+            copies |= zip(group, _Rounded.apply(*group), strict=True)
+
+    def of(module: nn.Module) -> dict[str, Any]:
+        own = own_parameters(module)
+        return {name: part if part is None else copies.get(part, part) for name, part in own.items()}
+
+    with WithBlock().entered(
+        OnModule(module, attributes={"_parameters": of(module)})
+        for module in modules
+        if own_parameters(module)
     ):
         yield
 

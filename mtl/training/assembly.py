@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.plugins import Precision
 from rich.console import Console
+from torch import Tensor
 
 from mtl.config.schema import (
     GatesConfig,
@@ -125,6 +128,7 @@ def assemble(
         gate_warmup=config.gates.warmup,
         balancer_lr=config.balancer.lr,
         meters=used,
+        rounded=config.trainer.precision == "bf16-master",
         seed=config.seed,
     )
     seen = some_of(train, tuple(tasks), config.evaluate_train)
@@ -213,10 +217,17 @@ def trainer_for(
     Raises `InputError` for a GPU that is not there, processes that do not fit the run, and settings that
     torch or Lightning cannot train with.
     """
-    devices, machines, precision = config.devices, config.num_nodes, config.precision
+    devices, machines = config.devices, config.num_nodes
     on_gpu = device_of(config.accelerator, "trainer.accelerator").type == "cuda"
-    if precision == "auto":
-        precision = training_precision(on_gpu)
+    precision = training_precision(on_gpu) if config.precision == "auto" else config.precision
+    tf32 = on_gpu and torch.cuda.is_tf32_supported()
+    if precision == "tf32" and not tf32:
+        raise InputError("trainer.precision=tf32, and the run's device has no TF32: use 32-true")
+    plugins: list[Any] = [DirectCheckpointIO(), Processes(process_place(devices, machines, os.environ))]
+    known: Any = precision
+    if precision in ("tf32", "bf16-master"):
+        known = None
+        plugins.append(RoundedProducts(precision, tf32))
     several = devices * machines > 1
     if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
         raise InputError(
@@ -230,7 +241,7 @@ def trainer_for(
                 devices=devices,
                 num_nodes=machines,
                 strategy=Ranks(run) if several else "auto",
-                precision=precision,
+                precision=known,
                 max_epochs=epochs,
                 accumulate_grad_batches=accumulate,
                 limit_val_batches=0,
@@ -239,7 +250,7 @@ def trainer_for(
                 use_distributed_sampler=False,
                 logger=False,
                 callbacks=callbacks,
-                plugins=[DirectCheckpointIO(), Processes(process_place(devices, machines, os.environ))],
+                plugins=plugins,
                 enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
@@ -250,6 +261,37 @@ def trainer_for(
         raise InputError(
             f"trainer.devices={devices}, trainer.num_nodes={machines}: {first_line(error)}"
         ) from error
+
+
+class RoundedProducts(Precision):
+    """Training steps in which a GPU may round the factors of float32 products to TF32 (11 bits, not 24).
+
+    Only steps: what is measured and scored between them has the digits that its documentation promises.
+
+    Args:
+        name: The precision, as logs name it.
+        tf32: Whether the device can; if not, products are as they were.
+    """
+
+    def __init__(self, name: str, tf32: bool) -> None:
+        self.precision: Any = name  # Lightning lists the names of its own
+        self.tf32 = tf32
+
+    @contextmanager
+    def forward_context(self) -> Iterator[None]:
+        """A training step up to its loss."""
+        before = torch.get_float32_matmul_precision()
+        if self.tf32:
+            torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def backward(self, tensor: Tensor, *of_lightning: Any, **named: Any) -> None:
+        """The backward pass of a training step."""
+        with self.forward_context():
+            super().backward(tensor, *of_lightning, **named)
 
 
 @contextmanager

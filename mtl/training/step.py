@@ -23,7 +23,8 @@ from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.dropout import draw_by_counter
 from mtl.models.joint import JointModel
-from mtl.models.passes import not_finite
+from mtl.models.opened import narrow_parts
+from mtl.models.passes import not_finite, rounded_weights
 from mtl.runs.folder.run import Run
 from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer, KeptGradients, as_in_backward, gram_matrix, shared_parameters
@@ -61,6 +62,8 @@ class JointTraining(pl.LightningModule):
         gate_warmup: Share of the updates in which that rate rises linearly.
         balancer_lr: Learning rate of the balancer's own weights.
         meters: Watch the forward passes and losses.
+        rounded: Compute forward and backward passes with copies of the weights in bfloat16
+            (`rounded_weights`); the update is that of the weights, in float32.
         seed: Seed of what all ranks draw alike.
     """
 
@@ -85,12 +88,13 @@ class JointTraining(pl.LightningModule):
         gate_warmup: float = 0.0,
         balancer_lr: float = 0.0,
         meters: Sequence[StepMeter] = (),
+        rounded: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.model, self.balancer, self.gate_loss, self.meters = model, balancer, gate_loss, tuple(meters)
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
-        self.beta2, self.seed = beta2, seed
+        self.beta2, self.rounded, self.seed = beta2, rounded, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.gate_warmup, self.balancer_lr = gate_lr, gate_warmup, balancer_lr
         draw_by_counter(model)
@@ -173,6 +177,8 @@ class JointTraining(pl.LightningModule):
             with alike_on_all_ranks(self.device, self.seed, self.global_step, 0):
                 scale = self.model.scales.in_pass()
         with ExitStack() as watching:
+            if self.rounded:
+                watching.enter_context(rounded_weights(narrow_parts(self.model), self.shared))
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
             losses = self.model.losses(batch, self.model(batch, scale))
         for meter, of_meter in zip(self.meters, seen, strict=True):
@@ -300,8 +306,8 @@ class JointTraining(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _sparse_embedding(self) -> nn.Embedding | None:
-        """The word embedding, if its gradients may be sparse: on one CPU, and if no balancer reads them."""
-        looked_at = self.shared or self.balancer.by_losses
+        """The word embedding, if its gradients may be sparse: on one CPU, and if nothing else reads it."""
+        looked_at = self.shared or self.balancer.by_losses or self.rounded
         if looked_at or self.trainer.world_size > 1 or self.trainer.strategy.root_device.type != "cpu":
             return None
         return sole_embedding(self.model, self.model.encoder.transformer.get_input_embeddings())

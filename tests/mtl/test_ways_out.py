@@ -94,6 +94,8 @@ TRAINED = (
     Way("train /t --tasks=[pos] --name=none --runs=/p/runs",
         "another configuration (tasks): give another --name; --overwrite=true would replace that run",
         ("train /t --tasks=[pos] --name=another --runs=/p/other",)),
+    Way("train /t --tasks=[pos] --trainer.precision=tf32", "the run's device has no TF32: use 32-true",
+        ("train /t --tasks=[pos] --trainer.precision=32-true",)),
     Way("train /t --tasks=[pos] --batch.max_words=3",
         "split such sentences in the file, or raise batch.max_words (memory grows with its square, time with "
         "its cube)", ("train /t --tasks=[pos] --batch.max_words=300",)),
