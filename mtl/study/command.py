@@ -18,16 +18,17 @@ from mtl.errors import InputError, as_input_error, plain_name
 from mtl.files import check_folder_place
 from mtl.probes.appearance import Appearance
 from mtl.study.jobs import StudyFolder, StudyView
-from mtl.tasks.task import CountOrNone, Range, Share
-from mtl.workers.watch import run_locally, watching
+from mtl.tasks.task import Range, Share
+from mtl.workers.watch import Jobs, run_locally, watching
 
 
 @dataclass(frozen=True)
 class StudyOptions:
     """Options of the command; the study itself is in its file."""
 
-    jobs: CountOrNone = 0
-    """Runs side by side; 0: one per GPU, or one on a CPU. With Ray: the maximum; 0: as many as fit."""
+    jobs: Jobs = 0
+    """Runs side by side; 0: one per GPU, or one on a CPU; `auto`: as many on each GPU as make all together
+    faster. With Ray: the maximum; 0: as many as fit."""
     engine: Literal["local", "ray"] = "local"
     """Processes of this machine, or a Ray cluster."""
     ray_address: str | None = None
@@ -52,6 +53,8 @@ def study(words: Sequence[str]) -> int:
     for name in ("ray_address", "cpus", "gpus"):
         if options.engine != "ray" and getattr(options, name) != getattr(StudyOptions(), name):
             raise InputError(f"--{name} has no effect without --engine=ray: leave it out")
+    if options.engine == "ray" and options.jobs == "auto":
+        raise InputError("--jobs=auto has no effect with --engine=ray, which has --gpus: leave it out")
     if options.status:
         if options.again is not None:
             raise InputError("--again has no effect with --status: leave it out")
@@ -66,6 +69,7 @@ def _carry_out(words: Sequence[str], options: StudyOptions, console: Console) ->
     from mtl.study.plan import carrying_out, make_plan
 
     config = configured("mtl study", StudyConfig, words, options=StudyOptions)
+    workers = None if options.jobs in (0, "auto") else int(options.jobs)
     _check_appearance(config.appearance)
     folder = _folder(config.studies, config.name, words)
     if not options.dry_run:
@@ -75,7 +79,7 @@ def _carry_out(words: Sequence[str], options: StudyOptions, console: Console) ->
     if options.dry_run:
         for change in plan.changes:
             console.print(str(change), soft_wrap=True)
-        view = StudyView(folder, plan.jobs, options.jobs or None)
+        view = StudyView(folder, plan.jobs, workers)
         view.show(view.snapshot(), console)
         return 0
     from mtl.runs.report.write import write_report
@@ -83,13 +87,13 @@ def _carry_out(words: Sequence[str], options: StudyOptions, console: Console) ->
     with carrying_out(plan) as plan:
         for change in plan.changes:
             console.print(str(change), soft_wrap=True)
-        view = StudyView(folder, plan.jobs, options.jobs or None)
+        view = StudyView(folder, plan.jobs, workers)
         console.print(view.totals(view.snapshot()))
         if options.engine == "ray":
             from mtl.study.run_ray import run_on_ray
 
             cluster = options.ray_address, options.cpus, options.gpus
-            run_on_ray(folder, plan.jobs, options.jobs, console, *cluster)
+            run_on_ray(folder, plan.jobs, workers or 0, console, *cluster)
         else:
             run_locally(view, "mtl.study.perform:work_on_study", options.jobs, console)
         ended = view.snapshot()

@@ -20,8 +20,8 @@ from mtl.study.config import KINDS, MaskKind, Masks, ProbesConfig
 from mtl.study.task_sets import tasks_to_probe
 from mtl.tasks.in_words import counted
 from mtl.workers import queue
+from mtl.workers.gpus import MOST_ON_A_GPU, MOST_WITH_MPS, places_on
 from mtl.workers.lease import Holder, exclusive, holder_of
-from mtl.workers.pool import MOST_ON_A_GPU, places_on
 from mtl.workers.queue import JobFolder, State, record_of, restored
 from mtl.workers.watch import QueueView, clock
 
@@ -318,9 +318,24 @@ class StudyView(QueueView[StudySnapshot]):
         """With GPUs, one process on each until a finished run has shown how many fit."""
         if not gpus:
             return super().capacity(count, gpus)
-        known = (progress.gpu_gigabytes for progress in self.snapshot().progress.values())
-        places = places_on(gpus[0], max(filter(None, known), default=None))
+        places = places_on(gpus[0], self._peak())
         return min(count or len(gpus) * MOST_ON_A_GPU, len(gpus) * places)
+
+    def fits(self, gpu: str) -> int:
+        """As many runs as have room beside each other, if all need what the largest finished one needed."""
+        return places_on(gpu, self._peak(), most=MOST_WITH_MPS)
+
+    def _peak(self) -> float | None:
+        known = (progress.gpu_gigabytes for progress in self.snapshot().progress.values())
+        return max(filter(None, known), default=None)
+
+    def done(self) -> dict[str, float]:
+        """The part of each training's epochs that has been evaluated, times its size (`_size`)."""
+        return {
+            name: self.folder.epochs(name) / job.config.max_epochs * _size(job)
+            for name, job in self.snapshot().jobs.items()
+            if job.trained
+        }
 
 
 def remaining_seconds(snapshot: StudySnapshot) -> float | None:

@@ -27,10 +27,6 @@ from mtl.workers.queue import DISK_FULL, INTERRUPTED, LOOK, REFUSED, TRIES, last
 
 STARTER = "mtl.workers.start"
 """The module that calls a function in a worker."""
-MOST_ON_A_GPU = 8
-"""Maximum number of runs on one GPU; more would not be faster."""
-CONTEXT = 0.6
-"""Gigabytes that a process takes on a GPU in addition to its tensors (CUDA's context)."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ class WorkerPool:
     """Start an interrupted worker again instead of stopping all."""
 
     def work(self, capacity: Callable[[], int], count_ended: Callable[[], int]) -> None:
-        """Keep `capacity()` processes at work until all have ended.
+        """Keep `capacity()` processes at work until all have ended; if it falls, the last ones stop.
 
         `count_ended`, the number of jobs that have ended, is called twice a second. Raises
         `KeyboardInterrupt` when asked to stop, and `InputError` if the disk is full, the input is bad or
@@ -70,6 +66,9 @@ class WorkerPool:
                     started += 1
                 if not workers:
                     break
+                _stop(workers[wanted:])
+                started -= len(workers[wanted:])
+                del workers[wanted:]
                 time.sleep(LOOK)
                 for worker in [worker for worker in workers if worker.process.poll() is not None]:
                     workers.remove(worker)
@@ -140,33 +139,6 @@ def environment_for(threads: int) -> dict[str, str]:
     """The environment of a process with this number of threads: this one's without launchers' variables."""
     environment = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return {"TOKENIZERS_PARALLELISM": "false"} | environment | {"OMP_NUM_THREADS": str(threads)}
-
-
-def devices() -> list[str]:
-    """The GPUs that torch sees, as `CUDA_VISIBLE_DEVICES` names them; it may also name absent ones."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible == "":
-        return []
-    import torch
-
-    count = torch.cuda.device_count()
-    names = map(str, range(count)) if visible is None else map(str.strip, visible.split(","))
-    return [name for name in names if name][:count]
-
-
-def places_on(gpu: str, peak: float | None, total: float | None = None) -> int:
-    """The number of runs that fit on a GPU: one until the peak memory of a finished run is known.
-
-    `peak` and `total`, the GPU's memory, are in gigabytes; `None` for `total`: it is looked up.
-    """
-    if peak is None:
-        return 1
-    if total is None:
-        import torch
-
-        index = int(gpu) if gpu.isdigit() and int(gpu) < torch.cuda.device_count() else 0
-        total = torch.cuda.get_device_properties(index).total_memory / 1e9
-    return max(1, min(MOST_ON_A_GPU, int(0.9 * total / (1.1 * peak + CONTEXT))))
 
 
 def threads_for(count: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -16,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mtl.tasks.in_words import counted
-from mtl.workers.pool import STARTER, WorkerPool, devices, threads_for
+from mtl.tasks.task import CountOrNone
+from mtl.workers.gpus import Sharing, devices, multi_process_service
+from mtl.workers.pool import STARTER, WorkerPool, threads_for
 from mtl.workers.queue import JobFolder, Snapshot, State, interruptible
 
 S = TypeVar("S", bound=Snapshot[Any, Any])
@@ -27,6 +31,9 @@ STYLES: dict[State, str] = {
 """Colours of the states in tables, in the order in which states are counted."""
 MOST_FAILED = 2
 """The most failed jobs that are named when a command ends."""
+Jobs = CountOrNone | Literal["auto"]
+SECONDS = 2.0
+"""Seconds between two looks at how far jobs are."""
 _FIRST: tuple[State, ...] = ("running", "failed", "interrupted", "stopped", "finished", "waiting")
 """The order of states in which jobs are chosen if there is no room for all."""
 
@@ -67,6 +74,14 @@ class QueueView(ABC, Generic[S]):
     def capacity(self, count: int, gpus: Sequence[str]) -> int:
         """The number of processes at work side by side, if `count` are wanted (0: as many as are useful)."""
         return count or max(1, len(gpus))
+
+    def done(self) -> dict[str, float]:
+        """The work of each job so far, in a unit that all share; only of jobs that tell it."""
+        return {}
+
+    def fits(self, gpu: str) -> int:
+        """The number of processes that fit on a GPU."""
+        return 1
 
     def all_ended(self, snapshot: S) -> bool:
         """Whether all jobs have ended and no more are to come."""
@@ -190,9 +205,11 @@ def watching(view: QueueView[S], console: Console) -> Iterator[Callable[[], int]
 
 
 def run_locally(
-    view: QueueView[S], function: str, count: int, console: Console, arguments: Sequence[str] = ()
+    view: QueueView[S], function: str, count: Jobs, console: Console, arguments: Sequence[str] = ()
 ) -> None:
     """Do the jobs with at most `count` processes of this machine (0: as many as are useful).
+
+    With `auto`, GPUs are shared by as many as make all of them faster (`Sharing`).
 
     The processes call the function `MODULE:FUNCTION` with the folder and these arguments. Raises
     `KeyboardInterrupt` when asked to stop.
@@ -202,8 +219,22 @@ def run_locally(
         return
     gpus = devices()
     pool = WorkerPool((STARTER, function), view.folder.path, threads_for, gpus, arguments)
-    with watching(view, console) as look:
-        pool.work(lambda: view.capacity(count, gpus), look)
+    if count != "auto" or not gpus:
+        with watching(view, console) as look:
+            pool.work(lambda: view.capacity(0 if count == "auto" else count, gpus), look)
+        return
+    sharing, looked = Sharing(len(gpus)), 0.0
+
+    def capacity() -> int:
+        nonlocal looked
+        if (now := time.monotonic()) - looked >= SECONDS:
+            looked, before = now, sharing.places
+            if sharing.see(now, view.done(), view.fits(gpus[0])) != before:
+                console.print(f"{counted(sharing.places, 'run')} on each GPU", soft_wrap=True)
+        return sharing.places * len(gpus)
+
+    with watching(view, console) as look, multi_process_service() as environment:
+        replace(pool, environment=environment).work(capacity, look)
 
 
 def clock(seconds: float) -> str:

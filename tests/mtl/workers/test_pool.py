@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from mtl.errors import InputError, RunError
-from mtl.workers.pool import WorkerPool, devices, environment_for, in_processes, places_on, threads_for
+from mtl.workers.gpus import devices
+from mtl.workers.pool import WorkerPool, environment_for, in_processes, threads_for
 from mtl.workers.queue import DISK_FULL, INTERRUPTED, redirect_output
 
 
@@ -112,6 +113,24 @@ def test_processes_that_are_started_later_share_the_cores_with_those_at_work(poo
     assert {path.name for path in made.folder.glob("threads-*")} == {"threads-8-8", "threads-4-4"}
 
 
+def test_the_last_ones_stop_if_fewer_are_wanted(pool):
+    made = pool(
+        """
+        try:
+            (place / f"at-work-{os.getpid()}").touch()
+            while not (place / "enough").exists():
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            (place / "saved").touch()
+            (place / "enough").touch()
+            sys.exit(130)
+        """
+    )
+    made.work(lambda: 1 if len(list(made.folder.glob("at-work-*"))) == 2 else 2, lambda: 0)
+    assert (made.folder / "saved").exists()
+    assert begun(made) == 2
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_cores_are_those_that_the_process_may_use():
     affinity = os.sched_getaffinity(0)
@@ -158,14 +177,6 @@ def test_output_of_python_and_of_libraries_goes_to_the_log(tmp_path, capfd):
     assert log.read_text() == "first\nfirst of a library\nsecond\nsecond of a library\n"
     print("after")
     assert capfd.readouterr() == ("after\n", "")
-
-
-@pytest.mark.parametrize(
-    ("total", "peak", "expected"),
-    [(80.0, None, 1), (80.0, 8.0, 7), (80.0, 70.0, 1), (80.0, 0.5, 8), (24.0, 10.0, 1), (24.0, 4.0, 4)],
-)
-def test_as_many_runs_to_a_gpu_as_fit(total, peak, expected):
-    assert places_on("0", peak, total) == expected
 
 
 def test_a_process_is_no_part_of_a_larger_run(monkeypatch):

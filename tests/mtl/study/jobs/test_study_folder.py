@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -84,6 +85,23 @@ def test_the_epochs_of_every_run_that_was_started_are_shown(study, capsys):
     assert main(["study", str(study.path), "--status"]) == 0
     [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pos-seed1")]
     assert f"2/{study.jobs()[0].config.max_epochs}" in row.split()
+
+
+def test_the_work_of_runs_is_told_in_one_unit_and_their_room_by_the_largest_of_them(study, monkeypatch):
+    joint = replace(study.jobs()[0], name="joint", number=2)
+    study.write_job(replace(joint, config=TrainConfig(tasks=("pos", "ner"))))
+    for name in ("pos-seed1", "joint"):
+        study.run(name).mkdir(parents=True)
+        (study.run(name) / "history.csv").write_text("epoch,update\n1,10\n3,30\n")
+    view = StudyView(study)
+    assert view.done() == {"pos-seed1": 3.0, "ner-seed1": 0.0, "joint": pytest.approx(3.3)}
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    card = SimpleNamespace(total_memory=80e9)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: card)
+    assert (view.fits("0"), view.capacity(0, ["0"])) == (1, 1)
+    for name, peak in (("pos-seed1", 0.9), ("ner-seed1", 2.5)):
+        study.write_progress(name, JobProgress("finished", made_of={"version": "c"}, gpu_gigabytes=peak))
+    assert (view.fits("0"), view.capacity(0, ["0"])) == (21, 8)
 
 
 def test_a_job_that_is_removed_while_the_jobs_are_listed_is_left_out(study):
