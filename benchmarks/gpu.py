@@ -1,12 +1,15 @@
-"""What to run first on a machine with a GPU: speed and memory, waits, and curves and masks beside the CPU's.
+"""What to run first on a machine with a GPU: its tests, speed and memory, waits, curves and masks.
 
-python -m benchmarks.gpu [--corpus DIR] [--seeds N] [--epochs N] [--rounds N] [--out FOLDER]
-                         [--parts speed waits curves]
+python -m benchmarks.gpu [--minutes N] [--corpus DIR] [--seeds N] [--epochs N] [--sentences N] [--rounds N]
+                         [--out FOLDER] [--parts tests speed waits curves]
 
-It times training, evaluation, ablation and importance against the bare encoder (on the clock, when the GPU
-has finished), and counts where the program waits for the GPU. Then it trains five tasks with masks on the CPU
-and on the GPU, in float32 and bfloat16, and compares the differences in losses, scores and masks between
-devices with those between seeds. It writes FOLDER/gpu.json and the page FOLDER/gpu.md.
+The parts follow each other, each in a process of its own and within its share of the minutes; what a part has
+measured is written at once, and if one fails or takes too long, the others are not touched. `tests` runs
+tests/mtl/test_gpu.py. `speed` times training in each precision beside the bare encoder, and evaluation,
+ablation and importance (on the clock, when the GPU has finished). `waits` counts where the program waits for
+the GPU. `curves` trains five tasks with masks on the CPU, and on the GPU in each precision, all at the same
+time, and compares the differences in losses, scores and masks between them with those between seeds. It
+writes FOLDER/PART.json and the page FOLDER/gpu.md.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,7 +26,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,59 +45,107 @@ from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, aligne
 from mtl.models.encoder import Encoder
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
+from mtl.models.passes import rounded_weights
 from mtl.runs.folder.run import Run
+from mtl.training.assembly import RoundedProducts
 from mtl.training.data import EpochBatches
 
 SETUPS = {
     "CPU, float32": ("cpu", "32-true"),
     "GPU, float32": ("gpu", "32-true"),
+    "GPU, TF32": ("gpu", "tf32"),
     "GPU, bfloat16": ("gpu", "bf16-mixed"),
+    "GPU, bfloat16 copies": ("gpu", "bf16-master"),
 }
-PARTS = ("speed", "waits", "curves")
-PEAK = {"32-true": 67e12, "bf16-mixed": 989e12}
+PARTS = {"tests": 0.2, "speed": 0.4, "waits": 0.1, "curves": 0.3}
+"""The share of the minutes of each part, which also has what the parts before it have left."""
+PEAK = {"32-true": 67e12, "tf32": 495e12, "bf16-mixed": 989e12, "bf16-master": 989e12}
 """Floating-point operations per second of an H100 (SXM) without sparsity, from NVIDIA's data sheet."""
+Keep = Callable[[Any], None]
+"""Writes what a part has measured so far."""
 
 
 def main() -> None:
     """Measure, print, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--corpus", type=Path, default=Path("data/small"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=640, help="sentences that are timed")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--sentences", type=int, default=300, help="sentences that are timed")
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("gpu"))
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu tries the program out")
     arguments = parser.parse_args()
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch sees no GPU here; --device=cpu tries the program out")
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if len(arguments.parts) == 1:
+        measure(arguments.parts[0], arguments)
+        return
+    start, ended = time.monotonic(), {}
+    for number, name in enumerate(arguments.parts):
+        later = sum(PARTS[other] for other in arguments.parts[number + 1 :])
+        left = 60 * arguments.minutes * (1 - later) - (time.monotonic() - start)
+        ended[name] = in_process([*sys.argv[1:], f"--parts={name}"], left)
+        print(f"{name}: {ended[name]}", flush=True)
+        (arguments.out / "gpu.md").write_text(page(arguments, ended))
+    print(page(arguments, ended))
+
+
+def in_process(words: Sequence[str], seconds: float) -> str:
+    """Measure a part in a process of its own, and end it after so many seconds; says how it ended."""
+    start = time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.gpu", *words]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            how = "" if process.wait(max(1.0, seconds)) == 0 else f", exit code {process.returncode}"
+        except subprocess.TimeoutExpired:
+            how = ", stopped there"
+        finally:
+            with suppress(ProcessLookupError):  # what the part has started, too
+                os.killpg(process.pid, signal.SIGKILL)
+    return f"{time.monotonic() - start:.0f} s{how}"
+
+
+def measure(part: str, arguments: argparse.Namespace) -> None:
+    """Measure a part and write its file."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     device = torch.device(arguments.device)
-    found: dict[str, Any] = {
-        "command": "python -m benchmarks.gpu " + " ".join(sys.argv[1:]),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-    }
-    parts: dict[str, Callable[[], Any]] = {
-        "speed": lambda: speed(arguments.corpus, arguments.sentences, arguments.rounds, device),
-        "waits": lambda: waits(arguments.corpus, device),
-        "curves": lambda: curves(arguments, device),
-    }
-    for name in arguments.parts:
-        start = time.perf_counter()
-        found[name] = parts[name]()
-        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-        (arguments.out / "gpu.json").write_text(json.dumps(found, indent=1))
-    (arguments.out / "gpu.md").write_text(page(found))
-    print(page(found))
+    file = arguments.out / f"{part}.json"
+    file.unlink(missing_ok=True)
+
+    def keep(found: Any) -> None:
+        file.write_text(json.dumps(found, indent=1))
+
+    if part == "tests":
+        tests(keep)
+    elif part == "speed":
+        speed(arguments.corpus, arguments.sentences, arguments.rounds, device, keep)
+    elif part == "waits":
+        waits(arguments.corpus, device, keep)
+    else:
+        curves(arguments, device, keep)
+
+
+def tests(keep: Keep) -> None:
+    """Run the tests on a GPU; keeps the lines that say which have failed, and the last one."""
+    words = ["-m", "pytest", "-n", "0", "-q", "--tb=short", "-rf", "tests/mtl/test_gpu.py"]
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        said = []
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            said.append(line.rstrip())
+            keep([line for line in said if line.startswith("FAILED")] + said[-1:])
 
 
 # Curves, scores and masks
 
 
-def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+def curves(arguments: argparse.Namespace, device: torch.device, keep: Keep) -> None:
     """Train all seeds in all setups at the same time: losses and seconds by epoch, scores, open heads."""
     setups = SETUPS if device.type == "cuda" else {"CPU, float32": SETUPS["CPU, float32"]}
     started = {}
@@ -116,7 +169,6 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
     found: dict[str, Any] = {name: {} for name in setups}
     for (name, seed), (process, run) in started.items():
         if process.wait() != 0:
-            found[name][seed] = None
             print(f"{run.folder.name}: exit code {process.returncode}, see its .log")
             continue
         history = polars.read_csv(run.folder / "history.csv")
@@ -126,7 +178,7 @@ def curves(arguments: argparse.Namespace, device: torch.device) -> dict[str, Any
             "seconds": history["seconds"].to_list(),
             "masks": masks_of(run.folder),
         }
-    return found
+        keep(found)
 
 
 def masks_of(folder: Path) -> dict[str, list[list[int]]]:
@@ -160,7 +212,7 @@ def waiting(counted: Counter[str], device: torch.device) -> Iterator[None]:
             counted[f"{'/'.join(Path(one.filename).parts[-3:])}:{one.lineno}"] += 1
 
 
-def waits(corpus: Path, device: torch.device) -> dict[str, dict[str, float]]:
+def waits(corpus: Path, device: torch.device, keep: Keep) -> None:
     """The waits per batch in training (without Lightning), evaluation, ablation and importance, by line."""
     model, annotated, steps = model_of(load(corpus, 160), "minilm", device)
     loader = BatchLoader(annotated, model.encoder.tokenizer, model.tasks, steps)
@@ -182,7 +234,7 @@ def waits(corpus: Path, device: torch.device) -> dict[str, dict[str, float]]:
         with waiting(counted, device):
             job()
         found[name] = {place: count / number for place, count in counted.most_common()}
-    return found
+        keep(found)
 
 
 # Speed
@@ -246,18 +298,26 @@ def encoder_seconds(encoder: Encoder, bare: list[Batch], precision: str, device:
     encoder.train()
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-4, fused=True)
     direction = torch.randn(encoder.hidden, device=device)
-    mixed = torch.autocast(device.type, torch.bfloat16) if precision == "bf16-mixed" else nullcontext()
 
     def epoch(part: Sequence[Batch]) -> None:
         for batch in part:
-            with mixed:
+            with computing(encoder, precision, device):
                 loss = (encoder(batch.subwords).float() @ direction).sum()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 
     epoch(bare[:3])
-    return clocked(lambda: epoch(bare), device)
+    rounds_products = device.type == "cuda" and precision in ("tf32", "bf16-master")
+    with RoundedProducts(precision, rounds_products).forward_context():
+        return clocked(lambda: epoch(bare), device)
+
+
+def computing(encoder: Encoder, precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """The types of a forward pass of the encoder alone."""
+    if precision == "bf16-mixed":
+        return torch.autocast(device.type, torch.bfloat16)
+    return rounded_weights([encoder.transformer]) if precision == "bf16-master" else nullcontext()
 
 
 def clocked(job: Callable[[], object], device: torch.device) -> float:
@@ -267,17 +327,25 @@ def clocked(job: Callable[[], object], device: torch.device) -> float:
     return now(device) - start
 
 
-def speed(corpus: Path, number: int, rounds: int, device: torch.device) -> list[dict[str, Any]]:
-    """Training, evaluation, ablation and importance beside the bare encoder."""
+def speed(corpus: Path, number: int, rounds: int, device: torch.device, keep: Keep) -> None:
+    """Training, evaluation, ablation and importance beside the bare encoder; what fails is told."""
     sentences = load(corpus, number)
-    sizes = [("minilm", 16), ("minilm", 64), ("base", 16), ("base", 64)]
-    found = []
+    sizes = [("minilm", 16), ("base", 64), ("minilm", 64), ("base", 16)]
+    found: list[dict[str, Any]] = []
     for encoder, batch in sizes if device.type == "cuda" else sizes[:1]:
         for precision in PEAK:
-            rows = timed(sentences, encoder, batch, precision, rounds, device)
-            print("\n".join(map(speed_line, rows)), flush=True)  # all that is left if time runs out
+            try:
+                rows = timed(sentences, encoder, batch, precision, rounds, device)
+            except Exception as error:  # the rest may go well
+                rows = [
+                    {
+                        "encoder": encoder, "batch": batch, "precision": precision,
+                        "failed": f"{type(error).__name__}: {error}".splitlines()[0],
+                    }
+                ]  # fmt: skip
+            print("\n".join(map(speed_line, rows)), flush=True)
             found += rows
-    return found
+            keep(found)
 
 
 def timed(
@@ -363,10 +431,20 @@ def measures(
 # The page
 
 
-def page(found: dict[str, Any]) -> str:
-    """All results as Markdown."""
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    lines = [f"`{found['command']}` on {found['device']}, {versions}."]
+def page(arguments: argparse.Namespace, ended: dict[str, str]) -> str:
+    """All results as Markdown, and how long the parts took."""
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
+    lines = [
+        f"`python -m benchmarks.gpu {' '.join(sys.argv[1:])}` on {device}, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}: "
+        + "; ".join(f"{name} {how}" for name, how in ended.items())
+    ]
+    found = {}
+    for part in ended:
+        if (file := arguments.out / f"{part}.json").exists():
+            found[part] = json.loads(file.read_text())
+    if "tests" in found:
+        lines += ["", "## Tests", "", *(f"    {line}" for line in found["tests"])]
     if "speed" in found:
         lines += speed_lines(found["speed"])
     if "waits" in found:
@@ -394,6 +472,10 @@ def speed_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 def speed_line(row: dict[str, Any]) -> str:
     """A row of that table."""
+    if "failed" in row:
+        return (
+            f"| {row['encoder']} | {row['batch']} | {row['precision']} | failed: {row['failed']} | | | | | |"
+        )
     least, most = row["spread"]
     memory = "" if row["gigabytes"] is None else f"{row['gigabytes']:.2f}"
     return (
@@ -403,10 +485,9 @@ def speed_line(row: dict[str, Any]) -> str:
     )
 
 
-def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
+def curve_lines(found: dict[str, dict[str, Any]]) -> list[str]:
     """Losses and scores of the setups as means and deviations over seeds, and how far masks agree."""
-    made = {name: [run for run in runs.values() if run] for name, runs in found.items()}
-    made = {name: runs for name, runs in made.items() if runs}
+    made = {name: list(runs.values()) for name, runs in found.items() if runs}
     tasks = sorted({task for runs in made.values() for run in runs for task in run["losses"]})
     lines = ["| mean loss in an epoch | " + " | ".join(made) + " |"]
     lines.append("|---" * (len(made) + 1) + "|")
@@ -427,7 +508,7 @@ def curve_lines(found: dict[str, dict[int, Any]]) -> list[str]:
                 ]
                 lines.append(f"| {split} {task} {key} | " + " | ".join(cells) + " |")
     lines += ["", "| agreement of masks (Jaccard) | mean | pairs |", "|---|---|---|"]
-    seeds = {name: {seed: run["masks"] for seed, run in runs.items() if run} for name, runs in found.items()}
+    seeds = {name: {seed: run["masks"] for seed, run in runs.items()} for name, runs in found.items()}
     for name, of_seed in seeds.items():
         pairs = [agreement(of_seed[a], of_seed[b]) for a, b in combinations(of_seed, 2)]
         lines += agreement_line(f"{name}: two seeds", pairs)

@@ -15,12 +15,11 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.precision.precision import _PRECISION_INPUT
 from rich.console import Console
 from rich.table import Table
 
@@ -36,6 +35,7 @@ from mtl.models.opened import Precision, has_fast_bfloat16, prepare
 from mtl.models.passes import keep_large_blocks
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
+from mtl.training.assembly import RoundedProducts
 from mtl.training.balancers import Uniform
 from mtl.training.data import EpochBatches
 from mtl.training.step import JointTraining
@@ -228,7 +228,7 @@ def training_seconds(
     model: JointModel,
     corpus: Sequence[Example],
     steps: list[BatchIndices],
-    precision: _PRECISION_INPUT = "32-true",
+    precision: Any = "32-true",
     *,
     first: int = 1,
     now: Callable[[], float] = time.process_time,
@@ -236,18 +236,19 @@ def training_seconds(
 ) -> float:
     """The seconds, by `now`, of an epoch as in `mtl train`: batches, forward, backward, clipping, update.
 
-    The `first` steps are made twice, and timed once.
+    `precision` is a value of `trainer.precision`. The `first` steps are made twice, and timed once.
     """
     warming = steps[:first]
     clock = Clock(len(warming), now)
     model.train()
+    own = [RoundedProducts(precision, accelerator == "gpu")] if precision in ("tf32", "bf16-master") else None
     trainer = pl.Trainer(
         accelerator=accelerator, devices=1, max_epochs=1, logger=False, callbacks=[clock],
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        precision=precision,
+        precision=None if own else precision, plugins=own,
     )  # fmt: skip
     loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*warming, *steps])
-    trainer.fit(JointTraining(model, Uniform(), updates=1000), loader)
+    trainer.fit(JointTraining(model, Uniform(), updates=1000, rounded=precision == "bf16-master"), loader)
     return clock.seconds
 
 

@@ -16,7 +16,7 @@ from mtl.corpora.toy.corpus import write_toy
 @pytest.mark.timeout(900)
 def test_all_parts_are_on_the_page(tmp_path: Path):
     write_toy(tmp_path / "toy", 12, 6, 6, seed=1)
-    words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu"]
+    words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu", "--minutes=14"]
     words += [f"--corpus={tmp_path / 'toy'}", f"--out={tmp_path}"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", *words], capture_output=True, text=True, check=False
@@ -24,11 +24,35 @@ def test_all_parts_are_on_the_page(tmp_path: Path):
     assert run.returncode == 0, run.stderr
     page = (tmp_path / "gpu.md").read_text()
     assert run.stdout.endswith(page + "\n")
-    found = json.loads((tmp_path / "gpu.json").read_text())
-    assert {row["job"] for row in found["speed"]} >= {"training, five tasks", "evaluation, five tasks"}
+    found = {
+        part: json.loads((tmp_path / f"{part}.json").read_text()) for part in ("speed", "waits", "curves")
+    }
+    jobs = {(row["job"], row["precision"]) for row in found["speed"]}
+    five = {("training, five tasks", name) for name in ("32-true", "tf32", "bf16-mixed", "bf16-master")}
+    assert jobs >= {*five, ("evaluation, five tasks", "32-true")}
     assert "importance, five tasks" in found["waits"]
     runs = found["curves"]["CPU, float32"]
     assert all(len(masks) == 14 for run in runs.values() for masks in run["masks"].values())
+    assert "skipped" in page.split("## Speed")[0]
     assert "| CPU, float32: two seeds |" in page
     assert "| dep, epoch 1 |" in page
     assert "| test dep las |" in page
+
+
+@pytest.mark.slow
+def test_a_part_that_fails_and_one_that_takes_too_long_leave_the_others(tmp_path: Path):
+    words = ["--device=cpu", "--minutes=0.02", f"--corpus={tmp_path / 'nowhere'}", f"--out={tmp_path}"]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "tests", "speed"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "tests: 1 s, stopped there\nspeed: 1 s, stopped there\n" in run.stdout
+    assert "; speed 1 s, stopped there" in (tmp_path / "gpu.md").read_text()
+    words[1] = "--minutes=5"
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "speed", "waits"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "gpu.md").read_text().count(", exit code 1") == 2
