@@ -131,7 +131,7 @@ def measure(part: str, arguments: argparse.Namespace) -> None:
 
 def tests(keep: Keep) -> None:
     """Run the tests on a GPU; keeps the lines that say which have failed, and the last one."""
-    words = ["-m", "pytest", "-n", "0", "-q", "--tb=short", "-rf", "tests/mtl/test_gpu.py"]
+    words = ["-m", "pytest", "-n", "0", "--tb=short", "-rf", "tests/mtl/test_gpu.py"]
     with subprocess.Popen(
         [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
