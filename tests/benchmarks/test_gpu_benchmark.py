@@ -28,8 +28,7 @@ def test_all_parts_are_on_the_page(tmp_path: Path):
         part: json.loads((tmp_path / f"{part}.json").read_text()) for part in ("speed", "waits", "curves")
     }
     jobs = {(row["job"], row["precision"]) for row in found["speed"]}
-    five = {("training, five tasks", name) for name in ("32-true", "tf32", "bf16-mixed", "bf16-master")}
-    assert jobs >= {*five, ("evaluation, five tasks", "32-true")}
+    assert jobs >= {("training, five tasks", "32-true"), ("evaluation, five tasks", "32-true")}
     assert "importance, five tasks" in found["waits"]
     runs = found["curves"]["CPU, float32"]
     assert all(len(masks) == 14 for run in runs.values() for masks in run["masks"].values())
@@ -41,12 +40,13 @@ def test_all_parts_are_on_the_page(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_part_that_fails_and_one_that_takes_too_long_leave_the_others(tmp_path: Path):
-    words = ["--device=cpu", "--minutes=0.02", f"--corpus={tmp_path / 'nowhere'}", f"--out={tmp_path}"]
+    (tmp_path / "dev.jsonl").write_text("no JSON\n")
+    words = ["--device=cpu", "--minutes=0.02", f"--corpus={tmp_path}", f"--out={tmp_path}"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "tests", "speed"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 1, run.stderr
     assert "tests: 1 s, stopped there\nspeed: 1 s, stopped there\n" in run.stdout
     assert "; speed 1 s, stopped there" in (tmp_path / "gpu.md").read_text()
     words[1] = "--minutes=5"
@@ -54,5 +54,5 @@ def test_a_part_that_fails_and_one_that_takes_too_long_leave_the_others(tmp_path
         [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "speed", "waits"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 1, run.stderr
     assert (tmp_path / "gpu.md").read_text().count(", exit code 1") == 2

@@ -22,6 +22,7 @@ from mtl.commands.report import report
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig, TrainConfig
 from mtl.errors import InputError
+from mtl.probes.appearance import Appearance, ShownNames
 from mtl.probes.report.head_maps import _side_by_side, head_map
 from mtl.probes.report.report import report_page as made_page
 from mtl.probes.sites import Site
@@ -729,7 +730,8 @@ def test_what_a_figure_of_the_report_leaves_out_is_printed(study):
     printed = io.StringIO()
     drawn = FigureWithTables(Figure(), ("two runs were left out",))
     made = made_page(gather(study.root, "test", SCORES))
-    write_files(ReportSource(study.root), made, {"curve": lambda: drawn}, Console(file=printed, width=300))
+    looks, console = ShownNames(Appearance()), Console(file=printed, width=300)
+    write_files(ReportSource(study.root), made, {"curve": lambda: drawn}, console, looks)
     assert "note: figure curve: two runs were left out\n" in printed.getvalue()
 
 
