@@ -38,13 +38,13 @@ a 0 2 . . *)) - - - - * * -
 """
 JSON = {
     "words": ["wake", "me", "six"], "tags": ["VB", "PRP", "CD"], "labels": {"intent": "alarm"},
-    "layers": {"slots": [[2, 3, "TIME"]], "shape 1": ["x", "y", "x"], "pretrained": ["a", "b", "a"]},
+    "layers": {"slots": [[2, 3, "TIME"]], "shape 1": ["x", "y", "x"], "pairs": ["a", "b", "a"]},
 }  # fmt: skip
 SDP = "#SDP 2015\n#1\n1\tWe\twe\tPRP\t-\t-\t_\tACT\n2\tate\teat\tVBD\t+\t+\tv:1\t_\n\n"
 SPACY = json.dumps({"text": "We ate in Rome.", "entities": [[10, 14, "LOC"]]}) + "\n"
 OTHER = {**JSON, "words": ["call", "me", "now"], "labels": {"intent": "call"}}
 CORPORA = {
-    "jsonl": ("{}.jsonl", f"{json.dumps(JSON)}\n{json.dumps(OTHER)}\n", "pos intent pretrained_2 shape_1 slots"),
+    "jsonl": ("{}.jsonl", f"{json.dumps(JSON)}\n{json.dumps(OTHER)}\n", "pos intent pairs_2 shape_1 slots"),
     "conllu": ("en-ud-{}.conllu", CONLLU, "upos pos dep deps feats lemmas"),
     "conllu:roots=attach": ("{}.conllu", TWO_ROOTS, "upos pos dep feats lemmas"),
     "conll2012": ("{}/a.gold_conll", CONLL2012, "pos con srl"),
