@@ -89,7 +89,7 @@ def test_pointing_at_a_head_marks_it_in_all_maps(page):
     for part in (
         "Claimed by",
         "Best labels",
-        "Before training",
+        "Pretrained: before training",
         "STL: alone",
         "MTL: jointly",
         "Gates",
