@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from PIL import Image
 
 from mtl.commands.command_table import COMMANDS, MEASURES
 from mtl.commands.main import main
@@ -71,6 +72,9 @@ def readable(path: Path) -> object:
     if path.suffix in (".parquet", ".csv"):
         table = (table_files.read_csv if path.suffix == ".csv" else table_files.read_parquet)(path)
         return table.drop("model", "source", strict=False).rows()
+    if path.suffix == ".png":  # beside the picture it has the notes, which name runs
+        with Image.open(path) as picture:
+            return picture.tobytes()
     return path.read_bytes()
 
 
