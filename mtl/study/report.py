@@ -121,11 +121,11 @@ def _figures(
                 probed.setdefault(task, []).append(run)
     for cell, by_tasks in masked.items():
         for tasks, folders in by_tasks.items():
-            title = f"{'+'.join(tasks)} {cell.split(' ', 1)[-1]}".replace(" ", "-")
+            title = _in_file_name(f"{'+'.join(tasks)}, {cell.partition(', ')[2]}")
             for mask in [(task,) for task in tasks] if cell in per_task else [()]:
                 if len(folders) >= CHANNELS:
                     yield "-".join(["rgb", title, *mask]), "rgb", folders[:CHANNELS], mask
-        name, every = cell.replace(" ", "-"), [run for folders in by_tasks.values() for run in folders]
+        name, every = _in_file_name(cell), [run for folders in by_tasks.values() for run in folders]
         yield f"grey-{name}", "grey", every, ()
         if len(by_tasks) > 1 or cell in per_task:
             yield f"correlation-{name}", "correlation", every, ()
@@ -134,6 +134,10 @@ def _figures(
     for task, folders in probed.items():
         if len(folders) > 1:
             yield f"labels-{task}", "labels", folders, (task,)
+
+
+def _in_file_name(cell: str) -> str:
+    return cell.replace(", ", "-").replace(" ", "-")
 
 
 def _first(study: StudyConfig, folder: Path) -> list[Job]:

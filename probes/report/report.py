@@ -98,18 +98,19 @@ class Page:
         return self.make_tables()
 
     def lines(self, first: Sequence[str] = (), last: Sequence[str] = ()) -> list[str]:
-        """What a terminal gets, in at most `MOST_LINES` lines: the answers, what is open, the first notes.
+        """What a terminal gets, in at most `MOST_LINES` lines: answers, what is open, faults, first notes.
 
-        `first` and `last` are further notes. All answers and notes are in the `record`.
+        `first` are faults and `last` further notes. All answers and notes are in the `record`.
         """
         told = [answer.line() for answer in self.answers if answer.told]
         left = [answer.question for answer in self.answers if not answer.told]
         if left:
             told.append(f"These runs cannot tell: {' '.join(left)} The page says what would.")
+        told += [f"note: {fault}" for fault in first]
         if self.undertrained:
             told.append(f"undertrained, scores on dev still rise: {self.undertrained}")
         told += self.lines_of_parts
-        notes = [f"note: {note}" for note in (*first, *self.notes, *last)]
+        notes = [f"note: {note}" for note in (*self.notes, *last)]
         shown = [*told, *notes[:MOST_NOTES]][:MOST_LINES]
         if len(shown) < len(told) + len(notes):
             shown = shown[: MOST_LINES - 1]
