@@ -91,7 +91,7 @@ def predict(
         max_words=max_words,
         threads=None if jobs == 1 else threads_for(jobs),
     )
-    window.split  # noqa: B018 - a language without rules is refused before anything is read
+    _ = window.split  # refuses a language without rules before anything is read
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     counts, last = _Counts(), ""
     with (
@@ -297,7 +297,7 @@ def _written(record: Record, output: Output) -> str:
 
 
 class _Cases(NamedTuple):
-    """How many cases there are, and what is said of the first."""
+    """The number of cases, and the message about the first."""
 
     number: int = 0
     first: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import wraps
+from types import MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,7 +42,8 @@ def steps_of(method: Callable[..., T], *arguments: Any) -> Steps[T]:
     if steps is None:
         yield ()
         return method(*arguments)
-    result: T = yield from steps(getattr(method, "__self__"), *arguments)  # noqa: B009
+    assert isinstance(method, MethodType)
+    result: T = yield from steps(method.__self__, *arguments)
     return result
 
 

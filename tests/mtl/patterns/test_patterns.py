@@ -111,7 +111,6 @@ def test_outputs_are_patterns_times_values_and_follow_scales_and_cuts() -> None:
 def test_texts_and_pictures_of_a_model_a_layer_and_a_head() -> None:
     model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
     seen = observe_heads(model, ["the dog saw a cat", "the cat"], tokenizer)
-    assert seen.tokens is not None
     assert seen.tokens[1] == ["[CLS]", "the", "cat", "[SEP]", "[PAD]", "[PAD]", "[PAD]"]
     prune_heads(model, {1: [2]})
     cut = observe_heads(model, "the cat", tokenizer)
@@ -136,12 +135,10 @@ def test_a_page_has_the_patterns_and_says_what_is_pointed_at(tmp_path: Path) -> 
     model, tokenizer = tiny.model("bert"), tiny.tokenizer("bert")
     prune_heads(model, {1: [2]})
     seen = observe_heads(model, ["the </script>", "the dog saw a cat"], tokenizer)
-    assert seen.tokens is not None
     page = seen.view(row=1)
     data = json.loads(page.html.partition("const data = ")[2].partition(";\n")[0])
     assert [line["name"] for line in data["lines"]] == ["L0", "L1", "L2"]
     for line, pattern in zip(data["lines"], seen.patterns, strict=True):
-        assert pattern is not None
         pieces = [piece for piece in seen.tokens[1] if piece != "[PAD]"]
         assert line["queries"] == line["keys"] == pieces
         for head, weights in zip(line["heads"], pattern[1, :, : len(pieces), : len(pieces)], strict=True):
