@@ -209,31 +209,47 @@ def _report(
             )
 
 
-def trainer_for(
-    config: TrainerConfig, run: Run, epochs: int, accumulate: int, callbacks: list[pl.Callback]
-) -> pl.Trainer:
-    """The Lightning trainer of a run; `accumulate` is the number of batches per update.
+def has_tf32(on_gpu: bool) -> bool:
+    """Whether the run's device multiplies matrices in TF32."""
+    return on_gpu and torch.cuda.is_tf32_supported()
 
-    Raises `InputError` for a GPU that is not there, processes that do not fit the run, and settings that
-    torch or Lightning cannot train with.
+
+def check_machine(config: TrainerConfig) -> torch.device:
+    """The device of a run, which is known before anything is read.
+
+    Raises `InputError` for a GPU that is not there, a precision that the device does not have, and an
+    environment in which torch cannot train.
     """
-    devices, machines = config.devices, config.num_nodes
-    on_gpu = device_of(config.accelerator, "trainer.accelerator").type == "cuda"
-    precision = training_precision(on_gpu) if config.precision == "auto" else config.precision
-    tf32 = on_gpu and torch.cuda.is_tf32_supported()
-    if precision == "tf32" and not tf32:
+    device = device_of(config.accelerator, "trainer.accelerator")
+    on_gpu = device.type == "cuda"
+    if config.precision == "tf32" and not has_tf32(on_gpu):
         raise InputError("trainer.precision=tf32, and the run's device has no TF32: use 32-true")
-    plugins: list[Any] = [DirectCheckpointIO(), Processes(process_place(devices, machines, os.environ))]
-    known: Any = precision
-    if precision in ("tf32", "bf16-master"):
-        known = None
-        plugins.append(RoundedProducts(precision, tf32))
-    several = devices * machines > 1
+    several = config.devices * config.num_nodes > 1
     if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
         raise InputError(
             "TORCH_DISTRIBUTED_DEBUG=DETAIL: with it torch ends in a segmentation fault where several "
             "processes train on the CPU: use INFO, or unset it"
         )
+    return device
+
+
+def trainer_for(
+    config: TrainerConfig, run: Run, epochs: int, accumulate: int, callbacks: list[pl.Callback]
+) -> pl.Trainer:
+    """The Lightning trainer of a run; `accumulate` is the number of batches per update.
+
+    Raises `InputError` for what `check_machine` refuses, processes that do not fit the run, and settings that
+    Lightning cannot train with.
+    """
+    devices, machines = config.devices, config.num_nodes
+    on_gpu = check_machine(config).type == "cuda"
+    precision = training_precision(on_gpu) if config.precision == "auto" else config.precision
+    plugins: list[Any] = [DirectCheckpointIO(), Processes(process_place(devices, machines, os.environ))]
+    known: Any = precision
+    if precision in ("tf32", "bf16-master"):
+        known = None
+        plugins.append(RoundedProducts(precision, has_tf32(on_gpu)))
+    several = devices * machines > 1
     try:
         with quiet_lightning():
             return pl.Trainer(

@@ -38,7 +38,7 @@ from mtl.runs.folder.content import git_revision, versions
 from mtl.runs.folder.run import Run, holds
 from mtl.tasks.in_words import counted
 from mtl.tasks.task import Task
-from mtl.training.assembly import TrainingParts, assemble, quiet_lightning
+from mtl.training.assembly import TrainingParts, assemble, check_machine, quiet_lightning
 from mtl.training.average import keep_average
 from mtl.training.check import check_settings, check_target, said_of_unused
 from mtl.training.checkpoint import check_checkpoint
@@ -78,7 +78,7 @@ def train(
             config = config.with_rates()
             run = Run(Path(config.runs) / config.run_name())
             check_settings(config)
-            device_of(config.trainer.accelerator, "trainer.accelerator")
+            check_machine(config.trainer)
             check_target(config)
             source = None if config.init_from is None else Path(config.init_from).resolve()
             if source in (run.folder.resolve(), run.model.resolve()):

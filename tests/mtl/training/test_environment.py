@@ -144,6 +144,21 @@ def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [("precision=tf32", "trainer.precision=tf32, and the run's device has no TF32"),
+     ("accelerator=gpu", "trainer.accelerator=gpu, but torch sees no GPU here")],
+)  # fmt: skip
+def test_what_the_machine_lacks_is_said_before_anything_is_read(
+    setting, says, words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    given = [*words, f"--runs={tmp_path / 'runs'}", f"--trainer.{setting}", "--corpus.path=nowhere"]
+    assert main(given) == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def clean_environment() -> dict[str, str]:
     left = {name: value for name, value in os.environ.items() if not is_launcher_variable(name)}
     return left | {"OMP_NUM_THREADS": "1"}
