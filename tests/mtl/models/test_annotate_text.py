@@ -210,15 +210,16 @@ def test_a_document_that_cannot_be_annotated_is_named(model: JointModel) -> None
         7: (None, "sentence 1 is None, not a list of words"),
     }
     given = [bad[number][0] if number in bad else "It slept." for number in range(1, 9)]
+    # Of a list one random item would be checked for its type before the method sees it.
     good = model.annotate_text("It slept.")
-    found = list(model.annotate_stream(given, max_words=8, window=3, return_exceptions=True))
+    found = list(model.annotate_stream(iter(given), max_words=8, window=3, return_exceptions=True))
     for number, each in enumerate(found, 1):
         if number in bad:
             assert isinstance(each, InputError)
             assert str(each).startswith(f"document {number}: {bad[number][1]}")
         else:
             assert each == good
-    raising = model.annotate_stream(given, max_words=8)
+    raising = model.annotate_stream(iter(given), max_words=8)
     assert next(raising) == good
     with pytest.raises(InputError, match=r"^document 2: sentence 1: word 2"):
         next(raising)
