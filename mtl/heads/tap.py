@@ -129,7 +129,7 @@ class HeadTap:
                 scaled = scaled + (1 - factor) * there.flatten().to(outputs)
             return scaled
 
-        with self._hooked(multiply):
+        with self._acting_on_heads(multiply):
             yield
 
     @contextmanager
@@ -152,7 +152,7 @@ class HeadTap:
                 collected.passes[site].append(observed)
             return (observed if len(heads) == self.heads else observed[..., list(heads), :]).flatten(-2)
 
-        with self._hooked(collect):
+        with self._acting_on_heads(collect):
             yield collected
 
     @contextmanager
@@ -195,7 +195,7 @@ class HeadTap:
         return padded
 
     @contextmanager
-    def _hooked(self, act: OnHeads) -> Iterator[None]:
+    def _acting_on_heads(self, act: OnHeads) -> Iterator[None]:
         block = WithBlock()
 
         def restart(compute: Callable[..., Any], *inputs: Any, **named: Any) -> Any:

@@ -422,10 +422,10 @@ def bucket_slices(
     batches: list[slice] = []
     start = 0
     while start < len(falling):
-        rows = _rows(falling[start:], batch_tokens, batch_sentences)
+        number = _number_of_sentences(falling[start:], batch_tokens, batch_sentences)
         if rng is None:
-            rows = _rows_alike(falling[start : start + rows], batch_tokens)
-        end = start + rows
+            number = _number_alike(falling[start : start + number], batch_tokens)
+        end = start + number
         batches.append(slice(start, end))
         start = end
     if rng is not None:
@@ -433,7 +433,9 @@ def bucket_slices(
     return order, batches
 
 
-def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None) -> int:
+def _number_of_sentences(
+    lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_sentences: int | None
+) -> int:
     """How many of these sentences, from the first on, make one batch: at least one."""
     first = max(1, int(lengths[0]))
     most = min(batch_tokens // first, BATCH_PAIRS // first**2, batch_sentences or len(lengths), len(lengths))
@@ -446,7 +448,7 @@ def _rows(lengths: Int[np.ndarray, " sentence"], batch_tokens: int, batch_senten
     return max(1, int(((held <= batch_tokens) & (held * longest <= BATCH_PAIRS)).sum()))
 
 
-def _rows_alike(lengths: Int[np.ndarray, " sentence"], batch_tokens: int) -> int:
+def _number_alike(lengths: Int[np.ndarray, " sentence"], batch_tokens: int) -> int:
     """How many of these sentences, longest first, need padding of at most `_PADDING` of `batch_tokens`."""
     return int((np.cumsum(lengths[0] - lengths) <= _PADDING * batch_tokens).sum())
 

@@ -230,26 +230,26 @@ class JointTraining(pl.LightningModule):
         decoders are read once less. The others are multiplied by it beforehand.
         """
         graded = [
-            (self._names[parameter], gradient, group["clip"])
+            (self._parameter_names[parameter], gradient, group["clip"])
             for group in optimizer.param_groups
             for parameter in group["params"]
-            if (gradient := self._taken(parameter)) is not None
+            if (gradient := self._gradient_of(parameter)) is not None
         ]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
         clipped = sum(clip for _, _, clip in graded)  # they come first (`_groups`)
         norm = torch.linalg.vector_norm(norms[:clipped])
         self.gradient_norm = norm
         self.learning_rates = {group["name_of_rate"]: group["lr"] for group in optimizer.param_groups}
-        scale = ((norm + 1e-6) / self.clip).clamp(min=1.0) if self.clip else torch.ones_like(norm)
+        divisor = ((norm + 1e-6) / self.clip).clamp(min=1.0) if self.clip else torch.ones_like(norm)
         if self.clip:
             for _, gradient, clip in graded:
                 if not clip:
-                    gradient.mul_(scale)
+                    gradient.mul_(divisor)
         gates = [] if self.gate_loss is None else [self.gate_loss.gates.log_alpha.detach().abs().amax()[None]]
         values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
         # AdamW's `step` reads both attributes, which torch does not declare. It does nothing if `found_inf`.
-        found_inf = (values * 0).sum().isnan().to(scale.dtype)
-        vars(optimizer).update(grad_scale=scale, found_inf=found_inf)
+        found_inf = (values * 0).sum().isnan().to(divisor.dtype)
+        vars(optimizer).update(grad_scale=divisor, found_inf=found_inf)
         self._watch.note(
             f"update {self.global_step + 1:,} (epoch {self.current_epoch + 1})",
             [
@@ -262,10 +262,10 @@ class JointTraining(pl.LightningModule):
         )
 
     @cached_property
-    def _names(self) -> dict[nn.Parameter, str]:
+    def _parameter_names(self) -> dict[nn.Parameter, str]:
         return {parameter: name for name, parameter in self.named_parameters()}
 
-    def _taken(self, parameter: nn.Parameter) -> Tensor | None:
+    def _gradient_of(self, parameter: nn.Parameter) -> Tensor | None:
         """The gradient of a parameter; of its rows if it is an embedding of `EmbeddingRows`."""
         if self._rows is not None and parameter is self._rows.weight:
             return self._rows.take_gradient()
@@ -348,7 +348,7 @@ class JointTraining(pl.LightningModule):
 
         They come first.
         """
-        for name, modules, rate in self._trained_at():
+        for name, modules, rate in self._modules_and_rates():
             parameters = (parameter for module in modules for parameter in module.parameters())
             trained = [parameter for parameter in parameters if parameter.requires_grad]
             for matrices in (True, False):
@@ -372,7 +372,7 @@ class JointTraining(pl.LightningModule):
                 "weight_decay": 0.0, "clip": False, "part": "balancer", "name_of_rate": "balancer",
             }  # fmt: skip
 
-    def _trained_at(self) -> Iterator[tuple[str, Sequence[nn.Module], float]]:
+    def _modules_and_rates(self) -> Iterator[tuple[str, Sequence[nn.Module], float]]:
         """The encoder and the decoders by name with their learning rates, one after another."""
         yield "encoder", [self.model.encoder], self.encoder_lr
         if not isinstance(self.decoder_lr, Mapping):

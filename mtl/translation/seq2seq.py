@@ -54,7 +54,7 @@ from mtl.translation.task import Translate, translation_in
 from mtl.translation.translator import Translator
 from mtl.translation.word_dropout import WordDropout
 
-HeadScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
+SiteScale = Float[Tensor, "site head"] | Float[Tensor, "batch site head"]
 
 
 class Seq2Seq(SharedEncoder):
@@ -208,7 +208,7 @@ class Seq2Seq(SharedEncoder):
         return cls(model, tokenizer, task.source, task.target)
 
     def forward(
-        self, subwords: ParallelSubwords, head_scale: HeadScale | None = None, first: bool = False
+        self, subwords: ParallelSubwords, head_scale: SiteScale | None = None, first: bool = False
     ) -> Float[Tensor, "batch piece vocabulary"]:
         """Scores of the vocabulary for each piece of the translation, given the pieces before it.
 
@@ -237,7 +237,7 @@ class Seq2Seq(SharedEncoder):
         return scores.add_(bias.to(scores.dtype))
 
     def encode(
-        self, subwords: ParallelSubwords, head_scale: HeadScale | None = None
+        self, subwords: ParallelSubwords, head_scale: SiteScale | None = None
     ) -> Float[Tensor, "batch subword hidden"]:
         """The encoder's output, which the decoder reads."""
         with self._scaled(head_scale):
@@ -250,7 +250,7 @@ class Seq2Seq(SharedEncoder):
     def translate(
         self,
         subwords: ParallelSubwords,
-        head_scale: HeadScale | None = None,
+        head_scale: SiteScale | None = None,
         *,
         encoded: Float[Tensor, "batch subword hidden"] | None = None,
         beam: int = 5,
@@ -268,7 +268,7 @@ class Seq2Seq(SharedEncoder):
     def search(
         self,
         subwords: ParallelSubwords,
-        head_scale: HeadScale | None = None,
+        head_scale: SiteScale | None = None,
         *,
         encoded: Float[Tensor, "batch subword hidden"] | None = None,
         beam: int = 5,
@@ -308,7 +308,7 @@ class Seq2Seq(SharedEncoder):
         read: Int[Tensor, "row piece"],
         site: int,
         head: int,
-        head_scale: HeadScale | None = None,
+        head_scale: SiteScale | None = None,
     ) -> Float[Tensor, "row piece position"]:
         """The attention of a head of the decoder or of cross attention where the decoder reads `read`."""
         with eager_attention(self.transformer), self._scaled(head_scale):
@@ -520,7 +520,7 @@ def translations(
     task: Translate,
     subwords: ParallelSubwords,
     sentences: Sequence[Sentence],
-    head_scale: HeadScale | None = None,
+    head_scale: SiteScale | None = None,
     encoded: Float[Tensor, "batch subword hidden"] | None = None,
 ) -> list[str]:
     """The best translation of each sentence under the task's beam and length penalty.
