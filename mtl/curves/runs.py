@@ -136,7 +136,7 @@ def points_of_report(read: RunsRead) -> tuple[pl.DataFrame | None, Sequence[str]
     points, notes = [], list[str]()
     found: dict[str, dict[str, tuple[pl.DataFrame, Mapping[str, str]]]] = {}
     for run in read.runs:
-        folder = run.run.folder
+        folder = run.folder
         if (folder / "curve.parquet").is_file():
             try:
                 made = curve_table.read_curve_table(folder / "curve.parquet")
@@ -150,7 +150,7 @@ def points_of_report(read: RunsRead) -> tuple[pl.DataFrame | None, Sequence[str]
         tables |= alike
         notes += otherwise
     for run in read.runs:
-        folder = run.run.folder
+        folder = run.folder
         table = tables.get(str(folder))
         if table is None or table.is_empty():
             continue

@@ -129,12 +129,12 @@ def _like_pairs(
     alone: list[RunWithSetup], runs: list[RunWithSetup], pairs: pl.DataFrame | None, notes: list[str]
 ) -> list[RunWithSetup]:
     """The single-task runs with masks that differ from the pairs in their masks only."""
-    masked = {str(run.run.folder): run for run in alone if run.setup.pruning != "none"}
+    masked = {str(run.folder): run for run in alone if run.setup.pruning != "none"}
     chosen = set() if pairs is None else set(pairs["run"])
     settings = {
-        str(run.run.folder): run.settings
+        str(run.folder): run.settings
         for run in runs
-        if str(run.run.folder) in chosen or str(run.run.folder) in masked
+        if str(run.folder) in chosen or str(run.folder) in masked
     }
     alike, left_out = comparable(settings, MASKS, like=chosen) if chosen else (list(masked), [])
     notes += [f"claims: {note}" for note in left_out]
@@ -147,22 +147,22 @@ def _like_pairs(
 def _read(request: FigureRequest) -> _Contest:
     """Claims, pairs and worth in the given runs; raises `InputError` for what is missing."""
     compared, pairs, claims, notes = _claims_and_pairs(request)
-    chosen = [run for run in compared if str(run.run.folder) in set(pairs["run"])]
+    chosen = [run for run in compared if str(run.folder) in set(pairs["run"])]
     otherwise, unlike = measured_otherwise(
         {
-            str(run.run.folder): measured_run(run.run, run.setup.name, provenance)
+            str(run.folder): measured_run(run.run, run.setup.name, provenance)
             for run in chosen
-            if (provenance := provenance_of(run.run.folder / "heads.parquet")) is not None
+            if (provenance := provenance_of(run.folder / "heads.parquet")) is not None
         }
     )
     notes += unlike
     parts = []
     for run in chosen:
-        file = run.run.folder / "heads.parquet"
+        file = run.folder / "heads.parquet"
         if not file.is_file():
-            notes.append(f"{run.run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
+            notes.append(f"{run.folder} has no heads.parquet: left out; 'mtl importance' makes it")
             continue
-        but = otherwise.get(str(run.run.folder), ())
+        but = otherwise.get(str(run.folder), ())
         parts.append(worth_of_run(run.run, file, run.config["tasks"], run.setup.name, but))
     values = pl.concat(parts) if parts else None
     if values is None or values.filter(pl.col("measure") == IMPORTANCE).is_empty():

@@ -118,13 +118,13 @@ class SweepSource(ReportSource):
         if self.sweep is None:
             return runs
         states = {trial.name: trial.state for trial in self.sweep.trials}
-        ended = [run for run in runs if states.get(run.run.folder.name) != "stopped"]
+        ended = [run for run in runs if states.get(run.folder.name) != "stopped"]
         if len(ended) < len(runs):
             notes.append(
                 f"{counted(len(runs) - len(ended), 'trial')} stopped early: in the sweep's table only"
             )
         ranks = {name: place for place, name in enumerate(self.sweep.table()["trial"])}
-        by_rank = sorted(ended, key=lambda run: ranks.get(run.run.folder.name, len(ranks)))
+        by_rank = sorted(ended, key=lambda run: ranks.get(run.folder.name, len(ranks)))
         settings = list(dict.fromkeys(run.setup.name for run in by_rank))
         if len(settings) > MOST_SETTINGS:
             notes.append(

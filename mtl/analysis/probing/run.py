@@ -110,15 +110,7 @@ def probe_run(
         str(path_or_hub_name(target, "target")),
         None if out is None else path_or_hub_name(out, "out"),
     )
-    if source is not None and not isinstance(source, CorpusConfig):
-        raise InputError(f"source={short_text(source)}: use CorpusConfig(FOLDER)")
-    if instances is not None and not (
-        isinstance(instances, Mapping)
-        and all(isinstance(name, str) and isinstance(made, Instance) for name, made in instances.items())
-    ):
-        raise InputError(f"instances={short_text(instances)}: use {{NAME: Instance(KIND)}}")
-    if tasks is not None and not is_iterable(tasks):
-        raise InputError(f"tasks={short_text(tasks)}: use a list of tasks")
+    _check_arguments(source, tasks, instances)
     for value, what, kind in (
         (split, "split", Split), (centroids, "centroids", Centroids),
         (constituents, "constituents", Constituents),
@@ -153,18 +145,14 @@ def probe_run(
             f"{target}: its corpus annotates no words, which is what heads are probed for "
             f"({', '.join(targets)}); use --corpus=FOLDER with annotated sentences"
         )
-    sentences = single_sentences(material.split(source, read_for, split))
-    fitted = None
-    if centroids == "train" and split != "train":
-        fitted = single_sentences(material.split(source, read_for, "train"))
+    splits = [split, "train"] if centroids == "train" and split != "train" else [split]
+    read = [single_sentences(material.split(source, read_for, name)) for name in splits]
     if encoder.without:
-        read = [readable_sources(encoder, sentences, split)]
-        if fitted is not None:
-            read.append(readable_sources(encoder, fitted, "train"))
-            fitted = read[1].sentences
-        sentences = read[0].sentences
-        left_out += [line for part in read for line in part.left_out]
-        notes += [line for part in read for line in part.notes]
+        sources = [readable_sources(encoder, part, name) for part, name in zip(read, splits, strict=True)]
+        read = [part.sentences for part in sources]
+        left_out += [line for part in sources for line in part.left_out]
+        notes += [line for part in sources for line in part.notes]
+    sentences, fitted = read[0], read[1] if len(read) > 1 else None
     corpus = index_corpus(sentences, fitted, centroids, targets)
     annotated = tuple(corpus.items)
     untrained = ", ".join(name for name in annotated if model is not None and name not in model.tasks)
@@ -193,7 +181,7 @@ def probe_run(
         "target": target,
         "split": split,
         "sentences": str(len(sentences)),
-        "corpus": corpus_fingerprint(source, read_for, (split,) if fitted is None else (split, "train")),
+        "corpus": corpus_fingerprint(source, read_for, tuple(splits)),
         "masks": str(masks and model is not None and model.gates is not None).lower(),
         "centroids": centroids,
         # Tables of the lowest constituents are compared with those that were made without this choice.
@@ -208,6 +196,20 @@ def probe_run(
     with whole_file(folder / heads_table.FILE) as temporary:
         heads_table.write_examples(temporary, ExampleTables(seen[0].sentences, rows))
     return ProbeResult(heads, path, tuple(left_out), tuple(notes))
+
+
+def _check_arguments(
+    source: CorpusConfig | None, tasks: Sequence[str] | None, instances: Mapping[str, Instance] | None
+) -> None:
+    if source is not None and not isinstance(source, CorpusConfig):
+        raise InputError(f"source={short_text(source)}: use CorpusConfig(FOLDER)")
+    if instances is not None and not (
+        isinstance(instances, Mapping)
+        and all(isinstance(name, str) and isinstance(made, Instance) for name, made in instances.items())
+    ):
+        raise InputError(f"instances={short_text(instances)}: use {{NAME: Instance(KIND)}}")
+    if tasks is not None and not is_iterable(tasks):
+        raise InputError(f"tasks={short_text(tasks)}: use a list of tasks")
 
 
 def probed_tasks(

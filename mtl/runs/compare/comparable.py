@@ -35,6 +35,11 @@ class RunWithSetup:
     setup: Setup
     settings: Settings
 
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self.run.folder
+
 
 def with_setups(runs: Sequence[Run]) -> list[RunWithSetup]:
     """These runs with their setups (`setups_of`)."""
