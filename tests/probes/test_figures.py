@@ -190,6 +190,7 @@ def test_forced_heads_are_struck_through_in_colours_and_in_the_twin_and_the_key_
     assert FORCED not in plain.legends[0].get_title().get_text()
 
 
+@pytest.mark.slow
 def test_forced_heads_are_struck_through_in_masks_and_in_grey(gate, tmp_path):
     table = history(gate[-2:])
     last = pl.col("step") == pl.col("step").max()

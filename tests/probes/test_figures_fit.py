@@ -110,6 +110,7 @@ def test_a_figure_fits(name: str, count: int) -> None:
 LONG = [f"MTL-5, {number} epochs, balancer name moving_average" for number in range(1, 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setups", [LONG[:2], LONG])
 def test_maps_and_agreement_of_setups_with_long_names_fit(setups: list[str]) -> None:
     names = [f"{task}, {setup}" for task in TASKS[:3] for setup in setups]

@@ -182,6 +182,7 @@ def test_candidates_are_the_best_of_each_sentence_and_gold_ones_in_the_loss() ->
     assert trained.role.output.weight.grad[decoder.labels.index("C-A1")].abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_learns_decodes_and_scores_its_own_training_data() -> None:
     task = replace(ALL, argument_ratio=1.0, predicate_ratio=0.6)
     torch.manual_seed(1)

@@ -54,6 +54,7 @@ def test_the_run_records_what_is_shared_and_loads(run):
     assert run.config()["seq2seq"]["components"] == 6
 
 
+@pytest.mark.slow
 def test_it_is_translated_measured_and_cut(run, tmp_path, monkeypatch, capsys):
     folder = str(run.folder)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 2\n7\n")))
@@ -75,6 +76,7 @@ def test_it_is_translated_measured_and_cut(run, tmp_path, monkeypatch, capsys):
     assert "translates, and mtl collaborate is for encoders" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_heads_of_some_kinds_share_and_others_stay_as_they_are(tmp_path):
     printed, by_kind = io.StringIO(), {"encoder": 4, "cross": 6}
     settings = dataclasses.replace(SHARED, components=by_kind)

@@ -112,6 +112,7 @@ def test_additions_stand_below_the_rows_of_training(trained, tmp_path, monkeypat
         assert log.summary["final/dev/mean"] == pytest.approx(log.summary["dev/mean"]["last"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_report_has_a_wandb_run_of_its_own(trained, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "staged"))
     shutil.copytree(trained, tmp_path / "runs" / "run")

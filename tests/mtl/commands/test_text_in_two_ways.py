@@ -64,6 +64,7 @@ def without_id(record: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != "id"}
 
 
+@pytest.mark.slow
 @given(text=TEXT)
 @example(text="Annual report\n\nAnn ate in Paris.\n")
 @example(text="Thanks!!\r\n\r\nGreat !!! See  you.\u2029Bye\u00a0now")

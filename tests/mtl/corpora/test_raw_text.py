@@ -43,6 +43,7 @@ def test_cases(text: str, words: str) -> None:
     assert " | ".join(" ".join(sentence.words) for sentence in sentences_of(text)) == words
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.text(max_size=60),

@@ -67,6 +67,7 @@ def by_hand(trained, kept):
     return {task: figures[task][trained.tasks[task].score] for task in trained.tasks}
 
 
+@pytest.mark.slow
 def test_a_curve_equals_scoring_under_its_masks(run) -> None:
     points_of(run, ("importance", "random"), draws=2)
     scores, orders = tables(run)
@@ -89,6 +90,7 @@ def test_a_curve_equals_scoring_under_its_masks(run) -> None:
     assert set(scores["figure"]) == {"accuracy", "las"}
 
 
+@pytest.mark.slow
 def test_random_orders_follow_from_the_seeds_and_are_alike_for_all_tasks(run) -> None:
     def orders(seed, of_run):
         config = yaml.safe_load((run / "config.yaml").read_text())
@@ -233,6 +235,7 @@ def test_what_was_killed_is_resumed(run, monkeypatch) -> None:
     assert len(calls) > total
 
 
+@pytest.mark.slow
 def test_a_method_is_replaced_and_others_stay(run) -> None:
     points_of(run, ("importance", "random"), draws=3)
     before, _ = tables(run)
@@ -311,6 +314,7 @@ def test_orders_go_both_ways_through_given_points_and_leave_heads_in_every_layer
     assert {how.endswith(", at_least=2") for how in made.values()} == {bool(at_least)}
 
 
+@pytest.mark.slow
 def test_the_reverse_of_orders_that_are_computed_again(run) -> None:
     """The head that costs most goes first, the layer's last one excepted; importance is of those left."""
     by = ("-greedy", "-recomputed")

@@ -73,6 +73,7 @@ def give_roles(folder: Path) -> None:
     heads_table.write_heads_table(folder / "heads.parquet", pl.concat(parts), {})
 
 
+@pytest.mark.slow
 def test_scores_roles_and_cut_models_are_printed_and_written(run, capsys) -> None:
     give_roles(run)
     words = ["--by=[fisher,random]", "--draws=2", "--steps=4", "--cut", "--batches=[1,4]", "--rounds=1"]

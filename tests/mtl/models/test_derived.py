@@ -56,6 +56,7 @@ def test_a_mask_file_and_a_task_give_that_task_alone(folder, tmp_path, capsys):
     assert main([*words, f"--out={tmp_path / 'srl'}", "--task=srl"]) == 2
 
 
+@pytest.mark.slow
 def test_decoders_are_kept_and_left_out(folder, tmp_path, capsys):
     """Of a model with one mask, also cut; of several masks, a cut takes one."""
     assert main(["prune", str(folder / "shared"), f"--out={tmp_path / 'cut'}"]) == 0

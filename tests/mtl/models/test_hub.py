@@ -322,6 +322,7 @@ def lines_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_commands_take_a_model_on_the_hub_at_a_revision(hub: Hub, labelled: Path, tmp_path: Path, capsys):
     run = run_of(tmp_path / "run", model_of(1))
     model_of(2).push_to_hub("someone/parser", token="good")

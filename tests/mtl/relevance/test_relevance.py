@@ -145,6 +145,7 @@ def test_a_cut_head_is_not_relevant_and_the_others_are_as_under_its_mask(sentenc
     assert (relevance(Explainer(cut, sentences, [item]))[item] == 0).all()
 
 
+@pytest.mark.slow
 def test_of_a_prediction_that_is_the_gold_annotation_the_same(sentences: list[Sentence]) -> None:
     built = model(sentences)
     annotated = built.annotate(sentences)

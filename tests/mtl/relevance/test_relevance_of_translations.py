@@ -267,6 +267,7 @@ def test_the_table_has_the_heads_that_probing_and_importance_have(tmp_path: Path
     assert probed.select("attention", "layer", "head").equals(of_encoder)
 
 
+@pytest.mark.slow
 def test_it_predicts_what_ablation_costs_beside_roles(tmp_path: Path) -> None:
     run = saved_run(tmp_path)
     probe_run(str(run), CorpusConfig(str(tmp_path / "parsed")))

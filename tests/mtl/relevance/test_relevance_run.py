@@ -56,6 +56,7 @@ def saved_run(toy: Path, folder: Path, masks: tuple[str, ...] | None = None) -> 
     return model
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_the_model_and_other_measures_stay(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

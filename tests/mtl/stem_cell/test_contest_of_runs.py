@@ -294,6 +294,7 @@ def test_conflict_of_runs_is_the_mean_over_epochs_by_claims(tmp_path, capsys):
         figure("conflict", [*masked, study.pair("pos", "dep", 3)], tmp_path / "x.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [pytest.param(0.4, marks=pytest.mark.slow), 0.95])
 def test_clustering_beyond_the_layers_input_is_estimated_where_all_runs_have_projections(tmp_path, level):
     """Also where every head is below the projections, as on real encoders."""

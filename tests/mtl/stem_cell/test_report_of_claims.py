@@ -66,6 +66,7 @@ def test_competition_stands_by_the_masks_of_every_setup(study, capsys):
     assert "; kept heads are those of STL, dynamic\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_losses_are_in_points_and_positive_where_skill_is_lost(tmp_path):
     page = page_of(Study(tmp_path / "cost", 6, 8, cost=0.3).small())
     assert re.search(
@@ -97,6 +98,7 @@ def test_without_masks_or_with_forced_ones_the_page_says_so(study):
     )
 
 
+@pytest.mark.slow
 def test_the_page_explains_the_laboratorys_words(study):
     page_of(study.small())
     text = (study.root / "report.html").read_text(encoding="utf-8")

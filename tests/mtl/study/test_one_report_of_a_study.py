@@ -32,6 +32,7 @@ def test_page_answers_tables_and_figures_agree_after_every_command(made, drawn, 
     agree_after_every_command(made, "test", True, drawn, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_report_without_options_is_of_test(made, drawn):
     report(made)
     agree(made, "test", None, drawn)
@@ -41,6 +42,7 @@ def test_every_place_in_every_table_has_a_unit_and_its_printed_form_follows(made
     all_have_units(made)
 
 
+@pytest.mark.slow
 def test_a_split_of_the_study_holds_where_none_is_chosen(tmp_path, drawn):
     folder = carry_out(tmp_path / "s", config(SINGLE, DYNAMIC, split="dev")).path
     on_dev(folder)
@@ -48,6 +50,7 @@ def test_a_split_of_the_study_holds_where_none_is_chosen(tmp_path, drawn):
     agree(folder, "dev", None, drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tasks", [("srl", "pos", "dep"), ("dep", "srl", "pos")])
 def test_tasks_have_the_order_of_the_studys_file_everywhere(tmp_path, drawn, capsys, tasks):
     study = config(SINGLE, DYNAMIC)
@@ -75,6 +78,7 @@ def lacking(folder):
     return [note for note in notes if "no scores of" in note]
 
 
+@pytest.mark.slow
 def test_seeds_that_a_block_does_not_ask_for_are_not_missing(tmp_path, drawn):
     study = config(SINGLE, replace(DYNAMIC, seeds=(1,)))
     folder = carry_out(tmp_path / "s", study)

@@ -75,6 +75,7 @@ def test_a_block_that_is_added_does_not_change_whose_masks_decide(tmp_path, no_f
     assert decides(folder.path / "report.html").startswith("MTL-3, dynamic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "message"),
     [

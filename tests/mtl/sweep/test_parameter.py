@@ -171,6 +171,7 @@ def test_bad_descriptions_are_reported(description, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_tpe_finds_a_planted_optimum_sooner_than_random():
     """A quadratic in three parameters with its minimum at 1e-3, 0.3 and 0.6; 12 pairs of 40 trials."""
     share = {"min": 0.0, "max": 1.0}

@@ -44,6 +44,7 @@ def performed(sweep, pruning="dynamic"):
     return study
 
 
+@pytest.mark.slow
 def test_best_trial_and_picture_stand_in_the_report(bench):
     sweep = bench()
     performed(sweep)
@@ -122,6 +123,7 @@ def test_tables_of_an_earlier_report_are_archived_and_one_process_writes_at_a_ti
     assert not list(tables.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_finished_trial_whose_folder_was_deleted_is_named_and_left_out(bench):
     sweep = bench()

@@ -118,6 +118,7 @@ class StopAt(Observer):
             raise RuntimeError("the power is gone")
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_exactly(finished, few, tiny_encoder, masks, tmp_path):
     config = settings(few, tiny_encoder, tmp_path, masks)
     with pytest.raises(RuntimeError, match="the power is gone"):
@@ -183,6 +184,7 @@ def test_a_mask_of_another_shape_is_refused_before_anything_is_written(few, tiny
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_what_reads_a_run_reads_this_one(finished, tmp_path, capsys):
     run = str(finished.folder)

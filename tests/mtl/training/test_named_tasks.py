@@ -86,6 +86,7 @@ def test_annotations_are_those_of_the_tasks_of_the_same_kinds(runs: tuple[Run, R
         assert constituents(trees[0]) == constituents(trees[1])
 
 
+@pytest.mark.slow
 def test_probes_and_importance_are_those_of_the_tasks_of_the_same_kinds(runs: tuple[Run, Run]) -> None:
     tables = []
     for run in runs:
@@ -102,6 +103,7 @@ def test_probes_and_importance_are_those_of_the_tasks_of_the_same_kinds(runs: tu
     assert joined.filter(pl.col("value").ne_missing(pl.col("value_named"))).is_empty()
 
 
+@pytest.mark.slow
 def test_classes_of_sentences(tiny_encoder: Path, corpus: Path, tmp_path: Path) -> None:
     plain = trained(tmp_path, tiny_encoder, corpus, "plain", ["classify"])
     named = trained(tmp_path, tiny_encoder, corpus, "named", {"own": {"kind": "class"}})

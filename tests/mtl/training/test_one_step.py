@@ -67,6 +67,7 @@ def still(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return still_encoder(tiny_encoder, tmp_path_factory.mktemp("still") / "bert")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("balancer", "epochs"),
     [("uncertainty", 2), *(pytest.param(name, 4, marks=pytest.mark.slow) for name in BALANCERS)],

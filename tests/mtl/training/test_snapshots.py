@@ -40,6 +40,7 @@ def weights(folder):
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_the_last_models_are_kept_and_averaged_and_training_stays_the_same(config):
     plain = train(config, console=QUIET)
     every = train(dataclasses.replace(config, name="every", snapshots=9), console=QUIET)

@@ -131,6 +131,7 @@ def splits_of(config: TrainConfig, said: list[str] | None = None) -> Splits:
     return splits
 
 
+@pytest.mark.slow
 def test_a_run_with_masks_is_the_same_and_the_second_reads_the_store(config, cache, monkeypatch):
     masked = dataclasses.replace(
         config, tasks=("pos", "srl"), pruning="dynamic",
@@ -171,6 +172,7 @@ def test_a_run_that_was_stopped_goes_on_from_the_other_place(config):
     assert same(unbroken, resumed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_translations_are_the_same_with_a_vocabulary_of_their_own(tmp_path, named):
     digits = pytest.importorskip("tests.mtl.translation.digits")
@@ -249,6 +251,7 @@ def test_examples_are_the_same_for_every_kind_of_task_and_in_halves(config, mixe
                 assert stored.loss_units(batch.indices, some) == units
 
 
+@pytest.mark.slow
 def test_a_store_is_found_by_all_that_it_is_made_of_and_nothing_else(config, small, tmp_path, cache):
     shutil.copytree(small, tmp_path / "corpus")
     config = on("disk", dataclasses.replace(config, corpus=CorpusConfig(str(tmp_path / "corpus"))))

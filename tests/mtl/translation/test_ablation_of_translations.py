@@ -75,6 +75,7 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "by", "masked"),
     [

@@ -59,6 +59,7 @@ def words(folder: Path, encoder: Path, source: str, target: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "tokenizer", "source", "target"),
     [

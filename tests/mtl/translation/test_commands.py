@@ -106,6 +106,7 @@ def test_exported_translations_are_what_sacrebleus_paired_bootstrap_takes(run, t
     assert 0 < other.p_value <= 1
 
 
+@pytest.mark.slow
 def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
     folder = str(run.folder)
     assert main(["importance", folder, "--split=dev"]) == 0
@@ -129,6 +130,7 @@ def test_heads_are_measured_closed_and_cut(run, tmp_path, capsys):
     assert "2 of 6 heads kept" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_head_of_any_kind_is_shown(run, tmp_path, capsys):
     folder, sentence = str(run.folder), "--sentence=1 2"
     kinds = pl.read_parquet(run.folder / "gates.parquet")["attention"].unique().to_list()

@@ -153,6 +153,7 @@ def test_a_refusal_without_a_message_names_the_log(pool):
         made.work(lambda: 1, lambda: 0)
 
 
+@pytest.mark.slow
 def test_a_worker_turns_bad_input_into_one_line_and_is_not_started_again(pool):
     made = pool(
         """
@@ -187,6 +188,7 @@ def test_a_process_is_no_part_of_a_larger_run(monkeypatch):
     assert environment["OMP_NUM_THREADS"] == "3"
 
 
+@pytest.mark.slow
 def test_results_are_in_order_whatever_the_number_of_processes():
     expected = [(number, number * number) for number in range(7)]
     for processes in (1, 2, 3, 9):

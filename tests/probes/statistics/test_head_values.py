@@ -80,6 +80,7 @@ def test_what_does_not_vary_has_no_correlation() -> None:
     assert np.isnan(estimate(float("nan"), np.arange(5.0)).low)
 
 
+@pytest.mark.slow
 def test_the_interval_is_that_of_a_bootstrap_in_loops(rng) -> None:
     measure = rng.normal(size=(LAYERS, HEADS))
     loss = measure + rng.normal(size=measure.shape)
@@ -216,6 +217,7 @@ def agreement_by_loops(tables, pairs, weights):
     return [estimate(float(value), of_draw) for value, of_draw in zip(observed, drawn.T, strict=True)]
 
 
+@pytest.mark.slow
 def test_agreement_of_all_pairs_at_once_is_that_of_each_pair(rng, monkeypatch) -> None:
     """Also of tables that lack heads, and however many draws are held at once."""
     monkeypatch.setattr("mtl.probes.statistics.head_values.CELLS", 160)

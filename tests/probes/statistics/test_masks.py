@@ -323,6 +323,7 @@ def test_the_inverted_interval_is_what_the_test_accepts(rng):
         assert low < values @ weights < high
 
 
+@pytest.mark.slow
 def test_the_inverted_interval_covers_what_it_says(rng):
     """On the study's cells, where a bootstrap of the heads within cells covers 85 to 87 of a hundred."""
     layers, contested = study_cells()

@@ -51,6 +51,7 @@ def sentences(draw: st.DrawFn) -> Callable[[], Sentence]:
     return make
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(sentences(), max_size=3))
 def test_what_is_written_is_read(tmp_path, makers):

@@ -159,6 +159,7 @@ def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
     assert overlap["open_first"] == claimed["pos"]
 
 
+@pytest.mark.slow
 def test_a_study_of_three_kinds_of_attention(tmp_path):
     """As one kind with as many layers; only the names of the layers are others."""
     flat, three = (Study(tmp_path / name, layers=6, heads=3) for name in ("flat", "three"))

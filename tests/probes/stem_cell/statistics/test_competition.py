@@ -52,6 +52,7 @@ def test_a_planted_effect_is_found_and_none_is_rejected():
     assert none.count(TOGETHER) <= binom.ppf(0.999, DRAWS, 0.05)
 
 
+@pytest.mark.slow
 def test_what_the_planted_effect_costs():
     lost = {True: [], False: []}
     for draw in range(20):
@@ -63,6 +64,7 @@ def test_what_the_planted_effect_costs():
     assert np.mean(lost[False]) == pytest.approx(0.004, abs=0.006)
 
 
+@pytest.mark.slow
 def test_worlds_without_competition_give_the_same_word():
     """A task that loses on the heads that it claims itself, whoever else does: the word names no cause."""
     words = []

@@ -149,6 +149,7 @@ def drawn(make, worlds, draws=199, **planted):
     ]
 
 
+@pytest.mark.slow
 def test_the_level_holds_on_the_noise_of_the_archive():
     """Each partner permuted on its own rejects in 0.09 of such worlds (2,500), and covers 0.90."""
     found = drawn(archive, 80)
@@ -157,6 +158,7 @@ def test_the_level_holds_on_the_noise_of_the_archive():
     assert np.mean([each.reliability for each in found]) == pytest.approx(0.516, abs=0.001)
 
 
+@pytest.mark.slow
 def test_a_loss_of_a_tenth_is_rarely_refuted_where_claims_have_an_error():
     """By the interval that takes claims as known, in 0.38 of such worlds."""
     found = drawn(uncertain, 80, loss=0.1)
@@ -198,6 +200,7 @@ def half_width(found):
     return float(np.median([each.share_high - each.share_low for each in found])) / 2
 
 
+@pytest.mark.slow
 def test_ablation_needs_sentences_and_seeds():
     """docs/results/contest.md has more of it."""
     few, many = ablations(60), ablations(60, sentences=12_000, seeds=6)

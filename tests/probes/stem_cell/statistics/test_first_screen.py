@@ -270,6 +270,7 @@ def scores(rng, loss, spread, seeds=3, of_seeds=1.0):
 GROUPS = {"MTL-2": {"MTL-2": "STL"}}
 
 
+@pytest.mark.slow
 def test_intervals_of_losses_cover_with_and_without_pairs():
     rng = np.random.default_rng(5)
     covered, words = np.zeros(2), []
@@ -391,6 +392,7 @@ def shared_cosines(rng, effect=0.0, share=0.54):
     return cosines, claims
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.54])
 def test_a_head_that_is_alike_in_all_pairs_is_no_evidence_on_conflict(share):
     """Each pair permuted on its own rejects in 0.13 where 0.54 is shared, as in the archive."""

@@ -62,6 +62,7 @@ def test_only_labels_and_seeds_that_both_have():
         assert row["loss"] == pytest.approx(0.1)
 
 
+@pytest.mark.slow
 def test_many_labels_of_runs_that_differ_by_chance_are_no_evidence():
     """One seed's run is better throughout: a sign test over its labels would have p = 2^-10."""
     rng = np.random.default_rng(5)
