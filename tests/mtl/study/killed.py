@@ -10,13 +10,11 @@ processes end there; without PLACES all places are noted, and no process is kill
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,67 +23,13 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from mtl.commands.main import main
-from mtl.workers import start
+from tests.mtl.forked import Worker, forked_workers
 
-_FORK = multiprocessing.get_context("fork")
 STORED = (
     "create_new_study", "_create_new_trial", "set_trial_system_attr", "set_trial_user_attr",
     "set_trial_param", "set_trial_intermediate_value", "set_trial_state_values",
 )  # fmt: skip
 """What changes a sweep's storage."""
-
-
-class Worker:
-    """A worker process that is forked before anything is read, so that it starts at once; as a `Popen`."""
-
-    def __init__(self) -> None:
-        theirs, self._words = _FORK.Pipe(duplex=False)
-        self._process = _FORK.Process(target=_carry_out, args=(theirs, self._words))
-        self._process.start()
-        theirs.close()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
-
-    def begin(self, words: Sequence[str], environment: dict[str, str], log: Path, _: object = None) -> Worker:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self._words.send((words, environment, log))
-        return self
-
-    def leave(self) -> None:
-        """Let a worker that was not needed end."""
-        self._words.close()
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.exitcode
-
-    def poll(self) -> int | None:
-        return self.returncode
-
-    def wait(self) -> None:
-        self._process.join()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-
-def _carry_out(words: Connection, others: Connection) -> None:
-    others.close()
-    os.setsid()
-    try:
-        (module, *given), environment, log = words.recv()
-    except EOFError:
-        return
-    os.environ.clear()
-    os.environ |= environment
-    with log.open("ab") as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-    assert module == start.__name__
-    sys.exit(start._main(*given))
 
 
 def run(note: Path, chosen: Path, words: list[str]) -> int:
@@ -129,14 +73,9 @@ def run(note: Path, chosen: Path, words: list[str]) -> int:
     drawn = patch("mtl.runs.figures.drawn.render", lambda figure, kind, notes=(): b"")
     shown = patch("mtl.probes.report.data.render", lambda figure, kind: b"<svg/>")
     moves = {name: after(getattr(os, name), written) for name in ("replace", "rename", "link")}
-    with drawn, shown, patch.multiple(os, **moves):
-        worker = Worker()
-        others.append(worker)
-        try:
-            with patch("mtl.workers.pool.start_worker", worker.begin):
-                return main(words)
-        finally:
-            worker.leave()
+    with drawn, shown, patch.multiple(os, **moves), forked_workers(1) as workers:
+        others.extend(workers)
+        return main(words)
 
 
 def written(*paths: Any, **_: Any) -> str | None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from contextlib import AbstractContextManager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from unittest.mock import patch
 
 import yaml
+
+from mtl.commands.main import main
+from tests.mtl.forked import ended, forked, printed
 
 SETTINGS = {"max_epochs": 1, "batch": {"sentences": 16}, "trainer": {"accelerator": "cpu", "threads": 1}}
 
@@ -33,14 +38,20 @@ def command(file: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "mtl", "study", str(file), *more]
 
 
-def carry_out(file: Path, *more: str, code: int = 0) -> str:
-    """What `mtl study` prints, in its own process."""
-    done = subprocess.run(
-        command(file, *more), capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def begun(file: Path, *more: str, module: str = __name__) -> AbstractContextManager[ForkServerProcess]:
+    """`mtl study`, forked with two workers; what it prints is in FILE.out and FILE.err.
+
+    Figures stay empty, unless the module is `mtl` itself: drawing them takes as long as all the rest.
+    """
+    environment = {**os.environ, "COLUMNS": "200"}
+    return forked(module, ["study", str(file), *more], file, environment=environment, workers=2)
+
+
+def carry_out(file: Path, *more: str, code: int = 0, module: str = __name__) -> str:
+    """What `mtl study` prints."""
+    with begun(file, *more, module=module) as process:
+        assert ended(process, 280) == code, printed(file)
+    return printed(file)
 
 
 def folder(file: Path) -> Path:
@@ -59,3 +70,9 @@ def metrics(file: Path) -> dict[str, dict]:
         place.parent.name: json.loads(place.read_text())
         for place in (folder(file) / "runs").glob("*/metrics.json")
     }
+
+
+if __name__ == "__main__":
+    empty = patch("mtl.runs.figures.drawn.render", lambda *_, **__: b"")
+    with empty, patch("mtl.probes.report.data.render", lambda *_: b"<svg/>"):
+        sys.exit(main())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from mtl.probes.tables import heads_table as table
 from mtl.study.command import study_folder_of
 from mtl.study.config import ProbesConfig
 from mtl.study.jobs import MEASURED, Job, JobProgress, StudyFolder, StudySnapshot, remaining_seconds
+from tests.mtl.forked import ended, forked, printed
 from tests.mtl.study import small
 
 GRID = [
@@ -37,16 +37,16 @@ NAMES = {
 
 
 @pytest.fixture(scope="module")
-def finished_study(toy: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Path, str]:
+def finished_study(few: Path, tiny_encoder: Path, tmp_path_factory) -> tuple[Path, str]:
     """A study that was carried out, and what it printed."""
-    file = small.write(tmp_path_factory.mktemp("whole") / "s.yaml", toy, tiny_encoder, grid=GRID)
-    return file, small.carry_out(file, "--jobs=2")
+    file = small.write(tmp_path_factory.mktemp("whole") / "s.yaml", few, tiny_encoder, grid=GRID)
+    return file, small.carry_out(file, "--jobs=2", module="mtl")
 
 
 @pytest.fixture(scope="module")
-def carried_out(toy: Path, tiny_encoder: Path, tmp_path_factory) -> Path:
+def carried_out(few: Path, tiny_encoder: Path, tmp_path_factory) -> Path:
     """The folder `studies` of two runs that were carried out."""
-    file = small.write(tmp_path_factory.mktemp("two") / "s.yaml", toy, tiny_encoder)
+    file = small.write(tmp_path_factory.mktemp("two") / "s.yaml", few, tiny_encoder)
     small.carry_out(file)
     return file.parent / "studies"
 
@@ -94,14 +94,13 @@ def test_a_finished_study_does_nothing_again(finished_study):
 
 
 @pytest.mark.slow
-def test_runs_of_one_process_are_what_they_are_alone(finished_study, toy, tiny_encoder, tmp_path):
+def test_runs_of_one_process_are_what_they_are_alone(finished_study, tmp_path):
     """Nothing that one run leaves to the next in a process, such as the InputCache, changes a result."""
     file, _ = finished_study
-    words = ["--config", str(small.folder(file) / "runs" / "MTL-dynamic-seed1" / "config.yaml")]
-    subprocess.run(
-        [sys.executable, "-m", "mtl", "train", *words, f"--runs={tmp_path}", "--name=alone"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    config = small.folder(file) / "runs" / "MTL-dynamic-seed1" / "config.yaml"
+    words = ["train", f"--config={config}", f"--runs={tmp_path}", "--name=alone"]
+    with forked("mtl", words, tmp_path / "said") as process:
+        assert ended(process, 280) == 0, printed(tmp_path / "said")
     alone = json.loads((tmp_path / "alone" / "metrics.json").read_text())
     assert alone == small.metrics(file)["MTL-dynamic-seed1"]
 
@@ -118,23 +117,23 @@ def test_the_list_of_runs_and_the_state(finished_study, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_that_is_killed_goes_on_to_the_same_scores(finished_study, toy, tiny_encoder, tmp_path):
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=GRID)
-    for trained in (1, 6):
-        process = subprocess.Popen(small.command(file, "--jobs=2"), stdout=subprocess.DEVNULL)
-        _wait_for(lambda least=trained: len(list(small.folder(file).glob("runs/*/history.csv"))) >= least)
-        workers = _children(process.pid)
-        for pid in [process.pid, *workers]:
+def test_a_study_that_is_killed_goes_on_to_the_same_scores(finished_study, few, tiny_encoder, tmp_path):
+    grid = [{"setups": ["STL", "MTL"], "masks": ["dynamic"]}, {"setups": ["MTL"], "masks": ["static"]}]
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid)
+    with small.begun(file, "--jobs=2") as process:
+        _wait_for(lambda: len(list(small.folder(file).glob("runs/*/history.csv"))) > 1)
+        for pid in [process.pid, *_children(process.pid)]:
             os.kill(pid, signal.SIGKILL)
-        process.wait()
     small.carry_out(file, "--jobs=2")
-    assert small.metrics(file) == small.metrics(finished_study[0])
+    scores = small.metrics(file)
+    assert {"MTL-static-seed1", "pos-dynamic-seed1"} < scores.keys()
+    assert scores.items() <= small.metrics(finished_study[0]).items()
     assert not list((small.folder(file) / "jobs").glob("*.lease"))
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_encoder, tmp_path):
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, train={"max_epochs": 200})
+def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(few, tiny_encoder, tmp_path):
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, train={"max_epochs": 200})
     # As a shell begins what it puts in the background: with SIGINT ignored.
     words = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *small.command(file)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -146,24 +145,26 @@ def test_ctrl_c_saves_the_runs_and_workers_end_with_a_killed_parent(toy, tiny_en
     assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
     assert (small.folder(file) / "runs" / "pos-seed1" / "checkpoints" / "last.ckpt").exists()
 
-    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL)
-    _wait_for(lambda: small.progress(file)["pos-seed1"]["state"] == "running")
-    workers = _children(process.pid)
-    process.kill()
-    process.wait()
+    with small.begun(file) as process:
+        _wait_for(lambda: small.progress(file)["pos-seed1"]["state"] == "running")
+        workers = _children(process.pid)
+        process.kill()
     _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
     assert small.progress(file)["pos-seed1"]["state"] == "interrupted"
 
 
 @pytest.mark.slow
-def test_two_commands_on_one_folder_share_the_runs(toy, tiny_encoder, tmp_path):
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, seeds=[1, 2, 3])
-    both = [subprocess.Popen(small.command(file), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in both:
-        process.communicate(timeout=240)
-        assert process.returncode == 0
+def test_two_commands_on_one_folder_share_the_runs(few, tiny_encoder, tmp_path):
+    # The first run lasts until the other command is there.
+    grid = [{"setups": ["pos"], "seeds": [1], "set": {"max_epochs": 30}}, {"setups": ["ner"]}]
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, seeds=[1, 2], grid=grid)
+    with (
+        small.begun(file) as first,
+        forked("mtl", ["study", str(file)], tmp_path / "said", workers=1) as second,
+    ):
+        assert (ended(first, 240), ended(second, 240)) == (0, 0)
     progress = small.progress(file)
-    assert len(progress) == 6
+    assert len(progress) == 3
     assert {job["tries"] for job in progress.values()} == {1}
     assert len({job["worker"] for job in progress.values()}) == 2
     for name in progress:
@@ -172,13 +173,13 @@ def test_two_commands_on_one_folder_share_the_runs(toy, tiny_encoder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encoder, tmp_path):
+def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(few, tiny_encoder, tmp_path):
     grid = [
         {"setups": ["STL"]},
         {"setups": ["pos"], "masks": ["static"], "label": "impossible", "set": {"gates.target_open": 5000}},
         {"setups": ["ner"], "masks": ["dynamic"]},
     ]
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid)
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid)
     printed = small.carry_out(file, code=1)
     progress = small.progress(file)
     assert progress["pos-static-impossible-seed1"]["state"] == "failed"
@@ -192,10 +193,10 @@ def test_a_failed_run_stops_no_other_and_is_listed_with_its_log(toy, tiny_encode
 
 
 @pytest.mark.slow
-def test_a_changed_study_makes_only_what_has_changed(carried_out, toy, tiny_encoder, tmp_path):
+def test_a_changed_study_makes_only_what_has_changed(carried_out, few, tiny_encoder, tmp_path):
     shutil.copytree(carried_out, tmp_path / "studies")
     grid = [{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 2}}]
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid)
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid)
     before = (small.folder(file) / "runs" / "pos-seed1" / "metrics.json").stat().st_mtime_ns
     printed = small.carry_out(file)
     assert "ner-seed1: the configuration changed (max_epochs); made again" in printed
@@ -205,7 +206,7 @@ def test_a_changed_study_makes_only_what_has_changed(carried_out, toy, tiny_enco
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
+def test_a_full_disk_stops_the_study_in_good_order(few, tiny_encoder, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -214,7 +215,7 @@ def test_a_full_disk_stops_the_study_in_good_order(toy, tiny_encoder, tmp_path):
     if mounted.returncode:
         pytest.skip(f"no small disk can be mounted: {mounted.stderr.decode().strip()}")
     try:
-        file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
+        file = small.write(tmp_path / "s.yaml", few, tiny_encoder)
         printed = small.carry_out(file, f"--studies={disk}", code=2)
         assert "the disk is full" in printed
         assert "Traceback" not in printed
@@ -241,26 +242,24 @@ def large_study(path: Path, runs: int) -> StudyFolder:
     return folder
 
 
-def seconds_of_status(folder: StudyFolder) -> tuple[float, str]:
-    """The minimum of three processor times, since other tests run at the same time; and the output."""
-    seconds = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            small.command(folder.path, "--status"), capture_output=True, text=True, check=True
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(seconds), done.stdout
+def calls_of_status(path: Path, runs: int) -> int:
+    """How many functions `mtl study FOLDER --status` calls for a study of so many runs."""
+    folder = large_study(path / str(runs), runs)
+    for file in folder.path.rglob("*"):
+        os.utime(file, (0, 0))  # files that are still being written are read more than once
+    profile = cProfile.Profile()
+    assert profile.runcall(main, ["study", str(folder.path), "--status"]) == 0
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 @pytest.mark.slow
-def test_five_hundred_runs_are_listed_in_half_a_second(tmp_path):
-    many, printed = seconds_of_status(large_study(tmp_path / "large", 500))
-    assert "500 jobs: 250 finished, 250 waiting" in printed
-    # The program takes as long to start for one run.
-    one, _ = seconds_of_status(large_study(tmp_path / "small", 1))
-    assert many - one < 0.5
+def test_the_work_of_listing_runs_grows_with_their_number_and_is_little(tmp_path, capsys):
+    """Calls are counted, which do not depend on what else the machine does."""
+    calls_of_status(tmp_path, 1)  # what is done once in a process
+    few, more, many = (calls_of_status(tmp_path, runs) for runs in (100, 300, 500))
+    assert "500 jobs: 250 finished, 250 waiting" in capsys.readouterr().out
+    assert many - more == pytest.approx(more - few, rel=0.02)
+    assert many - more < 200 * 2000  # 2,000 calls take less than a millisecond
 
 
 def test_the_time_that_is_left_follows_from_what_is_finished():
@@ -340,9 +339,9 @@ def test_a_study_s_name_stays_in_its_folder(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_changed_probes_are_measured_again_and_nothing_is_trained(carried_out, toy, tiny_encoder, tmp_path):
+def test_changed_probes_are_measured_again_and_nothing_is_trained(carried_out, few, tiny_encoder, tmp_path):
     shutil.copytree(carried_out, tmp_path / "studies")
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder)
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder)
     weights = small.folder(file) / "runs" / "pos-seed1" / "model"
     before = {path: path.stat().st_mtime_ns for path in weights.iterdir()}
     printed = small.carry_out(file, "--probes.split=dev")
@@ -355,14 +354,14 @@ def test_changed_probes_are_measured_again_and_nothing_is_trained(carried_out, t
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_what_messages_on_a_study_s_folder_say_succeeds(toy, tiny_encoder, tmp_path, capsys, monkeypatch):
-    def study(*words: object) -> tuple[int, str]:
-        code = main(["study", *map(str, words)])
-        return code, " ".join("".join(capsys.readouterr()).split())
+def test_what_messages_on_a_study_s_folder_say_succeeds(few, tiny_encoder, tmp_path):
+    def study(*words: Path | str) -> tuple[int | None, str]:
+        file, *options = words
+        with small.begun(file, *options) as process:
+            process.join(280)
+        return process.exitcode, " ".join(printed(file).split())
 
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["pos"]}])
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=[{"setups": ["pos"]}])
     code, said = study(file, "--status")
     assert (code, "holds no study; start one with 'mtl study STUDY.yaml'" in said) == (2, True)
     assert study(file)[0] == 0
@@ -381,18 +380,18 @@ def test_what_messages_on_a_study_s_folder_say_succeeds(toy, tiny_encoder, tmp_p
 
 
 @pytest.mark.slow
-def test_a_study_that_is_moved_in_the_middle_of_a_static_run_goes_on(toy, tiny_encoder, tmp_path):
-    grid = [{"setups": ["pos"], "masks": ["static"], "set": {"max_epochs": 10}}]
+def test_a_study_that_is_moved_in_the_middle_of_a_static_run_goes_on(few, tiny_encoder, tmp_path):
+    grid = [{"setups": ["pos"], "masks": ["static"], "set": {"max_epochs": 15}}]
     here = tmp_path / "here"
     here.mkdir()
-    file = small.write(here / "s.yaml", toy, tiny_encoder, grid=grid)
-    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_for(lambda: (small.folder(file) / "runs" / "pos-static-seed1" / "history.csv").exists())
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    file = small.write(here / "s.yaml", few, tiny_encoder, grid=grid)
+    with small.begun(file) as process:
+        _wait_for(lambda: (small.folder(file) / "runs" / "pos-static-seed1" / "history.csv").exists())
+        os.kill(process.pid, signal.SIGINT)
+        assert ended(process, 60) == 130
     assert small.progress(file)["pos-static-seed1"]["state"] == "interrupted"
     here.rename(tmp_path / "there")
-    file = small.write(tmp_path / "there" / "s.yaml", toy, tiny_encoder, grid=grid)
+    file = small.write(tmp_path / "there" / "s.yaml", few, tiny_encoder, grid=grid)
     printed = small.carry_out(file)
     assert "made again" not in printed
     log = (small.folder(file) / "logs" / "pos-static-seed1.log").read_text()
@@ -402,24 +401,24 @@ def test_a_study_that_is_moved_in_the_middle_of_a_static_run_goes_on(toy, tiny_e
 
 
 @pytest.mark.slow
-def test_after_a_failed_run_a_process_still_hears_ctrl_c(toy, tiny_encoder, tmp_path):
+def test_after_a_failed_run_a_process_still_hears_ctrl_c(few, tiny_encoder, tmp_path):
     """The first Ctrl-C, in the middle of a later run, stops it with its state saved."""
     grid = [{"setups": ["pos"]}, {"setups": ["ner"], "set": {"max_epochs": 300}}]
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid)
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid)
     in_the_way = small.folder(file) / "runs" / "pos-seed1" / "checkpoints"
     in_the_way.parent.mkdir(parents=True)
     in_the_way.touch()
-    process = subprocess.Popen(small.command(file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_for(lambda: (small.folder(file) / "runs" / "ner-seed1" / "history.csv").exists())
-    assert small.progress(file)["pos-seed1"]["state"] == "failed"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
+    with small.begun(file) as process:
+        _wait_for(lambda: (small.folder(file) / "runs" / "ner-seed1" / "history.csv").exists())
+        assert small.progress(file)["pos-seed1"]["state"] == "failed"
+        os.kill(process.pid, signal.SIGINT)
+        assert ended(process, 60) == 130
     assert small.progress(file)["ner-seed1"]["state"] == "interrupted"
 
 
 @pytest.mark.slow
 def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own_files(
-    toy, tiny_encoder, tmp_path
+    few, tiny_encoder, tmp_path
 ):
     write_toy(tmp_path / "other", 40, 12, 12, seed=2)
 
@@ -427,12 +426,12 @@ def test_heads_of_all_runs_are_probed_on_the_same_sentences_where_tasks_have_own
         return {split: str(corpus / f"{split}.jsonl") for split in ("train", "dev", "test")}
 
     tasks = {
-        "marks": {"kind": "tags", "layer": "upos", "files": files(toy)},
+        "marks": {"kind": "tags", "layer": "upos", "files": files(few)},
         "dep": {"files": files(tmp_path / "other")},
     }
     train = {"tasks": tasks, "corpus": {}}
     file = small.write(
-        tmp_path / "s.yaml", toy, tiny_encoder, grid=[{"setups": ["pretrained", "STL", "MTL"]}]
+        tmp_path / "s.yaml", few, tiny_encoder, grid=[{"setups": ["pretrained", "STL", "MTL"]}]
     )
     content = yaml.safe_load(file.read_text())
     content["train"] |= train
