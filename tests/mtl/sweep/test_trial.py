@@ -7,10 +7,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
+import psutil
 import pytest
 import yaml
 
@@ -21,6 +20,8 @@ from mtl.sweep.command import trial_dependencies
 from mtl.sweep.folder import Engine, SweepFolder, trials_of
 from mtl.sweep.trial import Training
 from mtl.sweep.trial_config import base_of, check_sweep, trial_name
+from tests.conftest import undraw
+from tests.mtl.forked import ended, forked, printed
 from tests.mtl.sweep.conftest import MADE_OF, sweep_of
 from tests.mtl.wandb_log import logs
 
@@ -73,24 +74,9 @@ def test_trials_train_from_one_material_are_stopped_and_leave_wandb_logs(
         assert any("loss/pos" in row for row in log.rows)
 
 
-def program(*words):
-    return subprocess.Popen(
-        [sys.executable, "-m", "mtl", "sweep", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
-    )  # fmt: skip
-
-
-def of_sweep(place, word):
-    """Processes of ours that work on a sweep folder."""
-    import psutil
-
-    processes = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = process.info["cmdline"] or []
-        if word in line and any(str(place) in part for part in line):
-            processes.append(process)
-    return processes
+def program(said, *words):
+    """`mtl sweep`, forked with two workers; what it prints is in SAID.out and SAID.err."""
+    return forked("mtl", ["sweep", *words], said, workers=2)
 
 
 def until(condition, seconds=240):
@@ -102,7 +88,7 @@ def until(condition, seconds=240):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, capsys):
+def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, capsys, monkeypatch):
     words = {
         # Fast enough that something is learned: masks of nothing would be left out of the figures.
         "command": command(
@@ -116,20 +102,19 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     file.write_text(yaml.safe_dump(words))
     arguments = [str(file), "--local", "--jobs=2", f"--sweeps={tmp_path}"]
     folder = SweepFolder(tmp_path / "search")
-    first = program(*arguments)
-    until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
-    # The program dies, and one of its workers; the other sees that and stops.
-    workers = of_sweep(folder.path, "mtl.sweep.trial:work_on_sweep")
-    assert len(workers) == 2
-    workers[0].kill()
-    first.kill()
-    first.communicate()
-    until(lambda: not of_sweep(folder.path, "mtl.sweep.trial:work_on_sweep"))
+    with program(tmp_path / "first", *arguments) as first:
+        until(lambda: len(list(folder.runs.glob("*/history.csv"))) >= 2)
+        # The program dies, and one of its workers; the other sees that and stops.
+        workers = psutil.Process(first.pid).children()
+        assert len(workers) == 2
+        workers[0].kill()
+        first.kill()
+    until(lambda: not any(worker.is_running() for worker in workers))
     sweep, _, _ = folder.read_sweep()
     before = {trial.number: dict(trial.user_attrs["values"]) for trial in trials_of(folder.study(sweep))}
-    again = program(*arguments)
-    out, errors = again.communicate(timeout=600)
-    assert again.returncode == 0, errors
+    with program(tmp_path / "again", *arguments) as again:
+        assert ended(again, 600) == 0, printed(tmp_path / "again")
+    out = printed(tmp_path / "again", "out")
     trials = trials_of(folder.study(sweep))
     points = [tuple(trial.user_attrs["values"].values()) for trial in trials]
     assert points == [(0.01, 1), (0.01, 2), (1.0, 1), (1.0, 2)]
@@ -145,9 +130,9 @@ def test_a_killed_sweep_goes_on_to_the_same_end(toy, tiny_encoder, tmp_path, cap
     assert "data:image/svg+xml" in (folder.path / "report.html").read_text()
     for name in ("figures/parallel-coordinates.pdf", "figures/heads-kept.png", "tables/trials.csv"):
         assert (folder.path / name).stat().st_size > 0
-    third = program(*arguments)
-    out, _ = third.communicate(timeout=300)
-    assert "4 trials: 4 finished" in out.splitlines()[0]
+    undraw(monkeypatch)
+    assert main(["sweep", *arguments]) == 0
+    assert "4 trials: 4 finished" in capsys.readouterr().out.splitlines()[0]
     assert main(["sweep", str(folder.path), "--status"]) == 0
     assert "trial-0003" in capsys.readouterr().out
     # What the runs are made from has changed.
@@ -170,17 +155,16 @@ def test_a_failing_trial_and_ctrl_c(toy, tiny_encoder, tmp_path):
     file.write_text(yaml.safe_dump(words))
     arguments = [str(file), "--local", f"--sweeps={tmp_path}", "--wandb=disabled"]
     folder = SweepFolder(tmp_path / "search")
-    first = program(*arguments)
-    until(lambda: (folder.run("trial-0001") / "history.csv").exists())
-    first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=240)
-    assert first.returncode == 130
-    assert "run the command again to resume" in errors
+    with program(tmp_path / "first", *arguments) as first:
+        until(lambda: (folder.run("trial-0001") / "history.csv").exists())
+        os.kill(first.pid, signal.SIGINT)
+        assert ended(first, 240) == 130
+    assert "run the command again to resume" in printed(tmp_path / "first", "err")
     sweep, _, _ = folder.read_sweep()
     assert folder.state(trials_of(folder.study(sweep))[0]) == "failed"
-    again = program(*arguments)
-    out, errors = again.communicate(timeout=400)
-    assert again.returncode == 1
+    with program(tmp_path / "again", *arguments) as again:
+        assert ended(again, 400) == 1
+    out, errors = (printed(tmp_path / "again", stream) for stream in ("out", "err"))
     assert "1 tried again" in out
     assert "batch.mode=aligned" in out
     assert "1 trial failed; run the command again to retry" in errors
