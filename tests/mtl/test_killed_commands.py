@@ -105,19 +105,19 @@ def without_times(value: Any) -> Any:
 )
 def test_a_command_killed_at_every_place_has_all_outputs_of_an_undisturbed_one(world, tmp_path, name):
     command, least = COMMANDS[name]
-    note = tmp_path / "note"
+    note = tmp_path / "killed-note"
     note.write_text("")
 
     def tried(where: str) -> int:
         folder = tmp_path / where
         if not folder.exists():
             shutil.copytree(world, folder)
-        module, words = "mtl", command.split()
-        if where == "killed":
-            module, words = "tests.mtl.training.killed", [str(note), *words]
+        words = [str(tmp_path / f"{where}-note"), *command.split()]
         environment = {**os.environ, "MTL_CACHE": str(tmp_path / "cache")}
         output = tmp_path / f"{where}-said"
-        with forked(module, words, output, folder=folder, environment=environment) as process:
+        with forked(
+            "tests.mtl.training.killed", words, output, folder=folder, environment=environment
+        ) as process:
             code = ended(process, 300)
         return code
 
