@@ -368,46 +368,28 @@ def test_what_cannot_be_used_is_left_out_and_said(study):
     assert page.maps == 30 + 2 + 1 + 2 * 5 + ("competition" in page.ids)
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 def damaged_gates(folder, change):
     path = folder / "gates.parquet"
     change(pl.read_parquet(path)).write_parquet(path)
 
 
+CONFIG = "{tasks: [dep], seed: 1, encoder: {name: minilm}, "
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        slow(lambda run: (run / "status.json").write_text("[1]"), "seed1/status.json cannot be used"),
-        slow(
-            lambda run: (run / "status.json").write_text("{"), "seed1/status.json cannot be used (not JSON)"
-        ),
-        slow(lambda run: (run / "config.yaml").write_text(""), "seed1/config.yaml cannot be used"),
         (
-            lambda run: (run / "config.yaml").write_text("{tasks: dep, seed: 1, encoder: {name: minilm}}"),
+            lambda run: (run / "config.yaml").write_text(CONFIG.replace("[dep]", "dep") + "}"),
             "config.yaml cannot be used (has no list of tasks",
         ),
-        slow(
-            lambda run: (run / "config.yaml").write_text(
-                "{tasks: [dep], seed: 1, encoder: {name: minilm}, optimizer: fast}"
-            ),
-            "config.yaml cannot be used",
-        ),
         (
-            lambda run: (run / "config.yaml").write_text(
-                "{tasks: [dep], seed: 1, encoder: {name: minilm}, corpus: here}"
-            ),
+            lambda run: (run / "config.yaml").write_text(CONFIG + "corpus: here}"),
             "config.yaml cannot be used",
         ),
         (
             lambda run: damaged_gates(run, lambda table: table.with_columns(gate=pl.lit(float("nan")))),
             "gates.parquet: cannot be used (24 gates with a value",
-        ),
-        slow(lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)), "24 gates with"),
-        slow(
-            lambda run: damaged_gates(run, lambda table: table.clear()), "seed1/gates.parquet is empty: left"
         ),
     ],
 )
@@ -417,6 +399,32 @@ def test_a_damaged_file_is_named_and_the_rest_shown(study, damage, said):
     page = page_of(study.root)
     assert page.says(said)
     assert page.says("STL, dynamic: no mask of dep with seed 1: that seed is left out of comparisons")
+
+
+@pytest.mark.slow
+def test_damaged_files_of_several_runs_are_all_named(study):
+    study.small()
+    damages = {
+        "pos": (lambda run: (run / "status.json").write_text("[1]"), "status.json cannot be used"),
+        "ner": (lambda run: (run / "status.json").write_text("{"), "status.json cannot be used (not JSON)"),
+        "dep": (
+            lambda run: (run / "config.yaml").write_text(CONFIG + "optimizer: fast}"),
+            "config.yaml cannot be used",
+        ),
+        "con": (
+            lambda run: damaged_gates(run, lambda table: table.with_columns(gate=None)),
+            "gates.parquet: cannot be used (24 gates with",
+        ),
+        "srl": (lambda run: damaged_gates(run, lambda table: table.clear()), "gates.parquet is empty: left"),
+    }
+    for task, (damage, _) in damages.items():
+        damage(study.root / f"runs/{task}-dynamic-shared-seed1")
+    (study.root / "runs/pos-dynamic-shared-seed2/config.yaml").write_text("")
+    page = page_of(study.root)
+    for task, (_, said) in damages.items():
+        assert re.search(rf"{task}-dynamic-shared-seed1/{re.escape(said)}", " ".join(page.text)), task
+    assert page.says("pos-dynamic-shared-seed2/config.yaml cannot be used")
+    assert page.says("STL, dynamic: no mask of pos with seed 2: that seed is left out of comparisons")
 
 
 def test_versions_that_are_no_list_of_names_are_not_shown(study):
@@ -691,12 +699,10 @@ def test_sixty_runs_are_small_and_fast(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_runs_give_the_same_page(study):
-    study.small()
-    report(study.root)
-    first = (study.root / "report.html").read_bytes()
-    report(study.root, study.root / "again.html")
-    assert (study.root / "again.html").read_bytes() == first
+def test_the_same_runs_give_the_same_page(whole, tmp_path):
+    folder, *_ = whole
+    report(folder, tmp_path / "again.html")
+    assert (tmp_path / "again.html").read_bytes() == (folder / "report.html").read_bytes()
 
 
 def test_a_head_map_draws_every_head_in_its_shade():
