@@ -24,6 +24,7 @@ from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.models.joint import JointModel
 from mtl.tasks.sentence import Sentence
+from mtl.workers.pool import in_processes
 from tests.mtl.analysis import worth
 from tests.mtl.forked import ended, forked, printed
 
@@ -177,9 +178,13 @@ def test_a_line_is_answered_before_the_next_one_comes(runs, monkeypatch, capfd) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", ["json", "conllu", "picture"])
-def test_several_processes_print_what_one_prints(output, runs, tmp_path, monkeypatch, capfd) -> None:
+@pytest.mark.parametrize(("output", "start"), [("json", "spawn"), ("conllu", "fork"), ("picture", "fork")])
+def test_several_processes_print_what_one_prints(output, start, runs, tmp_path, monkeypatch, capfd) -> None:
     """Many windows, with lines that are skipped and with hints in later ones."""
+    monkeypatch.setattr(
+        "mtl.commands.predict.in_processes",
+        lambda *given, **named: in_processes(*given, **named | {"start": start}),
+    )
     path, rules = tmp_path / "in.txt", tmp_path / "rules.yaml"
     path.write_bytes(b"".join(b"We ate %d. It was!\n" % number for number in range(9)))
     path.write_bytes(path.read_bytes() + "\nMy\rd\n我们在巴黎吃饭。\nПривет.\n\nWe ate.\n\n".encode())
@@ -188,7 +193,7 @@ def test_several_processes_print_what_one_prints(output, runs, tmp_path, monkeyp
     words = ["predict", str(runs["text"]), str(path), f"--output={output}", f"--rules={rules}"]
     assert main(words) == 2
     one = capfd.readouterr()
-    assert main([*words, "--jobs=3"]) == 2
+    assert main([*words, "--jobs=2"]) == 2
     assert capfd.readouterr() == one
     assert one.err.count("is not English") == one.err.count("rule not kept") == 1
     assert one.err.count("\n") == 3
