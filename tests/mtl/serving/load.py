@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,20 +17,9 @@ from typing import NamedTuple
 import aiohttp
 import psutil
 
+from tests.mtl.forked import ended, forked, printed
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-BASELINE = """
-import json, os, sys, time
-os.sched_setaffinity(0, {int(sys.argv[3])})
-from mtl import JointModel
-from mtl.serving.batcher import AT_ONCE
-model = JointModel.from_pretrained(sys.argv[1])
-sentences = json.loads(sys.argv[2])
-model.annotate(sentences[:100])
-start, used = time.perf_counter(), time.process_time()
-for begin in range(0, len(sentences), AT_ONCE):
-    model.annotate(sentences[begin : begin + AT_ONCE])
-print(len(sentences) / (time.perf_counter() - start), len(sentences) / (time.process_time() - used))
-"""
 
 
 class Rate(NamedTuple):
@@ -67,30 +57,40 @@ def _set_priorities(threads: Sequence[int], priorities: Sequence[int]) -> None:
 @contextmanager
 def serving(model: Path, *options: str, core: int | None = None) -> Iterator[Service]:
     """`mtl serve` in a process of its own, on one core if one is given; it must end well."""
-    words = [sys.executable, "-m", "mtl", "serve", str(model), "--port=0", "--threads=1", *options]
-    started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
+    words = ["serve", str(model), "--port=0", "--threads=1", *options]
+    with tempfile.TemporaryDirectory() as folder, forked("mtl", words, Path(folder) / "said") as process:
+        assert process.pid is not None
         if core is not None:
-            os.sched_setaffinity(started.pid, {core})
-        assert started.stdout is not None
-        line = started.stdout.readline()
+            os.sched_setaffinity(process.pid, {core})
+        while "\n" not in (line := printed(Path(folder) / "said", "out")):
+            assert process.is_alive(), printed(Path(folder) / "said")
+            time.sleep(0.05)
         address = next(word for word in line.split() if word.startswith("http")).rstrip(":")
-        yield Service(address, psutil.Process(started.pid))
-    finally:
-        started.terminate()
-        code = started.wait(30)
-        assert started.stdout is not None
-        started.stdout.close()
-    assert code == 0
+        yield Service(address, psutil.Process(process.pid))
+        process.terminate()
+        assert ended(process, 30) == 0
 
 
 def annotated_in_batches(model: Path, sentences: Sequence[Sequence[str]], core: int) -> Rate:
     """What one process does that calls `annotate` in batches as large as the service's."""
-    import json
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "said"
+        with forked(__name__, [str(model), json.dumps(sentences), str(core)], output) as process:
+            assert ended(process, 280) == 0, printed(output)
+        return Rate(*map(float, printed(output, "out").split()))
 
-    words = [sys.executable, "-c", BASELINE, str(model), json.dumps(sentences), str(core)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    return Rate(*map(float, done.stdout.split()))
+
+def _annotate(model: str, given: str, core: str) -> None:
+    from mtl import JointModel
+    from mtl.serving.batcher import AT_ONCE
+
+    os.sched_setaffinity(0, {int(core)})
+    annotator, sentences = JointModel.from_pretrained(model), json.loads(given)
+    annotator.annotate(sentences[:100])
+    start, used = time.perf_counter(), time.process_time()
+    for begin in range(0, len(sentences), AT_ONCE):
+        annotator.annotate(sentences[begin : begin + AT_ONCE])
+    print(len(sentences) / (time.perf_counter() - start), len(sentences) / (time.process_time() - used))
 
 
 async def closed_loop(service: Service, sentences: Sequence[Sequence[str]], clients: int) -> Rate:
@@ -138,3 +138,7 @@ def processor(service: Service) -> float:
     """The seconds of processor time that the service has used."""
     used = service.process.cpu_times()
     return float(used.user + used.system)
+
+
+if __name__ == "__main__":
+    _annotate(*sys.argv[1:])

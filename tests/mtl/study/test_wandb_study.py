@@ -164,10 +164,10 @@ def test_disabled_leaves_no_trace(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_whole_study_in_wandb(toy, tiny_encoder, tmp_path):
+def test_a_whole_study_in_wandb(few, tiny_encoder, tmp_path):
     grid = [{"setups": ["STL"], "masks": ["none", "dynamic"]}]
     train = {"wandb": {"mode": "offline", "project": "stem"}}
-    file = small.write(tmp_path / "s.yaml", toy, tiny_encoder, grid=grid, train=train)
+    file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid, train=train)
     small.carry_out(file)
     folder = small.folder(file)
     for name in ("pos-seed1", "ner-seed1"):

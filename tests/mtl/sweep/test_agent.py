@@ -18,7 +18,7 @@ import yaml
 from mtl.runs.folder.run import Run
 from tests.mtl.wandb_log import logs
 
-TRIALS = {"first": {"seed": {"value": 3}}, "second": {"seed": {"value": 4}}}
+TRIALS = {"first": {"seed": {"value": 3}}}
 """What the server has tried, by the ids of the runs."""
 
 
