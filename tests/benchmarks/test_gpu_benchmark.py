@@ -29,7 +29,7 @@ def test_all_parts_are_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     words += [f"--corpus={tmp_path / 'toy'}", f"--out={tmp_path}", "--parts", "speed", "waits", "curves"]
     monkeypatch.setattr(sys, "argv", ["gpu", *words])
     monkeypatch.setattr(gpu, "in_process", in_fork)
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         gpu.main()
     page = (tmp_path / "gpu.md").read_text()
     found = {
