@@ -305,14 +305,13 @@ def _design(
     runs: Mapping[str, Runs],
 ) -> tuple[Float[np.ndarray, "run effect"], Float[np.ndarray, " run"], int]:
     """Indicators of setups, then of seeds; the scores; and how many setups there are."""
-    seeds = list(dict.fromkeys(seed for by_seed in runs.values() for seed in by_seed))
-    rows = [
-        (place, seed, score) for place, by_seed in enumerate(runs.values()) for seed, score in by_seed.items()
-    ]
-    design = np.zeros((len(rows), len(runs) + len(seeds)))
-    for row, (place, seed, _) in enumerate(rows):
-        design[row, [place, len(runs) + seeds.index(seed)]] = 1
-    return design, np.array([score for *_, score in rows]), len(runs)
+    of_setups = [place for place, by_seed in enumerate(runs.values()) for _ in by_seed]
+    of_seeds = [seed for by_seed in runs.values() for seed in by_seed]
+    column = {seed: len(runs) + place for place, seed in enumerate(dict.fromkeys(of_seeds))}
+    design = np.zeros((len(of_seeds), len(runs) + len(column)))
+    rows = np.arange(len(of_seeds))
+    design[rows, of_setups] = design[rows, [column[seed] for seed in of_seeds]] = 1
+    return design, np.array([score for by_seed in runs.values() for score in by_seed.values()]), len(runs)
 
 
 def _fit(

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks import gpu
 from mtl.corpora.toy.corpus import write_toy
+from tests.mtl.forked import ended, forked, printed
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_parts_are_on_the_page(tmp_path: Path):
-    write_toy(tmp_path / "toy", 12, 6, 6, seed=1)
-    words = ["--sentences=8", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu", "--minutes=14"]
-    words += [f"--corpus={tmp_path / 'toy'}", f"--out={tmp_path}"]
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *words], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
+def test_all_parts_are_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Parts are forked here; the test below has them in processes of their own."""
+
+    def in_fork(words: Sequence[str], seconds: float) -> str:
+        with forked("benchmarks.gpu", words, tmp_path / "part") as process:
+            assert ended(process, seconds) == 0, printed(tmp_path / "part")
+        return "1 s"
+
+    write_toy(tmp_path / "toy", 4, 2, 2, seed=1)
+    words = ["--sentences=2", "--rounds=1", "--seeds=2", "--epochs=1", "--device=cpu", "--minutes=14"]
+    words += [f"--corpus={tmp_path / 'toy'}", f"--out={tmp_path}", "--parts", "speed", "waits", "curves"]
+    monkeypatch.setattr(sys, "argv", ["gpu", *words])
+    monkeypatch.setattr(gpu, "in_process", in_fork)
+    with pytest.raises(SystemExit, match=r"^0$"):
+        gpu.main()
     page = (tmp_path / "gpu.md").read_text()
-    assert run.stdout.endswith(page + "\n")
     found = {
         part: json.loads((tmp_path / f"{part}.json").read_text()) for part in ("speed", "waits", "curves")
     }
@@ -32,7 +40,6 @@ def test_all_parts_are_on_the_page(tmp_path: Path):
     assert "importance, five tasks" in found["waits"]
     runs = found["curves"]["CPU, float32"]
     assert all(len(masks) == 14 for run in runs.values() for masks in run["masks"].values())
-    assert "skipped" in page.split("## Speed")[0]
     assert "| CPU, float32: two seeds |" in page
     assert "| dep, epoch 1 |" in page
     assert "| test dep las |" in page
@@ -41,18 +48,15 @@ def test_all_parts_are_on_the_page(tmp_path: Path):
 @pytest.mark.slow
 def test_a_part_that_fails_and_one_that_takes_too_long_leave_the_others(tmp_path: Path):
     (tmp_path / "dev.jsonl").write_text("no JSON\n")
-    words = ["--device=cpu", "--minutes=0.02", f"--corpus={tmp_path}", f"--out={tmp_path}"]
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "tests", "speed"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 1, run.stderr
-    assert "tests: 1 s, stopped there\nspeed: 1 s, stopped there\n" in run.stdout
-    assert "; speed 1 s, stopped there" in (tmp_path / "gpu.md").read_text()
-    words[1] = "--minutes=5"
-    run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *words, "--parts", "speed", "waits"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 1, run.stderr
-    assert (tmp_path / "gpu.md").read_text().count(", exit code 1") == 2
+    where, page = ["--device=cpu", f"--corpus={tmp_path}", f"--out={tmp_path}"], tmp_path / "gpu.md"
+    for minutes, parts, code in (("0.02", ["waits", "speed"], 1), ("5", ["speed", "tests"], 1)):
+        words = [*where, f"--minutes={minutes}", "--parts", *parts]
+        with forked("benchmarks.gpu", words, tmp_path / "said") as process:
+            assert ended(process, 280) == code
+        said = printed(tmp_path / "said", "out")
+        assert said.endswith(page.read_text() + "\n")
+        if minutes == "0.02":
+            assert "waits: 1 s, stopped there\nspeed: 1 s, stopped there\n" in said
+            assert "; speed 1 s, stopped there" in page.read_text()
+    assert page.read_text().count(", exit code 1") == 1
+    assert "skipped" in page.read_text().split("## Speed")[0]

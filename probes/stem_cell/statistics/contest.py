@@ -38,6 +38,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.significance import CANNOT_TELL, permutations_within
@@ -83,10 +84,11 @@ class TaskBlock:
 
     def sums(
         self,
-        claims: Float[np.ndarray, "*draw mask partner own"],
+        claims: Float[np.ndarray, "mask partner cell"],
         others: Float[np.ndarray, "mask partner own"],
-    ) -> Float[np.ndarray, "*draw part"]:
-        """What the statistic at any beta is made of, for any claims.
+        orders: Int[np.ndarray, "draw own"],
+    ) -> Float[np.ndarray, "draw part"]:
+        """What the statistic at any beta is made of, for claims whose heads stand in so many orders.
 
         `others` are the masks for which the claims are instruments; with one mask, its own claims. At beta, a
         cell's score is first + beta * second: the products of claims with worth, and with `others`, summed
@@ -94,11 +96,13 @@ class TaskBlock:
         divided by the part of the cell's variance that the effects leave, of first squared, of first times
         second, and of second squared.
         """
-        centred = self.centred(claims)
-        first = centred.sum(-3) * self.residual
-        second = np.einsum("...suh,suh->...uh", centred, self.centred(others))
-        parts = (first, second, first**2 * self.over, first * second * self.over, second**2 * self.over)
-        return np.stack([part.sum((-2, -1)) for part in parts], axis=-1)
+        # Means over partners are those of any order; draws along the last axis are added up fastest.
+        of_heads = claims - claims.mean(-2, keepdims=True)
+        centred = self.within @ of_heads[..., orders.T]
+        first = centred.sum(0) * self.residual[..., None]
+        second = np.einsum("suhd,suh->uhd", centred, self.centred(others))
+        over = self.over @ np.stack([first**2, first * second, second**2])
+        return np.stack([first.sum((0, 1)), second.sum((0, 1)), *over.sum(1)], axis=-1)
 
     def compared(self) -> Int[np.ndarray, " compared"]:
         """The cells of the heads that some partner claims and another does not."""
@@ -301,8 +305,7 @@ def normal_scores(worth: Worth) -> Worth:
     """
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no worth: measure the run again")
-    ranks = np.apply_along_axis(lambda heads: pl.Series(heads).rank().to_numpy(), -1, worth)
-    return ndtri(ranks / (worth.shape[-1] + 1))
+    return ndtri(rankdata(worth, axis=-1) / (worth.shape[-1] + 1))
 
 
 def as_measured(worth: Worth) -> Worth:
@@ -463,8 +466,7 @@ def tested(
         claims = np.stack([masks[name] for name in block.partners], axis=1).astype(np.float64)
         own = claims[..., block.own]
         others = own if len(own) == 1 else (own.sum(0) - own) / (len(own) - 1)
-        sums[0] += block.sums(own, others)
-        sums[1:] += block.sums(np.moveaxis(claims[..., orders[:, block.own]], 2, 0), others)
+        sums += block.sums(claims, others, np.vstack([block.own, orders[:, block.own]]))
     if sums[0, 1] <= 1e-9:
         return float("nan"), float("-inf"), float("inf"), float("nan")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -132,57 +133,64 @@ def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
         yield path
 
 
-def outcome(opened: Callable[[], Any]) -> str:
-    """What comes of opening a folder in a process with little memory and time: `opened`, or a line."""
+def _unbounded(folder: Path, name: str, opened: Callable[[], Any], values: tuple[int, ...]) -> list[str]:
+    """Places in a file where a value leads to neither a model nor one line, or to one about memory.
+
+    All are opened in one process, each with little memory and time; what ends the process is the last.
+    """
+    path = folder / name
+    before = path.read_text()
+    tried = [(place, value) for place in _numbers(json.loads(before)) for value in values]
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         try:
             for stream in (1, 2):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            limit = pages * resource.getpagesize() + ROOM
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor
             warnings.simplefilter("ignore")
-            try:
-                opened()
-                text = "opened"
-            except InputError as error:
-                text = f"refused: {error}"
-            except BaseException:
-                text = traceback.format_exc()
-            os.write(writer, text.encode()[:60_000])
+            with os.fdopen(writer, "w") as file:
+                for place, value in tried:
+                    _change(path, before, place, value)
+                    print(json.dumps(_outcome(opened)), file=file, flush=True)
         finally:
             os._exit(0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        text = file.read().decode()
+    with os.fdopen(reader) as file:
+        outcomes = [json.loads(line) for line in file]
     os.waitpid(child, 0)
-    return text or "took too long"
-
-
-def _unbounded(folder: Path, name: str, opened: Callable[[], Any], values: tuple[int, ...]) -> list[str]:
-    """Places in a file where a value leads to neither a model nor one line, or to one about memory."""
-    path = folder / name
-    before = path.read_text()
-    content = json.loads(before)
-    wrong = []
-    for place in _numbers(content):
-        for value in values:
-            copy = json.loads(before)
-            inner = copy
-            for key in place[:-1]:
-                inner = inner[key]
-            inner[place[-1]] = value
-            path.write_text(json.dumps(copy))
-            found = outcome(opened)
-            line = found.startswith("refused: ") and "\n" not in found and "memory" not in found
-            if found != "opened" and not line:
-                wrong.append(f"{name} {place} = {value}: {found[-300:]}")
     path.write_text(before)
-    return wrong
+    if len(outcomes) < len(tried):
+        outcomes.append("took too long")
+    return [
+        f"{name} {place} = {value}: {found[-300:]}"
+        for (place, value), found in zip(tried, outcomes, strict=False)
+        if found != "opened" and not re.fullmatch("refused: (?!.*memory).*", found)
+    ]
+
+
+def _change(path: Path, before: str, place: tuple[Any, ...], value: int) -> None:
+    content = json.loads(before)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+def _outcome(opened: Callable[[], Any]) -> str:
+    """What comes of opening a folder with little memory and time from here on: `opened`, or a line."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, hard))
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor
+    try:
+        opened()
+        return "opened"
+    except InputError as error:
+        return f"refused: {error}"
+    except BaseException:
+        return traceback.format_exc()
 
 
 LARGE = (65_536, 10**6, 10**9, 10**12)

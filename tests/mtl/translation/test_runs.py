@@ -166,7 +166,7 @@ def test_empty_lines_are_left_out_of_training_and_scored_in_dev(tmp_path, capsys
 @pytest.mark.slow
 def test_digits_are_learned(tmp_path):
     config = digits.config(
-        tmp_path, sentences=4000, held_out=200, epochs=25,
+        tmp_path, sentences=4000, held_out=40, epochs=12,
         seq2seq=Seq2SeqConfig("marian", 2, None, 4, 64, 128, 0.0, 300),
         batch=dataclasses.replace(digits.config(tmp_path).batch, tokens=1024),
         optimizer=OptimizerConfig(

@@ -107,37 +107,40 @@ def test_on_a_gpu_all_tasks_share_both_passes(toy, masks, per, monkeypatch) -> N
 
 @pytest.mark.slow
 def test_per_token_sums_sizes_of_positions(model, corpus) -> None:
-    """Every head's output is scaled at one position at a time, by a hook of the test's own."""
-    example = corpus[:1]
-    tokens = task_importance(model, worth.loader(model, example, 500), per="token")["pos"]
+    """In each copy of a sentence a head's output is scaled at one position, by a hook of the test's own."""
+    tokens = task_importance(model, worth.loader(model, corpus[:1], 500), per="token")["pos"]
     projections = [layer.attention.output.dense for layer in model.encoder.transformer.encoder.layer]
-    width = collate(example, model.encoder.tokenizer, {}).subwords.input_ids.shape[1]
+    width = collate(corpus[:1], model.encoder.tokenizer, {}).subwords.input_ids.shape[1]
+    copies = of_tasks(collate(corpus[:1] * width, model.encoder.tokenizer, model.tasks), ["pos"])
+    each = torch.arange(width)
     expected = np.zeros(SHAPE)
     for site, head in np.ndindex(SHAPE):
-        for position in range(width):
-            values = []
-            for factor in (1 + STEP, 1 - STEP):
+        values = []
+        for factor in (1 + STEP, 1 - STEP):
 
-                def scaled(module, inputs, factor=factor, head=head, position=position):
-                    outputs = inputs[0].clone()
-                    outputs[:, position, head * tiny.HEAD_DIM : (head + 1) * tiny.HEAD_DIM] *= factor
-                    return (outputs,)
+            def scaled(module, inputs, factor=factor, head=head):
+                outputs = inputs[0].clone()
+                outputs[each, each, head * tiny.HEAD_DIM : (head + 1) * tiny.HEAD_DIM] *= factor
+                return (outputs,)
 
-                handle = projections[site].register_forward_pre_hook(scaled)
-                values.append(float(sentence_losses(model, example, None, "pos")[0]))
-                handle.remove()
-            expected[site, head] += abs(values[0] - values[1]) / (2 * STEP)
+            handle = projections[site].register_forward_pre_hook(scaled)
+            with torch.no_grad():
+                output = model(copies, None)["pos"]
+                values.append(model.decoder("pos").loss(output.scores, copies.targets["pos"], output.mask))
+            handle.remove()
+        expected[site, head] = (values[0] - values[1]).abs().sum() / (2 * STEP)
     np.testing.assert_allclose(tokens.value("importance"), expected, rtol=1e-3, atol=1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pos", "srl"])
-def test_integrated_gradients_sum_to_what_all_heads_are_worth(model, corpus, name) -> None:
+def test_integrated_gradients_sum_to_what_all_heads_are_worth(model, corpus) -> None:
     few = corpus[:2]
-    measured = task_importance(model, worth.loader(model, few, 500), steps=200)[name]
-    closed = sentence_losses(model, few, torch.zeros(SHAPE), name)
-    opened = sentence_losses(model, few, torch.ones(SHAPE), name)
-    np.testing.assert_allclose(measured.value("integrated").sum(), float((closed - opened).mean()), rtol=2e-3)
+    measured = task_importance(model, worth.loader(model, few, 500), steps=200)
+    for name in ("pos", "srl"):
+        closed = sentence_losses(model, few, torch.zeros(SHAPE), name)
+        opened = sentence_losses(model, few, torch.ones(SHAPE), name)
+        worth_of_all = float((closed - opened).mean())
+        np.testing.assert_allclose(measured[name].value("integrated").sum(), worth_of_all, rtol=2e-3)
 
 
 def test_masks_of_tasks_are_multiplied_in(toy) -> None:

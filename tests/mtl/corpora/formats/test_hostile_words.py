@@ -21,8 +21,13 @@ def test_words_come_back_or_the_line_is_named(name: str, tmp_path: Path) -> None
     assert refused < 140
 
 
+AS_OTHERS = {"glue-cola", "glue-mrpc", "glue-rte", "glue-qnli"}
+"""Formats that are read as those of sst2 (one sentence) and mnli (two) are, with other classes."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in AS_OTHERS])
 def test_many_words_come_back_or_the_line_is_named(name: str, tmp_path: Path) -> None:
-    back, refused = run(name, 2000, "slow", tmp_path)
+    """Of 79 hostile words, one is in a sentence on average: each comes some nine times in a format."""
+    back, refused = run(name, 700, "slow", tmp_path)
     assert back > refused / 3

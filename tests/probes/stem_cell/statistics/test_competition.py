@@ -20,12 +20,11 @@ from mtl.probes.stem_cell.statistics.competition import (
     by_claims,
     claims,
     compete,
+    head_tests,
     losses,
 )
 from tests.probes import worlds
 from tests.probes.closed_testing import closed
-
-DRAWS = 200
 
 
 @pytest.fixture
@@ -33,23 +32,24 @@ def rng():
     return np.random.default_rng(2)
 
 
-def verdicts(effect: float) -> list[str]:
-    words = []
-    for draw in range(DRAWS):
+def chances(effect: float, worlds_drawn: int) -> np.ndarray:
+    """The p that decides the word of `compete`, in so many worlds."""
+    found = []
+    for draw in range(worlds_drawn):
         gates, heads = worlds.competition(np.random.default_rng([7, draw]), effect)
-        masks, _ = final_masks(gates)
-        words.append(compete(masks, heads, level=0.05, draws=500).verdict.word)
-    return words
+        table = losses(claims(final_masks(gates)[0]), skills(heads))
+        tests = head_tests(table, 0.95, 199, np.random.default_rng(0))
+        found.append(tests.row(by_predicate=pl.col("test") == PRIMARY, named=True)["p"])
+    return np.array(found)
 
 
 @pytest.mark.slow
 def test_a_planted_effect_is_found_and_none_is_rejected():
     """Every claim costs a head 1.5 points: contested heads lose some 4.5 of 40, the others some 0.5."""
-    planted, none = verdicts(0.06), verdicts(0.0)
-    assert planted.count(TOGETHER) / DRAWS >= 0.9
-    assert set(none) == {TOGETHER, APART}
+    planted, none = chances(0.06, 60), chances(0.0, 200)
+    assert (planted <= 0.05).mean() >= 0.9
     # A test of level 0.05 has more than this many false positives in one of a thousand such tests.
-    assert none.count(TOGETHER) <= binom.ppf(0.999, DRAWS, 0.05)
+    assert 0 < (none <= 0.05).sum() <= binom.ppf(0.999, 200, 0.05)
 
 
 @pytest.mark.slow
@@ -248,13 +248,18 @@ def test_what_has_no_p_is_no_test_and_what_is_lacking_is_said():
 
 @pytest.mark.slow
 def test_the_level_holds_over_all_setups_together():
-    """Without an effect no more than the level of such tables have a corrected p below it."""
-    draws = 100
+    """Without an effect no more than the level of such tables have a corrected p below it.
+
+    Losses know nothing of claims then, so the same masks do for many worlds.
+    """
+    of_masks, per_masks = 5, 20
     found = 0
-    for draw in range(draws):
-        masks, heads = several(np.random.default_rng([11, draw]), 0.0, sets=4)
-        found += by_claims(masks, heads, draws=300)["p_holm"].min() <= 0.05
-    assert found <= binom.ppf(0.999, draws, 0.05)
+    for number in range(of_masks):
+        masks, _ = several(np.random.default_rng([11, number]), 0.0, sets=4)
+        for draw in range(per_masks):
+            _, heads = worlds.competition(np.random.default_rng([11, number, draw]), 0.0)
+            found += by_claims(masks, heads, draws=299)["p_holm"].min() <= 0.05
+    assert found <= binom.ppf(0.999, of_masks * per_masks, 0.05)
 
 
 def test_no_setups_no_rows():

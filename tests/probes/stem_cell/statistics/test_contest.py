@@ -32,6 +32,7 @@ from tests.probes.stem_cell.worlds_contest import TASKS, WITHOUT, ablated, archi
 
 WORLDS = 200
 PERMUTATIONS = 199
+"""A p of exactly 0.05, and tails of exactly 0.025: more would change neither size nor coverage."""
 IN_ALL = pytest.mark.parametrize("worlds", [80, pytest.param(400, marks=pytest.mark.slow)])
 
 
@@ -99,13 +100,13 @@ def test_worlds_without_a_contest_are_rarely_rejected(kind, worlds):
     assert abs(shares.mean()) < max(0.005, 3.3 * shares.std() / worlds**0.5)
 
 
-@pytest.mark.slow  # half a minute
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WITHOUT)
 def test_worlds_without_a_contest_are_rarely_rejected_by_normal_scores(kind):
-    found = estimates(kind, NORMAL_SCORES)
-    assert rejected(found) <= most(WORLDS)
+    found = estimates(kind, NORMAL_SCORES, worlds=100)
+    assert rejected(found) <= most(100)
     shares = np.array([each.share for each in found])
-    assert abs(shares.mean()) < max(0.01, 3.3 * shares.std() / WORLDS**0.5)
+    assert abs(shares.mean()) < max(0.01, 3.3 * shares.std() / 100**0.5)
 
 
 @pytest.mark.slow
@@ -142,9 +143,9 @@ def coverage(found, loss, low="share_low", high="share_high"):
     return np.mean([getattr(each, low) <= loss <= getattr(each, high) for each in found])
 
 
-def drawn(make, worlds, draws=199, **planted):
+def drawn(make, worlds, **planted):
     return [
-        estimate_contest(make(np.random.default_rng([13, number]), **planted), draws=draws)
+        estimate_contest(make(np.random.default_rng([13, number]), **planted), draws=PERMUTATIONS)
         for number in range(worlds)
     ]
 
@@ -168,9 +169,9 @@ def test_a_loss_of_a_tenth_is_rarely_refuted_where_claims_have_an_error():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [0.0, 0.1, 0.15, 0.2])
+@pytest.mark.parametrize("loss", [0.0, 0.1, 0.2])
 def test_the_corrected_interval_covers_where_claims_have_an_error(loss):
-    found = drawn(uncertain, 400, 499, loss=loss)
+    found = drawn(uncertain, 400, loss=loss)
     assert coverage(found, loss, "corrected_low", "corrected_high") >= 0.90
     words = [each.word for each in found]
     if loss:
@@ -183,17 +184,18 @@ def test_the_corrected_interval_covers_where_claims_have_an_error(loss):
 
 @pytest.mark.slow
 def test_level_and_coverage_on_the_noise_of_the_archive():
-    for alike in (0.0, 0.36, 0.9):
-        found = drawn(archive, 600, 499, alike=alike)
-        assert rejected(found) <= most(600)
+    """Of 600 worlds no test passes that rejects in 0.09 (see above), but for one of six."""
+    for alike, worlds in ((0.0, 200), (0.36, 600), (0.9, 200)):
+        found = drawn(archive, worlds, alike=alike)
+        assert rejected(found) <= most(worlds)
         assert coverage(found, 0.0) >= 0.90
-    assert rejected(drawn(archive, 100, 499, loss=0.1)) >= 95
+    assert rejected(drawn(archive, 100, loss=0.1)) >= 95
 
 
-def ablations(worlds, loss=0.0, draws=199, **measured):
+def ablations(worlds, loss=0.0, **measured):
     """Estimates by ablation in worlds of the archive, measured on so many sentences and seeds."""
     made = (ablated(np.random.default_rng([17, world]), loss, **measured) for world in range(worlds))
-    return [estimate_contest(cells, STANDARDISED_POINTS, draws=draws) for cells in made]
+    return [estimate_contest(cells, STANDARDISED_POINTS, draws=PERMUTATIONS) for cells in made]
 
 
 def half_width(found):
@@ -215,17 +217,16 @@ def test_ablation_needs_sentences_and_seeds():
 @pytest.mark.parametrize("seeds", [3, 6])
 def test_size_coverage_and_power_of_ablation(share, seeds):
     few, many = (
-        {
-            loss: ablations(200, loss, sentences=sentences, seeds=seeds, share=share)
-            for loss in (0.0, 0.1, 0.25)
-        }
+        {loss: ablations(100, loss, sentences=sentences, seeds=seeds, share=share) for loss in (0.0, 0.25)}
         for sentences in (300, 12_000)
     )
     for found in (few, many):
-        assert rejected(found[0.0]) <= most(200)
-        assert all(coverage(of_loss, loss) >= 0.9 for loss, of_loss in found.items())
-    assert rejected(few[0.25]) / 200 < 0.5
-    assert rejected(many[0.25]) / 200 > {1.0: 0.7, 0.5: 0.2}[share]
+        assert rejected(found[0.0]) <= most(100)
+        assert all(
+            100 * coverage(of_loss, loss) >= binom.ppf(0.001, 100, 0.95) for loss, of_loss in found.items()
+        )
+    assert rejected(few[0.25]) / 100 < 0.5
+    assert rejected(many[0.25]) / 100 > {1.0: 0.7, 0.5: 0.2}[share]
     assert half_width(many[0.0]) < {1.0: 0.4, 0.5: 0.85}[share] * half_width(few[0.0])
 
 
