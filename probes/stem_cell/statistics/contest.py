@@ -38,7 +38,6 @@ import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from mtl.probes.sites import KEYS, Site, sites_of
 from mtl.probes.statistics.significance import CANNOT_TELL, permutations_within
@@ -305,7 +304,9 @@ def normal_scores(worth: Worth) -> Worth:
     """
     if not np.isfinite(worth).all():
         raise ValueError("some heads have no worth: measure the run again")
-    return ndtri(rankdata(worth, axis=-1) / (worth.shape[-1] + 1))
+    own, other = worth[..., :, None], worth[..., None, :]
+    ranks = ((other < own).sum(-1) + (other <= own).sum(-1) + 1) / 2  # of ties the mean
+    return ndtri(ranks / (worth.shape[-1] + 1))
 
 
 def as_measured(worth: Worth) -> Worth:
