@@ -95,10 +95,7 @@ def test_a_study_measures_it_with_settings_of_its_own(norm, run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(
-    few, tmp_path, tiny_encoder, request, monkeypatch
-) -> None:
-    """Processes that begin with the row carry out a study; other commands have it here."""
+def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(toy, tmp_path, tiny_encoder) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "from mtl.probes.measures.groups import add_group\n"
         "from tests.mtl.analysis.norm_measure import ROW\n"
@@ -110,7 +107,7 @@ def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(
     study = {
         "studies": str(tmp_path / "studies"), "seeds": [1], "grid": [{"setups": ["MTL"], "masks": ["none"]}],
         "train": {
-            "tasks": ["pos", "ner"], "max_epochs": 1, "corpus": {"path": str(few)},
+            "tasks": ["pos", "ner"], "max_epochs": 1, "corpus": {"path": str(toy)},
             "encoder": {"name": str(tiny_encoder)}, "trainer": {"accelerator": "cpu", "threads": 1},
         },
         "probes": {
@@ -120,24 +117,26 @@ def test_it_is_trained_measured_drawn_and_reported_from_the_command_line(
     }  # fmt: skip
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(study))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "mtl", "study", "own.yaml"], capture_output=True, text=True, check=False,
-        env=environment, cwd=tmp_path, timeout=280,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    def mtl(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "mtl", *words], capture_output=True, text=True, check=False,
+            env=environment, cwd=tmp_path, timeout=280,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    mtl("study", "own.yaml")
     (folder,) = (tmp_path / "studies" / "own" / "runs").glob("*/heads.parquet")
     heads, made_of = heads_table.read_heads_table(folder)
     assert {"norm", "ablation"} <= set(heads["measure"])
     assert made_of["norm.order"] == "1"
     assert (folder.parent / "curve.parquet").exists()
-    request.getfixturevalue("norm")
-    monkeypatch.chdir(tmp_path)
-    assert main(["figure", "heads", str(folder.parent), "--measure=norm", "--out=norm.svg"]) == 0
+    mtl("figure", "heads", str(folder.parent), "--measure=norm", "--out=norm.svg")
     assert (tmp_path / "norm.csv").read_text().count("\n") > 12
-    assert main(["figure", "prediction", str(folder.parent), "--out=prediction.svg"]) == 0
+    mtl("figure", "prediction", str(folder.parent), "--out=prediction.svg")
     assert "norm" in (tmp_path / "prediction.csv").read_text()
     page = next((tmp_path / "studies" / "own").rglob("*.html")).read_text()
     assert "mean norm of the head" in page
     assert "output norm" in page
-    assert main(["norm", str(folder.parent), "--order=2"]) == 0
+    mtl("norm", str(folder.parent), "--order=2")
     assert heads_table.read_heads_table(folder)[1]["norm.order"] == "2"
