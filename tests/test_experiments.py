@@ -75,6 +75,7 @@ def test_cola_beside_a_parser(monkeypatch):
     assert share(weight, [7, 0, 7], 2.7, 6, *EFFORT) >= 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("growth", "found", "size"), [(1, 0.7, 0.05), (2, 0.4, 0.058)])
 def test_fewer_heads(monkeypatch, growth, found, size):
     """Alone and jointly have a spread of 0.42 points each, `growth` times as much with nine heads.

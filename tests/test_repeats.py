@@ -50,12 +50,14 @@ def share(found, word):
     return (found == word).mean(0)
 
 
+@pytest.mark.slow
 def test_tasks_that_choose_heads_by_chance_within_layers_rarely_repeat(repeats):
     found = words(repeats, common=0.0)
     assert (share(found, repeats.REPEATS) <= 0.12).all()  # 0.05 and two and a half standard errors
     assert share(found, repeats.DOES_NOT)[0] >= 0.85
 
 
+@pytest.mark.slow
 def test_tasks_with_a_preference_as_strong_as_minilms_repeat(repeats):
     """Two tasks agree by some 0.5 and one task by 0.65; skill and claims correlate by some 0.35."""
     found = words(repeats, common=1.0, own=0.6, noise=0.45, talent=1.0)

@@ -150,6 +150,7 @@ def test_several_labels_need_a_choice() -> None:
     assert lowest(table, 1, task="dep", label="b") == {0: [0]}
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_run(tiny_encoder: Path, tmp_path: Path) -> None:
     run = mtl.Run.open(made_run(tiny_encoder, tmp_path / "toy", tmp_path / "a<b"))
     table = ElementTree.fromstring(run._repr_html_())

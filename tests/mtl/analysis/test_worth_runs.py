@@ -178,6 +178,7 @@ def test_a_split_without_gold_is_one_line(run, toy, tmp_path, capsys) -> None:
     assert "not measured: dep" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_ablation_resamples_whole_documents(run, toy, tmp_path, capsys) -> None:
     sentences = [
         replace(sentence, document=f"d{number // 2}")

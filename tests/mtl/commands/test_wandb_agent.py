@@ -21,6 +21,7 @@ def agent_words(**values):
     ]
 
 
+@pytest.mark.slow
 def test_what_the_agent_passes_is_understood():
     words = agent_words(
         optimizer={"encoder_lr": 1e-05, "clip": 0.5}, tasks=["pos", "dep"], patience=None, overwrite=True,

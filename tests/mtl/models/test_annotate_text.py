@@ -136,6 +136,7 @@ def printed(found: Any) -> Any:
     return type(found), json.loads(json.dumps(record), parse_float=lambda digits: round(float(digits), 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"probabilities": 2, "tasks": ["dep", "pos"]}])
 @pytest.mark.parametrize("window", [1, 7, 512])
 def test_a_stream_has_what_each_document_has_alone(

@@ -208,6 +208,7 @@ def test_a_long_sentence_that_would_be_scored_is_refused(split, corpus, tiny_enc
     assert not (corpus / "runs" / "run").exists()
 
 
+@pytest.mark.slow
 def test_annotating_a_long_sentence_ends_in_one_line(toy, tiny_encoder, tmp_path, monkeypatch, capsys):
     words = words_of(toy, tiny_encoder)
     words[3] = f"--runs={tmp_path}"

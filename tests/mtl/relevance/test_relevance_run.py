@@ -115,6 +115,7 @@ def test_a_shared_mask_serves_all_tasks(toy: Path, tmp_path: Path) -> None:
     assert measure_relevance(open_trained(tmp_path / "run", None, "dev")).rows.equals(expected)
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

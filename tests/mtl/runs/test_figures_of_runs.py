@@ -422,6 +422,7 @@ def test_heads_kept_tells_setups_apart_and_penalties_are_one(tmp_path):
     assert of[str(bare)][:2] == ("STL, 30 epochs", "")
 
 
+@pytest.mark.slow
 def test_very_many_setups_are_points_without_lines_and_that_is_said(tmp_path, capsys):
     study = Study(tmp_path / "study")
     runs = [study.run(["dep"], 1, name=f"{place}", max_epochs=place) for place in range(1, 18)]

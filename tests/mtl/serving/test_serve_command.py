@@ -314,6 +314,7 @@ def test_the_service_reads_a_sentence_as_the_reader_of_files_does(edits: list[tu
             assert read == [] or read.startswith(("not JSON", "not an object")), (line, read)
 
 
+@pytest.mark.slow
 def test_an_answer_is_bounded_by_the_limits(model: JointModel) -> None:
     """Whatever an allowed request asks for; what is refused names the limit."""
     limits = replace(LIMITS, bytes=1000, words=60)

@@ -48,6 +48,7 @@ def runs_of(study, *patterns):
     return [path for pattern in patterns for path in sorted((study.root / "runs").glob(pattern))]
 
 
+@pytest.mark.slow
 def test_forest_of_runs_has_the_estimates_of_their_numbers(planted, tmp_path, capsys):
     runs = runs_of(planted, "*-dynamic-*", "*-none-*")
     figure("forest", runs, tmp_path / "forest.pdf")
@@ -151,6 +152,7 @@ def test_the_first_screen_answers_in_order(planted, tmp_path, capsys):
     }
 
 
+@pytest.mark.slow
 def test_estimates_of_answers_are_those_of_their_tables(planted):
     page = report_page(gather(planted.root, "test", SCORES), parts=page_parts())
     told = json.loads(json.dumps(page.record(), allow_nan=False))["answers"]
@@ -196,6 +198,7 @@ def answer_of(root, question):
     return answer
 
 
+@pytest.mark.slow
 def test_a_null_is_refuted(tmp_path):
     answer = answer_of(ContestStudy(tmp_path / "null", loss=0.0, noise=0.05).whole(), CONTEST)
     assert answer.word == "refuted"
@@ -215,6 +218,7 @@ def test_without_pairs_the_screen_says_what_to_run(tmp_path):
     assert answers_of(alone.root) == ()
 
 
+@pytest.mark.slow
 def test_what_pairs_lack_is_one_line(tmp_path):
     study = Study(tmp_path / "bare")
     for task in ("pos", "dep"):

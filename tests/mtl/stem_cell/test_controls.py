@@ -48,6 +48,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
+@pytest.mark.slow
 def test_twins_share_the_training_sentences_and_have_all_of_dev_and_test(toy, tiny_encoder, runs, capsys):
     config = settings(toy, tiny_encoder, runs, "dep~a", "dep~b")
     run = train(config, console=Console(width=200))

@@ -38,6 +38,7 @@ def test_a_report_without_options_is_of_test(made, drawn):
     agree(made, "test", None, drawn)
 
 
+@pytest.mark.slow
 def test_every_place_in_every_table_has_a_unit_and_its_printed_form_follows(made):
     all_have_units(made)
 

@@ -160,6 +160,7 @@ def test_a_figure_that_cannot_be_drawn_any_more_is_archived_too(tmp_path, grey_f
     assert len(list((folder.path / ".replaced").glob("report-*/figures/grey-STL-dynamic.pdf"))) == 1
 
 
+@pytest.mark.slow
 def test_without_a_finished_run_no_old_report_stays(tmp_path, no_figures):
     study = config(SINGLE, DYNAMIC)
     folder = carry_out(tmp_path / "s", study)

@@ -208,6 +208,7 @@ def test_a_grid_is_covered_once_and_in_order(bench):
     assert sweep.states() == ["finished"] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_two_workers_and_a_kill_cover_the_grid_once(bench, tmp_path):
     sweep, journal = bench(), tmp_path / "journal"

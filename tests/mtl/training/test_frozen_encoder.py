@@ -86,6 +86,7 @@ def test_a_run_on_random_weights_says_so_and_is_another_run(
     assert len({setup.name for setup in setups_of([run.config(), other])}) == 2
 
 
+@pytest.mark.slow
 def test_a_run_on_random_weights_that_was_stopped_equals_the_unbroken_one(
     tiny_encoder: Path, few: Path, tmp_path: Path
 ) -> None:

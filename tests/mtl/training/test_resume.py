@@ -97,6 +97,7 @@ def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(conf
     assert_frame_equal(*gates)
 
 
+@pytest.mark.slow
 def test_a_run_out_of_patience_stays_so_though_it_was_stopped_while_it_was_scored(config, monkeypatch):
     still = OptimizerConfig(encoder_lr=0.0, decoder_lr=0.0, weight_decay=0.0)
     config = dataclasses.replace(config, max_epochs=5, patience=1, optimizer=still)

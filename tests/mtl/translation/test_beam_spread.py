@@ -75,6 +75,7 @@ def test_a_spread_of_a_single_hypothesis_is_refused():
         check_settings(config)
 
 
+@pytest.mark.slow
 def test_the_option_is_that_of_the_search(tmp_path, capsys):
     model = joint(seq2seq().float())
     model.save(tmp_path / "model")

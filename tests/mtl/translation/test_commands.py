@@ -37,6 +37,7 @@ def given(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
+@pytest.mark.slow
 def test_lines_are_translated_and_empty_ones_kept(run, tmp_path, monkeypatch, capsys):
     """From standard input, from a file and in Python."""
     given(monkeypatch, b"1 2\n\n7\n")

@@ -116,6 +116,7 @@ def saved_run(folder: Path, gates: HeadGates | None = None) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_is_probed_under_its_mask_and_its_tables_agree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_run_that_translates_needs_annotated_sources(tmp_path: Path) -> None:
     assert set(result.heads.drop_nulls("head")["attention"]) == {"encoder"}
 
 
+@pytest.mark.slow
 def test_roles_and_gradients_predict_what_ablation_costs(tmp_path: Path) -> None:
     """Probed measures are of the encoder's heads, and count for the task that those heads serve."""
     run = saved_run(tmp_path)

@@ -51,6 +51,7 @@ def history(run: Run) -> list[dict[str, str]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 def test_a_task_under_a_name_of_its_own_trains_as_translate_does(before, tmp_path):
     run = train(digits.named(digits.config(tmp_path), "own"), console=QUIET)
     first, second = weights(before), weights(run)
@@ -148,6 +149,7 @@ def test_a_static_run_trains_the_encoder_alone(before, tmp_path):
     assert all(".encoder.layers." in key for key in changed)
 
 
+@pytest.mark.slow
 def test_empty_lines_are_left_out_of_training_and_scored_in_dev(tmp_path, capsys):
     config = digits.config(tmp_path)
     for paths in (config.corpus.translate.train, config.corpus.translate.dev):

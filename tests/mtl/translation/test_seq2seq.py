@@ -135,6 +135,7 @@ def searched_by_forward(model: Seq2Seq, text: str, front: list[int], tail: list[
     return pieces
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_search_begins_as_training_does(architecture):
@@ -173,6 +174,7 @@ def test_search_begins_with_the_language_where_training_does(architecture, token
     assert model.translate(subwords, beam=1) == model.tokenizer.text(torch.tensor([pieces]))
 
 
+@pytest.mark.slow
 def test_a_scale_per_sentence_holds_for_all_of_its_hypotheses():
     model = joint(seq2seq())
     encoder, batch = model.encoder, one_batch(model)
@@ -183,6 +185,7 @@ def test_a_scale_per_sentence_holds_for_all_of_its_hypotheses():
         assert encoder.translate(alone, scale, beam=3)[0] == together[row]
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_the_same_also_when_cut(tmp_path):
     model = joint(seq2seq().float())
     batch = one_batch(model)

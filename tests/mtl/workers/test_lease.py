@@ -49,6 +49,7 @@ def winners(runners: list[subprocess.Popen[str]]) -> int:
     return won
 
 
+@pytest.mark.slow
 def test_of_many_processes_one_gets_the_lease(tmp_path):
     place = tmp_path / "jobs" / "in" / "a.lease"
     assert winners(race(place, 6)) == 1

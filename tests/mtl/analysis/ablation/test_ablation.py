@@ -154,6 +154,7 @@ def test_counts_sum_to_the_task_s_score(toy) -> None:
         assert ablated.shape == (0,)
 
 
+@pytest.mark.slow
 def test_ablation_of_tasks_on_sentences_and_pairs(toy) -> None:
     """Token types and the first token's vector go with the copies of a batch."""
     tasks = {

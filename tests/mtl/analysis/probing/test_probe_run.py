@@ -54,6 +54,7 @@ def own_rows(frame: pl.DataFrame, task: str) -> pl.DataFrame:
     return rows(frame, "attention", "clustering").filter(task=task)
 
 
+@pytest.mark.slow
 def test_a_run_is_probed_in_all_tasks_under_its_shared_mask(
     toy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_measures_of_others_stay_and_own_ones_are_replaced(toy: Path, tmp_path: 
     assert set(rows(frame, "attention")["choice"]) == {"root+words+final", "words+final"}
 
 
+@pytest.mark.slow
 def test_centroids_from_train_and_markdown(toy: Path, tmp_path: Path) -> None:
     encoder = tiny.encoder("bert", dtype=torch.float32)
     encoder.save(tmp_path / "encoder")
@@ -125,6 +127,7 @@ def test_centroids_from_train_and_markdown(toy: Path, tmp_path: Path) -> None:
     assert "## pos: clustering (train)" in summary.read_text()
 
 
+@pytest.mark.slow
 def test_constituents_of_every_height_by_clustering_or_by_their_ends(toy: Path, tmp_path: Path) -> None:
     """Labels have heights, and lengths are in words."""
     built = model(toy, ("con", "dep"), None)

@@ -122,6 +122,7 @@ def test_a_whole_study(whole):
         assert page.says(f"{task}2")
 
 
+@pytest.mark.slow
 def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
     """POS and DEP keep what they kept, and learned to keep two heads and one."""
     for seed in (1, 2, 3):
@@ -335,6 +336,7 @@ def test_probes_alone(study):
     assert page.says("srl2")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_used_is_left_out_and_said(study):
     study.small()
     study.run(["dep"], 4, encoder="bert-base")
@@ -376,6 +378,7 @@ def damaged_gates(folder, change):
 CONFIG = "{tasks: [dep], seed: 1, encoder: {name: minilm}, "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -433,6 +436,7 @@ def test_versions_that_are_no_list_of_names_are_not_shown(study):
     assert page_of(study.root).says("runs/dep-dynamic-shared-seed1")
 
 
+@pytest.mark.slow
 def test_probes_that_are_not_numbers_are_left_out(study):
     study.small()
     path = study.root / "runs/dep-dynamic-shared-seed1/heads.parquet"
@@ -470,6 +474,7 @@ def test_masks_that_a_target_forced_are_noted(study):
     assert page.says(note)
 
 
+@pytest.mark.slow
 def test_a_mask_that_lacks_heads_is_left_out(study):
     study.small()
     folder = study.run(["pos", "dep"], 1, scope="per_task")
@@ -481,6 +486,7 @@ def test_a_mask_that_lacks_heads_is_left_out(study):
     assert page.maps == 41 + ("competition" in page.ids)
 
 
+@pytest.mark.slow
 def test_runs_of_several_setups_that_are_taken_together_are_said(study):
     study.small()
     study.run(["dep"], 1, pruning="none")
@@ -524,6 +530,7 @@ def test_claims_of_runs_without_masks(study):
         report(study.root, claims="STL")
 
 
+@pytest.mark.slow
 def test_joint_masks_that_were_chosen_are_said_to_be_of_joint_runs(study):
     page = page_of(study.small(), claims="MTL-5, dynamic")
     assert page.says("claims are those of MTL-5, dynamic, whose runs are joint runs")
@@ -546,6 +553,7 @@ def test_a_label_that_joint_runs_lack(study):
     assert page.data["value"]["stl"][place] is not None
 
 
+@pytest.mark.slow
 def test_runs_that_nobody_wanted_to_probe_are_not_missed(study):
     study.small()
     folder = study.run(["dep"], 1, pruning="none", probe=False)
@@ -582,6 +590,7 @@ def test_the_page_explains_its_words_and_shows_three_seeds_first(whole):
     assert "scores on dev while training" in text
 
 
+@pytest.mark.slow
 def test_a_history_that_cannot_be_read_is_noted(study):
     study.small()
     (study.root / "runs/dep-dynamic-shared-seed1/history.csv").unlink()

@@ -34,15 +34,18 @@ def test_page_answers_tables_and_figures_agree_after_every_command(made, drawn, 
     agree_after_every_command(made, "test", True, drawn, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_report_without_options_is_of_test(made, drawn):
     report(made)
     agree(made, "test", None, drawn)
 
 
+@pytest.mark.slow
 def test_every_place_in_every_table_has_a_unit_and_its_printed_form_follows(made):
     all_have_units(made)
 
 
+@pytest.mark.slow
 def test_the_order_of_tasks_is_that_of_page_tables_and_figures(tmp_path, drawn):
     study = Study(tmp_path)
     for task in ("pos", "dep", "srl"):

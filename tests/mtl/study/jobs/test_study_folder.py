@@ -120,6 +120,7 @@ def test_no_process_is_started_where_all_jobs_have_ended(study):
             run_locally(StudyView(study), "no_such_module:work", 1, Console(quiet=True))
 
 
+@pytest.mark.slow
 def test_the_state_on_a_terminal_follows_a_command_until_it_ends(study, monkeypatch):
     terminal = Console(file=StringIO(), width=100, force_terminal=True, color_system=None)
     looks = iter((True, True, False))

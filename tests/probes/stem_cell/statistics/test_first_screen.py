@@ -348,6 +348,7 @@ def conflicts(rng, effect):
     return cosines, claims
 
 
+@pytest.mark.slow
 def test_conflict_is_within_layers_and_keeps_its_level():
     rng = np.random.default_rng(6)
     null = [conflict_by_claims(*conflicts(rng, 0.0), draws=199) for _ in range(DRAWS)]
