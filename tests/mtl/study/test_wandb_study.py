@@ -168,7 +168,7 @@ def test_a_whole_study_in_wandb(few, tiny_encoder, tmp_path):
     grid = [{"setups": ["STL"], "masks": ["none", "dynamic"]}]
     train = {"wandb": {"mode": "offline", "project": "stem"}}
     file = small.write(tmp_path / "s.yaml", few, tiny_encoder, grid=grid, train=train)
-    small.carry_out(file)
+    small.carry_out(file, module="mtl")  # with figures, which are logged
     folder = small.folder(file)
     for name in ("pos-seed1", "ner-seed1"):
         trained, after = logs(folder / "runs" / name)
