@@ -270,6 +270,7 @@ def counts(folder: str) -> None:
     encoder = tiny.encoder_of(config, tiny.tokenizer("bert"))
     tasks = {task.name: task() for task in STRUCTURED}
     labels = {name: task.labels(sentences) for name, task in tasks.items()}
+    torch.manual_seed(0)  # what is decoded follows from the weights, and with it the number of operations
     model = JointModel(encoder, tasks, labels).eval()
     prepared = examples(sentences, encoder.tokenizer, tasks, labels)
     corpus, every = index_corpus(sentences), ablations("head", encoder.tap.remaining)

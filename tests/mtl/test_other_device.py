@@ -115,7 +115,7 @@ def test_five_tasks_with_masks_give_what_they_give_on_the_cpu(toy: Path, tiny_en
 
 
 MEASURED = {
-    "evaluation": {"operations": 249, "waits": 3, "copies": 31},
+    "evaluation": {"operations": 249, "waits": 2, "copies": 31},
     "ablation": {"operations": 683, "waits": 8, "copies": 87},
     "importance": {"operations": 889, "waits": 0, "copies": 68},
     "probes": {"operations": 415, "waits": 22, "copies": 111},
