@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 from unittest.mock import patch
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -77,8 +77,7 @@ class Worker:
         self._process = _FORK.Process(target=_work, args=(theirs, self._words))
         self._process.start()
         theirs.close()
-        assert self._process.pid is not None
-        self.pid = self._process.pid
+        self.pid = cast("int", self._process.pid)  # which only a process that was not started lacks
 
     def begin(self, words: Sequence[str], environment: dict[str, str], log: Path) -> Worker:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ class TaskBlock:
         others: Float[np.ndarray, "mask partner own"],
         orders: Int[np.ndarray, "draw own"],
     ) -> Float[np.ndarray, "draw part"]:
-        """What the statistic at any beta is made of, for claims whose heads stand in so many orders.
+        """The parts of the statistic at any beta, for each order of the heads that are claimed.
 
         `others` are the masks for which the claims are instruments; with one mask, its own claims. At beta, a
         cell's score is first + beta * second: the products of claims with worth, and with `others`, summed

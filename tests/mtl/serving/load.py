@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import aiohttp
 import psutil
@@ -59,14 +59,14 @@ def serving(model: Path, *options: str, core: int | None = None) -> Iterator[Ser
     """`mtl serve` in a process of its own, on one core if one is given; it must end well."""
     words = ["serve", str(model), "--port=0", "--threads=1", *options]
     with tempfile.TemporaryDirectory() as folder, forked("mtl", words, Path(folder) / "said") as process:
-        assert process.pid is not None
+        pid = cast("int", process.pid)
         if core is not None:
-            os.sched_setaffinity(process.pid, {core})
+            os.sched_setaffinity(pid, {core})
         while "\n" not in (line := printed(Path(folder) / "said", "out")):
             assert process.is_alive(), printed(Path(folder) / "said")
             time.sleep(0.05)
         address = next(word for word in line.split() if word.startswith("http")).rstrip(":")
-        yield Service(address, psutil.Process(process.pid))
+        yield Service(address, psutil.Process(pid))
         process.terminate()
         assert ended(process, 30) == 0
 
