@@ -230,9 +230,8 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
             _mark_forced(axes, of_task.filter(pl.col("step") == int(steps[-1])))
         edges = _edges(steps)
         axes.set_xlim(edges[0], edges[-1])
-        axes.set_xticks(
-            edges[np.unique(np.linspace(0, len(edges) - 1, min(len(edges), 4)).round().astype(int))]
-        )
+        # At equal distances, the last edge among them.
+        axes.set_xticks(edges[:: -max(1, round((len(edges) - 1) / 3))])
     figure.supxlabel("update (a column for each evaluation, ending there)", fontsize=7)
     figure.supylabel("layer (a row for each head)", fontsize=7)
     colour_bar(
