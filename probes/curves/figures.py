@@ -50,7 +50,9 @@ def pruning_curves(
         unit = "epoch" if epochs_after == [1] else "epochs"
         words = f"cut, and trained on for {', '.join(map(str, epochs_after))} {unit}"
         handles.append(Line2D([], [], color=FAINT, linewidth=1.0, linestyle="--", label=words))
-    return panels.finished("heads kept, % (bands: standard deviation over runs and draws)", handles)
+    bands = any(axes.collections for axes in panels.by_task.values())
+    spread = " (bands: standard deviation over runs and draws)" if bands else ""
+    return panels.finished(f"heads kept, %{spread}", handles)
 
 
 @styled
@@ -61,7 +63,7 @@ def role_curves(survival: pl.DataFrame) -> Figure:
     bands are standard deviations (n - 1), and the dotted line is what chance would keep.
     """
     names = {name: _title(name) for name in survival["role"].unique(maintain_order=True)}
-    return _survival_curves(survival, "role", names, "heads of a role kept, %")
+    return _survival_curves(survival, "role", names, ROLES, "heads of a role kept, %")
 
 
 @styled
@@ -73,12 +75,14 @@ def kind_curves(survival: pl.DataFrame) -> Figure:
     """
     most = dict(survival.group_by("attention").agg(pl.col("at_start").max()).iter_rows())
     names = {kind: f"{kind} ({counted(most[kind], 'head')})" for kind in kinds_in_order(most)}
-    return _survival_curves(survival, "attention", names, "heads of a kind kept, %")
+    return _survival_curves(survival, "attention", names, KINDS, "heads of a kind kept, %")
 
 
-def _survival_curves(survival: pl.DataFrame, group: str, names: Mapping[str, str], axis: str) -> Figure:
+def _survival_curves(
+    survival: pl.DataFrame, group: str, names: Mapping[str, str], known: Sequence[str], axis: str
+) -> Figure:
     methods = list(survival["by"].unique(maintain_order=True))
-    panels = task_panels(methods, looks_of(names, known=(*ROLES, *KINDS)), {})
+    panels = task_panels(methods, looks_of(names, known=known), {})
     for method, axes in panels.by_task.items():
         axes.set_title(_title(method).replace(", ", ",\n"))  # as wide as a panel
         axes.set_ylabel("")

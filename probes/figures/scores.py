@@ -101,7 +101,10 @@ def label_accuracy(labels: pl.DataFrame) -> Figure:
     regimes = [regime for regime in REGIMES if regime in labels.columns]
     colours = _colours(regimes)
     rows = max(1, -(-len(names) // PER_ROW))
-    figure = new_figure(0.3 + 1.25 * rows)
+    below = 0.05 * max(
+        len(f"{name} {count:,}") for name, count in labels.select("label", "count").iter_rows()
+    )
+    figure = new_figure(0.5 + (0.75 + below) * rows)
     for row, axes in enumerate(figure.subplots(rows, 1, squeeze=False).flat):
         _row(axes, labels.slice(row * PER_ROW, PER_ROW), colours, PER_ROW if rows > 1 else len(names))
     handles = [

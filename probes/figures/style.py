@@ -34,14 +34,14 @@ from mtl.probes.sites import Site, kind_starts, sites_of
 COLUMN = 3.3
 """Width of a paper's column in inches."""
 INK, FAINT = "#222222", "#999999"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-"""Okabe and Ito's palette, which colour-blind people can tell apart, too."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255")
+"""Okabe and Ito's palette, for the colour-blind, too; wine replaces yellow, which is pale on white paper."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 GRID = "#dddddd"
 FONT = "DejaVu Sans"
 PANEL = 1.35
 """Height in inches of a panel for one task."""
-SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy"}
+SCORE_NAMES = {"las": "LAS", "uas": "UAS", "f1": "F1", "accuracy": "accuracy", "bleu": "BLEU", "chrf": "chrF"}
 """Names of scores as the field writes them; others are printed as they are."""
 Format = Literal["pdf", "png", "svg"]
 FORMATS: tuple[Format, ...] = ("pdf", "png", "svg")

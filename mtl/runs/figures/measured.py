@@ -15,7 +15,7 @@ from mtl.probes.figures.head_maps import correlation_matrix, head_label_heatmap,
 from mtl.probes.figures.history import importance_history, importance_over_time, write_animation
 from mtl.probes.figures.labels_of_heads import best_by_layer, best_label_of_heads, label_map, layer_lines
 from mtl.probes.figures.scores import heads_kept, label_accuracy, prediction_dots
-from mtl.probes.measures.groups import BY_NAME
+from mtl.probes.measures.groups import BY_NAME, SKILLS
 from mtl.probes.statistics.head_values import ABLATION, agreement, head_means, prediction
 from mtl.probes.statistics.head_values import AGREEMENT_UNITS as AGREEMENT_UNITS
 from mtl.probes.statistics.head_values import PREDICTION_UNITS as PREDICTION_UNITS
@@ -90,7 +90,12 @@ def _heads_of_one_task(request: FigureRequest) -> tuple[pl.DataFrame, tuple[str,
         raise InputError(
             f"this figure shows one task: choose with --tasks=[{tasks[0]}] (or {', '.join(tasks[1:])})"
         )
-    used = set(heads["run"].unique())
+    used = set(heads.filter(pl.col("measure").is_in(list(SKILLS)))["run"].unique())
+    if not used:
+        raise InputError("none of these was probed: run 'mtl probe' on them first")
+    others = sorted(set(heads["run"].unique()) - used)
+    notes = (*notes, *(f"{run} was not probed: left out; 'mtl probe' does it" for run in others))
+    heads = heads.filter(pl.col("run").is_in(list(used)))
     runs = [Run(path) for path in request.paths if str(path) in used and (path / "config.yaml").exists()]
     averages: list[str] = []
     note_averages(with_setups(runs), heads, averages)

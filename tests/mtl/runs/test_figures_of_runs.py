@@ -317,6 +317,19 @@ def test_every_run_that_is_left_out_is_named_or_counted(folders, tmp_path):
             figure(name, bare, tmp_path / "x.png")
 
 
+def test_runs_with_other_measures_than_probes_are_named(folders, tmp_path, capsys):
+    static = folders.probe(tmp_path / "static", ["dep"])
+    run = folders.probe(folders.run(["dep"]), ["dep"])
+    path = run / "heads.parquet"
+    importance = pl.read_parquet(path).with_columns(measure=pl.lit("importance"))
+    heads_table.write_heads_table(path, importance, {"split": "test", "target": "minilm"})
+    figure("labels", [static, run], tmp_path / "l.png")
+    assert f"note: {run} was not probed: left out" in capsys.readouterr().out
+    for name in ("labels", "heatmap", "map", "layers"):
+        with pytest.raises(InputError, match="none of these was probed"):
+            figure(name, [run], tmp_path / "l.png")
+
+
 def test_heat_map_of_one_setup(folders, tmp_path):
     static = folders.probe(tmp_path / "static", ["dep"])
     figure("heatmap", [static], tmp_path / "h.pdf", tables=False)

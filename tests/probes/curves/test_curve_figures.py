@@ -7,9 +7,9 @@ import pytest
 
 from mtl.curves.feature import FEATURE
 from mtl.probes.curves.curve_table import surviving_kinds
-from mtl.probes.curves.figures import kind_curves
+from mtl.probes.curves.figures import kind_curves, pruning_curves
 from tests.probes.curves.figure_makers import MAKERS, curve_rows
-from tests.probes.figure_makers import TASKS
+from tests.probes.figure_makers import SCORES, TASKS, made_table
 from tests.probes.palettes import require_palette
 from tests.probes.test_figures_fit import faults
 
@@ -28,6 +28,18 @@ def test_a_figure_fits(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_no_figure_has_another_colour_than_those_of_the_chosen_palette(name: str) -> None:
     require_palette(name, MAKERS[name], TASKS)
+
+
+def test_bands_are_explained_where_there_are_any():
+    columns = ("task", "by", "trained_epochs", "share", "score", "draw", "run")
+    rows = [
+        ("pos", "random", 0, share, 90.0 * share - draw, draw, "run")
+        for share in (0.5, 1.0)
+        for draw in (0, 1)
+    ]
+    for few, said in ((rows, True), ([row for row in rows if not row[5]], False)):
+        figure = pruning_curves(made_table(few, *columns), SCORES)
+        assert ("bands" in figure.get_supxlabel()) is said
 
 
 def test_heads_of_each_kind_along_a_pruning_curve():
