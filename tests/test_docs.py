@@ -57,6 +57,16 @@ def blocks(page: str, language: str) -> list[tuple[str, str]]:
     return [(title or "", text) for kind, title, text in found if kind == language]
 
 
+# Commits of other repositories, and one of a history that is lost.
+COMMITS_ELSEWHERE = {"48a6280", "842c6ac", "d5015a3", "2bbe669"}
+
+
+def _git(*arguments: str, given: str = "") -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def patch(path: Path, diff: str) -> None:
     """Replace each stretch of `-` lines, which must be there once, by the `+` lines after it."""
     content = path.read_text()
@@ -334,6 +344,21 @@ def test_pages_go_with_the_folders_of_their_features(tmp_path: Path) -> None:
     made = {path.stem for path in (tmp_path / "site").glob("*.html")}
     assert {"training", "masks"} <= made
     assert not made & {"serving", "contest", "curves"}
+
+
+def test_commits_that_the_pages_name_can_be_checked_out() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    named = {
+        word: f"{page.relative_to(ROOT)}: {word}"
+        for page in pages
+        for word in re.findall(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,8}\b", page.read_text())
+        if word not in COMMITS_ELSEWHERE
+    }
+    if _git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("the history is not here")
+    answers = _git("cat-file", "--batch-check", given="\n".join(named)).splitlines()
+    kinds = {name: answer.split()[1] for name, answer in zip(named, answers, strict=True)}
+    assert [named[name] for name, kind in kinds.items() if kind != "commit"] == []
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "docs"])
