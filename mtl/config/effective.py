@@ -110,7 +110,10 @@ def unused_keys(config: TrainConfig) -> tuple[str, ...]:
 
 
 def without_effect(config: TrainConfig) -> tuple[str, ...]:
-    """The dotted keys that this run does not use and that have other values than the defaults."""
+    """The dotted keys that this run does not use and that have other values than the defaults.
+
+    `corpus.path: null` is not among them: it says what holds for a run whose tasks have files of their own.
+    """
     unused, neutral = unused_keys(config), neutral_values(values := plain(dataclasses.asdict(config)))
     defaults = dict(_leaves(plain(dataclasses.asdict(TrainConfig())), neutral))
     return tuple(
@@ -118,6 +121,7 @@ def without_effect(config: TrainConfig) -> tuple[str, ...]:
         for key, value in _leaves(values, neutral)
         if within(key, unused)
         and not _is_volatile(key)
+        and (key, value) != ("corpus.path", None)
         # In a study, settings that a run does not use have neutral values.
         and value not in (neutral.get(key), defaults.get(key, neutral.get(key)))
     )

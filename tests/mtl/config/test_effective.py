@@ -200,3 +200,11 @@ def test_settings_of_another_decoder_make_no_difference(place):
     assert different_keys(values(tags), values(others)) == []
     assert different_keys(values(made()), values(made("dim=7"))) == [f"{key}.dim"]
     assert counting_settings(values(only_used(others))) == counting_settings(values(only_used(tags)))
+
+
+@pytest.mark.parametrize(("path", "said"), [("null", ()), ("data/other", ("corpus.path",))])
+def test_no_folder_beside_files_of_the_tasks_is_no_setting_without_effect(path, said):
+    words = ["--tasks=ner", f"--corpus.path={path}"]
+    files = [f"--corpus.ner.{key}=x" for key in ("train", "dev", "test")]
+    given = configured("mtl train", TrainConfig, [*words, *files, "--corpus.ner.format=conll2003"])
+    assert without_effect(given) == said
