@@ -33,6 +33,7 @@ from mtl.config.parse import configuration_from, configured
 from mtl.corpora.formats.table import FORMATS
 from mtl.corpora.readers import read_sentences
 from mtl.corpora.toy.corpus import write_toy
+from mtl.errors import InputError
 from mtl.features import features
 from mtl.heads.family_table import FAMILIES
 from mtl.tasks.sentence import Sentence
@@ -287,6 +288,41 @@ def test_commands_of_the_pages_are_taken(page: str, tmp_path: Path) -> None:
             known[0] = file
             ours = not file.isupper() and (not file.endswith(".yaml") or (ROOT / file).is_file())
             configured(f"mtl {name}", get_type_hints(function)["config"], known if ours else known[1:])
+
+
+def commands_in_cells(page: str) -> Iterator[list[str]]:
+    """The words after `mtl` of the code in tables' last cells; options alone belong to the command before."""
+    for row in re.findall(r"^\|.*\|(.*)\|$", (DOCS / page).read_text(), re.MULTILINE):
+        command = ["train"]
+        for code in re.findall(r"`([^`]+)`", row):
+            words = shlex.split(code) if code.startswith(("mtl ", "--")) else []
+            if words[:1] == ["mtl"]:
+                command = [word for word in words[1:] if not word.startswith("--")]
+                yield words[1:]
+            elif words:
+                yield [*command, *words]
+
+
+@pytest.mark.skipif(bool(absent_features()), reason="the table has options of all features")
+def test_commands_in_the_table_for_users_of_other_systems_are_taken() -> None:
+    """Options, keys and values; arguments that the table does not show are not missed."""
+    shown = list(commands_in_cells("coming-from.md"))
+    assert len(shown) > 70
+    for words in shown:
+        name, rest = _command(words)
+        function = resolve_name(COMMANDS[name].function)
+        if name == "figure":  # its name is looked at when nothing is missing
+            rest = [rest[0], "RUN", "--out=figure.png", *(word for word in rest if word[:7] == "--tasks")]
+        if COMMANDS[name].takes == "signature":
+            told = []
+            try:
+                arguments_of(f"mtl {name}", function, rest)
+            except InputError as error:
+                told = [str(error)]
+            assert not told or " is missing; usage" in told[0], words
+        elif COMMANDS[name].takes == "configuration":
+            options = [word for word in rest if word.startswith("--")]
+            configured(f"mtl {name}", get_type_hints(function)["config"], options)
 
 
 def test_python_of_the_pages_is_valid() -> None:
