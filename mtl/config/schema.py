@@ -515,6 +515,9 @@ class TrainConfig:
     best, but the last if masks are learned, since heads of earlier models are still open."""
     snapshots: CountOrNone = 0
     """Keep the models of this many last evaluations, too, in RUN/snapshots/epoch-N; 0: none."""
+    snapshot_updates: Annotated[Count | None, Used(lambda run: run.snapshots)] = None
+    """Take snapshots after each this many updates and after the last one, in RUN/snapshots/update-N; `null`:
+    at evaluations."""
     pruning: PruningRegime = "none"
     """When head masks are learned: never, with everything else, after training (decoders frozen), or with
     encoder and decoders frozen. `fixed`: they are read from a file (`gates.masks`) and not learned."""
@@ -553,8 +556,7 @@ class TrainConfig:
         ),
         Forbidden(
             lambda run: run.keep == "average" and run.snapshots < 2,
-            "keep=average is the average of the models of the last evaluations: say of how many by snapshots "
-            "(2 or more)",
+            "keep=average is the average of the last snapshots: say of how many by snapshots (2 or more)",
         ),
         Forbidden(
             lambda run: run.keep == "average" and run.pruning in LEARNING,

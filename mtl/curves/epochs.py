@@ -27,12 +27,8 @@ def run_after(folder: Path, epoch: int, accelerator: Accelerator = "auto") -> Pa
         return out
     snapshot = run.snapshot(epoch)
     if not snapshot.is_dir():
-        kept = [path.name.removeprefix("epoch-") for path in run.snapshots()]
-        there = (
-            f"it keeps those after {', '.join(kept)}"
-            if kept
-            else "'mtl train --snapshots=K' keeps the last K"
-        )
+        kept = ", ".join(path.name for path in run.snapshots())
+        there = f"it keeps {kept}" if kept else "'mtl train --snapshots=K' keeps the last K"
         raise InputError(f"{folder} has no model after epoch {epoch}: {there}")
     model = prepare(JointModel.from_pretrained(snapshot), accelerator)
     scores = evaluate_model(model, batches(dev_examples(run, model, tuple(model.tasks)), model))

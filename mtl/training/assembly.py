@@ -139,6 +139,7 @@ def assemble(
         patience=config.patience,
         keep_best=config.keeps_best(),
         snapshots=config.snapshots,
+        snapshot_updates=config.snapshot_updates,
         console=console,
         observers=observers,
         train_batches=(lambda: batches(seen, model, *rank_and_ranks())) if seen else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,6 +16,7 @@ from mtl.heads.gate_file import add_gates
 from mtl.heads.gates import gate_rows, gate_summary, gate_table, open_heads_text
 from mtl.models.batches import Batch
 from mtl.models.evaluate import Scores, evaluate_model, mean_score
+from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
 from mtl.training.gate_loss import choice_warnings
 from mtl.training.run_log import PLAIN
@@ -36,6 +38,7 @@ class Evaluation(pl.Callback):
         keep_best: Keep the model with the best mean score, or the last while scores do not count yet;
             otherwise always the last.
         snapshots: Keep the models of this many last evaluations besides.
+        snapshot_updates: Keep those after each this many updates, and after the last, instead.
         console: Where a line per evaluation is printed.
         observers: Notified of every evaluation; each of them may end the run.
     """
@@ -49,6 +52,7 @@ class Evaluation(pl.Callback):
         patience: int | None,
         keep_best: bool,
         snapshots: int = 0,
+        snapshot_updates: int | None = None,
         console: Console,
         observers: Sequence[Observer] = (),
         train_batches: Callable[[], Iterable[Batch]] | None = None,
@@ -56,7 +60,7 @@ class Evaluation(pl.Callback):
         self.train_batches = train_batches
         self.run, self.batches, self.every, self.patience = run, batches, every, patience
         self.keep_best, self.console, self.observers = keep_best, console, observers
-        self.snapshots = snapshots
+        self.snapshots, self.snapshot_updates = snapshots, snapshot_updates
         self.history: list[dict[str, Any]] = []
         self.best = float("-inf")
         self.waited = 0
@@ -126,11 +130,8 @@ class Evaluation(pl.Callback):
                 with whole_folder(self.run.model) as folder:
                     model.save(folder)
                 self.run.update_status({"kept_epoch": epoch, "kept_dev_mean": mean})
-            if self.snapshots:
-                with whole_folder(self.run.snapshot(epoch)) as folder:
-                    model.save(folder)
-                for old in self.run.snapshots()[: -self.snapshots]:
-                    remove(old)
+            if self.snapshots and self.snapshot_updates is None:
+                self._keep(model, self.run.snapshot(epoch))
             main = "  ".join(f"{name} {scores[name][task.score]:.1f}" for name, task in model.tasks.items())
             self.console.print(
                 f"epoch {epoch:>3}  loss {sum(losses.values()):.3f}  {main}  mean {mean:.2f}"
@@ -146,6 +147,28 @@ class Evaluation(pl.Callback):
         out_of_patience = self.patience is not None and self.waited >= self.patience
         self.ended = bool(trainer.strategy.broadcast(any(stop))) or out_of_patience
         trainer.should_stop = trainer.should_stop or self.ended
+        if (last or self.ended) and trainer.is_global_zero and self.snapshots and self.snapshot_updates:
+            self._keep(model, self.run.snapshot(trainer.global_step, "update"))
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
+        """Keep the model if a snapshot is due after this update."""
+        if not (self.snapshots and self.snapshot_updates) or trainer.global_step % self.snapshot_updates:
+            return
+        ends = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if ends or batch_idx + 1 == trainer.num_training_batches:
+            assert isinstance(pl_module, JointTraining)
+            pl_module.require_finite()
+            if trainer.is_global_zero:
+                self._keep(pl_module.model, self.run.snapshot(trainer.global_step, "update"))
+
+    def _keep(self, model: JointModel, place: Path) -> None:
+        """Write a snapshot, and remove those that are too many."""
+        with whole_folder(place) as folder:
+            model.save(folder)
+        for old in self.run.snapshots()[: -self.snapshots]:
+            remove(old)
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a resumed run needs."""

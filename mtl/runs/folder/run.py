@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 
@@ -170,14 +170,14 @@ class Run:
         """The folder of the model that the run keeps: the best on dev, or the last (`TrainConfig.keep`)."""
         return self.folder / "model"
 
-    def snapshot(self, epoch: int) -> Path:
-        """The folder of the model of the evaluation after an epoch (`TrainConfig.snapshots`)."""
-        return self.folder / "snapshots" / f"epoch-{epoch}"
+    def snapshot(self, number: int, unit: Literal["epoch", "update"] = "epoch") -> Path:
+        """The folder of the model after an epoch or update (`TrainConfig.snapshots`)."""
+        return self.folder / "snapshots" / f"{unit}-{number}"
 
     def snapshots(self) -> list[Path]:
-        """The folders of the models that are kept besides, in the order of their epochs."""
-        found = (self.folder / "snapshots").glob("epoch-*")
-        return sorted(found, key=lambda path: int(path.name.removeprefix("epoch-")))
+        """The folders of the models that are kept besides, in the order of their epochs or updates."""
+        found = (self.folder / "snapshots").glob("[eu]*-*")
+        return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
     @property
     def resume_checkpoint(self) -> Path:
@@ -221,7 +221,7 @@ class Run:
         """Clean up after a process that was killed here; only the holder of the lease may call it."""
         recover_folder(self.model)
         remove_temporary_files(self.folder)
-        for leftover in (self.folder / "snapshots").glob(".epoch-*"):
+        for leftover in (self.folder / "snapshots").glob(".*"):
             remove(leftover)
         if self.resume_checkpoint.parent.is_dir():
             for leftover in left_beside(self.resume_checkpoint):

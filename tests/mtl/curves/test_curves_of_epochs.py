@@ -44,7 +44,7 @@ def test_each_model_that_is_kept_has_a_curve(tiny_encoder: Path, tmp_path: Path,
     ]
     capsys.readouterr()
     for options, message in {
-        "--epoch=1": "has no model after epoch 1: it keeps those after 2, 3",
+        "--epoch=1": "has no model after epoch 1: it keeps epoch-2, epoch-3",
         "--epoch=2 --log": "--log is for curves of the run's own model",
     }.items():
         assert main([*words, *options.split()]) == 2

@@ -209,7 +209,7 @@ FORBIDDEN = {
     "--seq2seq.architecture=bart",
     "seq2seq.width=10 is no multiple of seq2seq.heads=4": "--tasks=translate --seq2seq.width=10 "
     "--seq2seq.architecture=bart",
-    "keep=average is the average of the models of the last evaluations": "--keep=average --snapshots=1",
+    "keep=average is the average of the last snapshots": "--keep=average --snapshots=1",
     "keep=average is for models with the same masks": "--keep=average --snapshots=2 --pruning=dynamic",
     "wandb.id=a/b: W&B refuses ids with /": "--wandb.id=a/b",
     f"wandb.id={'x' * 129}: use 1 to 128 characters": f"--wandb.id={'x' * 129}",

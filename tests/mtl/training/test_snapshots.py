@@ -1,4 +1,4 @@
-"""Models of the last evaluations, and their average."""
+"""Models of the last evaluations or updates, and their average."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from pkgutil import resolve_name
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from safetensors.numpy import load_file
 
-from mtl.config.schema import BatchConfig, CorpusConfig, EncoderConfig, TrainConfig, TrainerConfig
+from mtl.config.schema import (
+    BatchConfig,
+    CorpusConfig,
+    EncoderConfig,
+    OptimizerConfig,
+    TrainConfig,
+    TrainerConfig,
+)
 from mtl.corpora.formats.jsonl import read_jsonl
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
@@ -20,6 +28,7 @@ from mtl.models.batches import examples
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.training.check import check_settings
+from mtl.training.evaluation import Observer
 from mtl.training.train import train
 from tests.mtl.stopped import StopAt
 
@@ -71,6 +80,44 @@ def test_the_last_models_are_kept_and_averaged_and_training_stays_the_same(confi
     if find_spec("mtl.sweep"):  # it judges the model that is kept
         outcome = resolve_name("mtl.sweep.trial:outcome")(run, "dev/mean")
         assert outcome.value == pytest.approx(scores["pos"]["accuracy"])
+
+
+class AfterUpdates(Observer):
+    """Keeps the weights after each update in memory."""
+
+    def __init__(self) -> None:
+        self.weights: dict[int, dict[str, torch.Tensor]] = {}
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
+        state = pl_module.model.encoder.transformer.state_dict()
+        self.weights[trainer.global_step] = {name: value.clone() for name, value in state.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("accumulate", "kept"), [(1, [6, 8, 9]), (2, [2, 4, 6])])
+def test_models_are_kept_by_updates(config, accumulate, kept):
+    # Three epochs of three batches: nine updates, or six, the second of each epoch of one batch.
+    config = dataclasses.replace(
+        config,
+        keep="average",
+        snapshots=3,
+        snapshot_updates=2,
+        optimizer=OptimizerConfig(accumulate=accumulate),
+    )
+    seen = AfterUpdates()
+    whole = train(dataclasses.replace(config, name="whole"), console=QUIET, observers=[seen])
+    assert [path.name for path in whole.snapshots()] == [f"update-{update}" for update in kept]
+    with pytest.raises(RuntimeError, match="the power is gone"):
+        train(config, console=QUIET, observers=[StopAt(kept[1])])
+    run = train(config, console=QUIET)
+    assert [path.name for path in run.snapshots()] == [path.name for path in whole.snapshots()]
+    encoders = [JointModel.from_pretrained(path).encoder.transformer.state_dict() for path in run.snapshots()]
+    for update, encoder in zip(kept, encoders, strict=True):
+        assert all(torch.equal(value, seen.weights[update][name]) for name, value in encoder.items())
+    means = JointModel.from_pretrained(run.model).encoder.transformer.state_dict()
+    for name, value in means.items():
+        mean = sum(encoder[name].double() for encoder in encoders) / 3
+        torch.testing.assert_close(value, mean.to(value.dtype))
 
 
 @pytest.mark.parametrize(
