@@ -232,7 +232,8 @@ class ModelKind:
     attentions: tuple[str, ...]
     """Its kinds of attention, in the order of its sites."""
     heads: str
-    """From a `TrainConfig` to the number of heads of a model from scratch, by kind of attention."""
+    """From a `TrainConfig` to a model from scratch's numbers of layers and of heads in each, by kind of
+    attention."""
     copies: str
     """The `AblatedCopies` that decode under ablations, made from a joint model."""
 

@@ -319,6 +319,9 @@ _PENALISED = Used(
         run.pruning in LEARNING and (run.gates.target_open is None or isinstance(run.gates.penalty, Mapping))
     )
 )
+_TARGETED = Used(
+    lambda run: run.pruning in LEARNING and (run.gates.target_open is not None or run.gates.penalty is None)
+)
 
 
 def given_by(values: Any) -> Literal["", "kind", "task"]:
@@ -371,6 +374,8 @@ class GatesConfig:
     target_open: Annotated[ByPart | None, Range(0, 1_000_000, open_low=True), _LEARNED] = None
     """Share of heads (at most 1) or number of heads (above 1) to keep, instead of the penalty, or one for
     each kind of attention (KIND: NUMBER) or task (TASK: NUMBER); `null` without a penalty: a third."""
+    at_least: Annotated[CountOrNone, _TARGETED] = 0
+    """Number of heads that a target keeps open in every layer, of each kind of attention."""
     lr: Annotated[ByTask | None, Range(0, 100, open_low=True), _LEARNED] = None
     """Learning rate of log alpha, or one for each task that has a mask of its own (TASK: RATE); `null`, and
     for tasks that are not named: 10 / number of updates, so that heads have time to close."""

@@ -61,7 +61,7 @@ def curve(
         task: Only these tasks; default: all of the model that have gold annotations.
         steps: Number of equal steps in which all heads are closed; default: 10.
         keep: Shares or numbers of heads to keep, instead of equal steps: [0.9,0.5,12].
-        at_least: Number of heads that stay open in every layer.
+        at_least: Number of heads that stay open in every layer, also with targets.
         draws: Number of random orders.
         seed: Random seed for the random orders, which also depend on the run's own seed.
         split: The split to score.
@@ -107,7 +107,7 @@ def curve(
         raise InputError("--by=[] names no order: use one, or --gates or --targets")
     if keep and steps is not None:
         raise InputError("--steps and --keep both say where to score: use one of them")
-    if not by and (keep or at_least):
+    if not by and (keep or (at_least and not targets)):
         raise InputError("--keep and --at_least have no effect without an order: use --by, or leave them out")
     if cut:
         check_timing(batches, rounds)

@@ -361,11 +361,13 @@ def gate_settings(
     """
     run, tasks = start.scoring.run, tuple(start.scoring.tasks)
     length = "" if epochs is None else f"-{epochs}-epochs"
+    length += f"-at-least-{start.at_least}" if start.at_least else ""
     name = f"gates-{'-'.join(tasks)}-{target:g}{length}-{start.model_key[:8]}"
     settings = retraining_settings(run, run.folder, name, tasks, accelerator)
     gates = dataclasses.replace(
         settings.gates,
         target_open=target,
+        at_least=start.at_least,
         penalty=None,
         masks=None,
         scope="shared" if len(tasks) == 1 else "per_task",

@@ -122,13 +122,13 @@ def number_at(config: PretrainedConfig, stack: Stack, column: str, name: str) ->
     return value
 
 
-def heads_by_kind(config: PretrainedConfig) -> dict[str, int]:
-    """By kind of attention, the number of heads in all layers of the uncut model, from its configuration."""
+def heads_by_kind(config: PretrainedConfig) -> dict[str, tuple[int, int]]:
+    """By kind of attention, the uncut model's numbers of layers and of heads in each."""
     family = FAMILIES.get(config.model_type)
     if family is None or len(family.stacks) == 1:
-        return {"self": int(config.num_hidden_layers * config.num_attention_heads)}
+        return {"self": (int(config.num_hidden_layers), int(config.num_attention_heads))}
     return {
-        stack.kind: int(getattr(config, stack.layers) * getattr(config, stack.heads))
+        stack.kind: (int(getattr(config, stack.layers)), int(getattr(config, stack.heads)))
         for stack in family.stacks
     }
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtl.errors import InputError, RunError
 from mtl.heads.gates import CLOSED, HeadGates
-from mtl.heads.wanted import heads_wanted
+from mtl.heads.wanted import check_at_least, heads_wanted
 
 _KEPT = 0.0
 """Least log alpha of a head kept for good: a head that was closed restarts from a gate of 0.5."""
@@ -52,10 +52,11 @@ class HeadTarget(nn.Module):
        to the final choice: s in evaluation; the extrapolation; an integral that is reset to 0 when the error
        changes sign, so that it cannot wind up (the dual restarts of Gallego-Posada et al. 2022); and a price
        in units of the mask's running mean loss, which need not grow through orders of magnitude first.
-    2. At progress 1 - `final`, the wanted number of heads with the largest log alpha is kept, and the others
-       are closed for good. The rest of the run trains the encoder for that choice. `log_alpha_at_choice` is
-       the ranking that it was made by. `choices` counts the heads that it opened or closed: the fewer, the
-       more the mask was learned. Only scores from this part on belong to the target.
+    2. At progress 1 - `final`, the wanted number of heads with the largest log alpha is kept, of each site
+       first the best `at_least`, and the others are closed for good. The rest of the run trains the encoder
+       for that choice. `log_alpha_at_choice` is the ranking that it was made by. `choices` counts the heads
+       that it opened or closed: the fewer, the more the mask was learned. Only scores from this part on
+       belong to the target.
 
     Progress is the share of the run's updates that are done, so `gain` and `rate` fit any length.
 
@@ -70,9 +71,10 @@ class HeadTarget(nn.Module):
         final: share of the run after the choice.
         gain: price per unit of e, in mean losses.
         rate: rise of the price per unit of e and of progress, in mean losses.
+        at_least: heads of every site that are kept, whatever their rank; all of a site that has fewer.
 
     Raises:
-        InputError: `target`, `warmup` or `final` out of range.
+        InputError: `target`, `warmup`, `final` or `at_least` out of range.
         ValueError: a site in two budgets.
 
     Examples:
@@ -110,6 +112,7 @@ class HeadTarget(nn.Module):
         final: float = 0.2,
         gain: float = 50.0,
         rate: float = 500.0,
+        at_least: int = 0,
     ) -> None:
         super().__init__()
         if warmup < 0 or final <= 0 or warmup + final > 1:
@@ -127,7 +130,10 @@ class HeadTarget(nn.Module):
             for mask in range(masks)
         )
         """Heads that stay open, per mask and budget."""
-        self.group = gates.group
+        for budget, member_of, *wanted in zip(self.budgets, member, *self.wanted_of_mask, strict=True):
+            present = [heads for heads in gates.counted.cpu()[member_of].sum(1).tolist() if heads]
+            check_at_least(at_least, present, min(wanted), gates.group, budget.name)
+        self.group, self.at_least = gates.group, at_least
         self.warmup, self.final, self.gain, self.rate = warmup, final, gain, rate
         entries = masks * len(self.budgets)
         for name in ("integral", "mean_loss", "expected", "slope"):
@@ -222,7 +228,12 @@ class HeadTarget(nn.Module):
         self, log_alpha: Float[Tensor, "mask site head"], counted: Bool[Tensor, "site head"]
     ) -> Bool[Tensor, "mask site head"]:
         """The heads that each budget keeps, and all heads without a budget."""
-        flat = log_alpha.flatten(1)[:, :: self.group]
+        units = log_alpha[:, :, :: self.group]
+        if self.at_least:
+            least = min(-(-self.at_least // self.group), units.shape[-1])
+            first = units.masked_fill(~counted[:, :: self.group], -torch.inf).topk(least).indices
+            units = units.scatter(-1, first, torch.inf)
+        flat = units.flatten(1)
         best = torch.zeros_like(flat, dtype=torch.bool)
         for number, member in enumerate(self.member):
             within = (member[:, None] & counted).flatten()[:: self.group]

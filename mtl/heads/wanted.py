@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
+
+DEFAULT_TARGET = 1 / 3
+"""Share of heads that stay open if neither a target nor a penalty is given (see docs/masks.md)."""
 
 
 def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
@@ -27,3 +32,22 @@ def heads_wanted(target: int | float, heads: int, group: int = 1) -> int:
     if int(target) % group:
         raise InputError(f"target {target:g}: heads go by groups of {group}: use a multiple of {group}")
     return int(target)
+
+
+def check_at_least(at_least: int, layers: Sequence[int], wanted: int, group: int = 1, name: str = "") -> None:
+    """Raise `InputError` if `wanted` open heads cannot be at least this many in every layer.
+
+    `layers` has the number of heads of each layer. A layer that has fewer keeps all of them. Groups of
+    `group` heads are open as a whole. `name` says what has the target, where there are several.
+    """
+    shown = f"gates.at_least={at_least}{f' ({name})' if name else ''}"
+    if at_least > max(layers):
+        raise InputError(
+            f"{shown}: no layer has more than {counted(max(layers), 'head')}: use a smaller number"
+        )
+    fewest = sum(min(-(-at_least // group) * group, heads) for heads in layers)
+    if fewest > wanted:
+        raise InputError(
+            f"{shown}: {counted(len(layers), 'layer')} would keep {counted(fewest, 'head')}, and the target "
+            f"is {wanted}: use a smaller number, or a larger target"
+        )

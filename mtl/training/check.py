@@ -21,7 +21,7 @@ from mtl.corpora.checks import CorpusCheck, refuse_unintended
 from mtl.corpora.load import is_on_disk, refuse_files_of_two_splits, require_first_sentence, require_layers
 from mtl.errors import InputError, plain_name
 from mtl.features import added
-from mtl.heads.wanted import heads_wanted
+from mtl.heads.wanted import DEFAULT_TARGET, check_at_least, heads_wanted
 from mtl.models.found import check_encoder
 from mtl.models.inputs import InputCache
 from mtl.tasks.in_words import first_line
@@ -188,7 +188,8 @@ def check_target(config: TrainConfig) -> None:
     if config.init_from is not None or config.architecture() is not None:
         return
     check_encoder(config.encoder.name)
-    if config.gates.target_open is None or config.pruning not in LEARNING:
+    asked = config.gates.target_open is not None or config.gates.at_least
+    if not asked or config.pruning not in LEARNING:
         return
     name = config.encoder.name
     try:
@@ -202,16 +203,24 @@ def check_target(config: TrainConfig) -> None:
         _check_heads(config.gates, heads)
 
 
-def _check_heads(gates: GatesConfig, heads: Mapping[str, int]) -> None:
-    """Raise `InputError` if `heads`, their numbers by kind, cannot meet the targets."""
-    gated = {kind: number for kind, number in heads.items() if gates.kinds is None or kind in gates.kinds}
-    for key, target in values_by_part("target_open", gates.target_open):
+def _check_heads(gates: GatesConfig, heads: Mapping[str, tuple[int, int]]) -> None:
+    """Raise `InputError` if the layers of each kind, with so many heads each, cannot meet the targets."""
+    gated = {
+        kind: [in_layer] * layers
+        for kind, (layers, in_layer) in heads.items()
+        if gates.kinds is None or kind in gates.kinds
+    }
+    targets = gates.target_open
+    if targets is None and gates.penalty is None:
+        targets = DEFAULT_TARGET
+    for key, target in values_by_part("target_open", targets):
         _, _, part = key.removeprefix("gates.").partition(".")
-        of_kind = gated[part] if part in KIND_NAMES else sum(gated.values())
+        layers = gated[part] if part in KIND_NAMES else [*chain.from_iterable(gated.values())]
         try:
-            heads_wanted(target, of_kind)
+            wanted = heads_wanted(target, sum(layers))
         except InputError as error:
             raise InputError(f"{key}={target:g}: {error}") from error
+        check_at_least(gates.at_least, layers, wanted, name=part)
 
 
 def check_inputs(

@@ -14,6 +14,7 @@ from mtl.errors import InputError, as_input_error
 from mtl.heads.families import heads_per_group
 from mtl.heads.gates import CLOSED, FixedGates, HeadGates
 from mtl.heads.target import Budget, HeadTarget, MaskChoice, Penalty, membership, sum_within
+from mtl.heads.wanted import DEFAULT_TARGET
 from mtl.models.derived import fixed_gates
 from mtl.models.joint import JointModel
 from mtl.models.tapped import TappedModel
@@ -24,8 +25,6 @@ from mtl.training.check import check_kinds
 RATE_TIMES_UPDATES = 10.0
 """Default of the rate times the planned updates. Adam moves a log alpha by about its rate per update, so this
 is the farthest that it can move: about twice the distance from the default start to the closing point."""
-DEFAULT_TARGET = 1 / 3
-"""Share of heads that stay open if neither a target nor a penalty is given (see docs/masks.md)."""
 FORCED_WARNING = 0.1
 """A warning is printed if a target's choice forced more than this share of the wanted heads to change."""
 
@@ -175,7 +174,7 @@ def gate_loss(gates: HeadGates, config: GatesConfig, updates: int, sites: Sequen
         updates,
         penalties=[Penalty(weight, where) for weight, where, _ in _by_kind(weights, places)],
         warmup=config.penalty_warmup,
-        target=HeadTarget(gates, budgets) if budgets else None,
+        target=HeadTarget(gates, budgets, at_least=config.at_least) if budgets else None,
     )
 
 
@@ -297,5 +296,6 @@ def choice_warnings(loss: GateLoss) -> list[str]:
                 f"warning: mask {mask}{of_kind}: training left {counted(choice.open_at_choice, 'head')} "
                 f"open, but gates.target_open{key} wants {wanted}: {choice.forced_open} were opened and "
                 f"{choice.forced_closed} closed by force; raise max_epochs"
+                f"{', or lower gates.at_least' if loss.target.at_least else ''}"
             )
     return lines

@@ -157,15 +157,11 @@ def size_of(config: TrainConfig) -> Seq2SeqConfig:
     return size
 
 
-def heads(config: TrainConfig) -> Mapping[str, int]:
-    """The number of heads of a model from scratch, by kind of attention."""
+def heads(config: TrainConfig) -> Mapping[str, tuple[int, int]]:
+    """The numbers of layers and of heads in each of a model from scratch, by kind of attention."""
     size = size_of(config)
-    decoder_layers = size.decoder_layers or size.layers
-    return {
-        "encoder": size.layers * size.heads,
-        "decoder": decoder_layers * size.heads,
-        "cross": decoder_layers * size.heads,
-    }
+    in_decoder = (size.decoder_layers or size.layers, size.heads)
+    return {"encoder": (size.layers, size.heads), "decoder": in_decoder, "cross": in_decoder}
 
 
 def check_translation(config: TrainConfig) -> None:

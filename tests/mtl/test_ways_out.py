@@ -408,6 +408,11 @@ def test_probing_takes_what_its_messages_name(place, tmp_path):
 CONFIGURATIONS = (
     ("--pruning=dynamic --gates.target_open=2.5", "use a share of the heads, at most 1, or a whole number of heads",
      ("--pruning=dynamic --gates.target_open=0.5", "--pruning=dynamic --gates.target_open=2")),
+    ("--pruning=dynamic --gates.at_least=2", "the target is 4: use a smaller number, or a larger target",
+     ("--pruning=dynamic --gates.at_least=1", "--pruning=dynamic --gates.at_least=2 --gates.target_open=0.5")),
+    ("--pruning=dynamic --gates.target_open=1.0 --gates.at_least=5",
+     "no layer has more than 4 heads: use a smaller number",
+     ("--pruning=dynamic --gates.target_open=1.0 --gates.at_least=4",)),
     ("--pruning=dynamic --gates.kinds=[]", "gates.kinds is empty: use at least one of self",
      ("--pruning=dynamic --gates.kinds=[self]",)),
     ("--pruning=static --from=runs/pos --encoder.freeze=all", "use pruning=gates_only, without encoder.freeze",

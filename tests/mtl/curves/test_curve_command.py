@@ -167,13 +167,22 @@ def test_a_curve_stopped_while_it_learns_gates_ends_without_traceback(run, monke
 
 @pytest.mark.slow
 def test_learned_gates_are_points_of_the_curve(run) -> None:
-    words = ("--by=random", "--draws=1", "--steps=1", "--targets=[4,0.75]", "--gates_epochs=1")
+    words = (
+        "--by=random",
+        "--draws=1",
+        "--steps=1",
+        "--targets=[4,0.75]",
+        "--gates_epochs=1",
+        "--at_least=1",
+    )
     assert command("curve", str(run), *words) == 0
     scores, orders = table(run), table(run, "curve_heads.parquet")
     gates, place = scores.filter(by="gates").sort("kept"), ["attention", "layer", "head"]
     assert gates["kept"].to_list() == [4, 9]
     for row in gates.iter_rows(named=True):
         final = pl.read_parquet(Path(row["source"]) / "gates.parquet")
+        last = final.filter(pl.col("open"), step=final["step"].max())
+        assert last["layer"].n_unique() == 3  # --at_least=1
         final = final.filter(pl.col("step") == pl.col("step").max())
         opened = set(final.filter("open").select(place).iter_rows())
         assert curve_table.mask_of(orders, "gates", "pos", row["kept"], row["draw"]) == opened

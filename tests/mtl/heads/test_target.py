@@ -394,6 +394,71 @@ def test_whole_groups_are_chosen_within_each_budget():
     assert torch.equal(opened[..., ::2], opened[..., 1::2])
 
 
+def kept_by_hand(log_alpha, present, wanted, at_least):
+    """The units of one mask that stay: in each row the best ones, then the best of all rows."""
+    places = sorted(present, key=lambda place: -log_alpha[place[0]][place[1]])
+    kept = set()
+    for row in {row for row, _ in places}:
+        kept |= set([place for place in places if place[0] == row][:at_least])
+    for place in places:
+        if len(kept) == wanted:
+            break
+        kept.add(place)
+    return kept
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(9, 12), st.sampled_from([1, 2]))
+def test_every_layer_keeps_its_best_heads(seed: int, at_least: int, wanted: int, group: int) -> None:
+    torch.manual_seed(seed)
+    absent = ((1, 0), (1, 2), (3, 1)) if group == 1 else ()
+    gates = HeadGates(4, 4 * group, masks=MASKS, init_std=3.0, absent=absent, ungated=(2,), group=group)
+    wanted = min(wanted, 12 - len(absent))
+    target = HeadTarget(gates, wanted * group, at_least=at_least * group)
+    before = gates.log_alpha.detach()[:, :, ::group].tolist()
+    present = [(row, unit) for row in (0, 1, 3) for unit in range(4) if (row, unit) not in absent]
+    for progress in (0.85, 0.95):
+        target.project(gates, progress)
+        for mask, opened in enumerate(gates.open_learned()[:, :, ::group]):
+            kept = kept_by_hand(before[mask], present, wanted, at_least)
+            assert {(row, unit) for row, unit in opened.nonzero().tolist()} == kept
+        assert torch.equal(gates.open()[..., ::group], gates.open()[..., group - 1 :: group])
+        with torch.no_grad():  # the choice is held, whatever an update does
+            gates.log_alpha.sub_(5.0)
+
+
+def test_a_layer_that_training_has_closed_gets_its_heads_back() -> None:
+    gates = HeadGates(2, 4)
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.tensor([[[3.0, 2.0, 1.0, 0.5], [-5.0, -4.0, -6.0, -7.0]]]))
+    target = HeadTarget(gates, 3, at_least=1)
+    target.project(gates, 0.9)
+    assert gates.open().tolist() == [[[True, True, False, False], [False, True, False, False]]]
+    assert target.choices(gates)["shared"] == (4, 1, 2, 1)
+
+
+def test_more_heads_in_every_layer_than_the_target_has_are_refused() -> None:
+    gates = HeadGates(4, 6, absent=((0, 1), (0, 2), (0, 3), (0, 4)), ungated=(3,), masks=MASKS)
+    # Layers of 2, 6 and 6 heads: the first one keeps both.
+    HeadTarget(gates, 8, at_least=3)
+    for wanted, at_least, message in [
+        (
+            7,
+            3,
+            r"gates.at_least=3: 3 layers would keep 8 heads, and the target is 7: use a smaller number, or",
+        ),
+        ((9, 7), 3, r"gates.at_least=3: 3 layers would keep 8 heads, and the target is 7"),
+        (14, 7, r"gates.at_least=7: no layer has more than 6 heads: use a smaller number"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            HeadTarget(gates, [Budget(wanted)], at_least=at_least)
+    with pytest.raises(InputError, match=r"gates.at_least=4 \(upper\): 1 layer would keep 4 heads, .* is 3"):
+        HeadTarget(gates, [Budget(7, (0, 1), "lower"), Budget(3, (2,), "upper")], at_least=4)
+    grouped = HeadGates(2, 4, group=2)
+    HeadTarget(grouped, 4, at_least=1)
+    with pytest.raises(InputError, match=r"2 layers would keep 8 heads, and the target is 6"):
+        HeadTarget(grouped, 6, at_least=3)
+
+
 def test_budgets_that_cannot_be():
     gates = HeadGates(5, 4, absent=((0, 1),))
     with pytest.raises(InputError, match=r"^lower: target 8: there are only 7 heads"):

@@ -236,11 +236,16 @@ def test_an_encoder_has_one_kind(tiny_encoder):
     check_settings(many)  # the encoder's configuration is not read yet
     with pytest.raises(InputError, match=r"gates\.target_open\.self=1000: .* there are only 12 heads"):
         check_target(many)
+    floor = dataclasses.replace(config, gates=GatesConfig(at_least=2))  # a third of 12 heads in 3 layers
+    check_settings(floor)
+    with pytest.raises(InputError, match=r"gates\.at_least=2: 3 layers would keep 6 heads, .* target is 4:"):
+        check_target(floor)
+    check_target(dataclasses.replace(floor, gates=GatesConfig(at_least=2, target_open=6)))
 
 
 def test_heads_are_counted_by_kind():
     config = T5Config(num_layers=3, num_decoder_layers=2, num_heads=4)
-    assert heads_by_kind(config) == {"encoder": 12, "decoder": 8, "cross": 8}
+    assert heads_by_kind(config) == {"encoder": (3, 4), "decoder": (2, 4), "cross": (2, 4)}
 
 
 @pytest.mark.parametrize(
@@ -250,6 +255,7 @@ def test_heads_are_counted_by_kind():
         ("none", GatesConfig(masks="gates.parquet"), "gates.masks"),
         ("fixed", GatesConfig(masks="gates.parquet", scope="per_task", penalty=0.1), "gates.penalty"),
         ("fixed", GatesConfig(masks="gates.parquet", scope="per_task"), None),
+        ("none", GatesConfig(at_least=1), "gates.at_least"),
         ("none", GatesConfig(), None),
         ("dynamic", GatesConfig(target_open=0.3), None),
         ("static", GatesConfig(penalty=0.1), None),
@@ -259,6 +265,19 @@ def test_settings_of_gates_that_a_run_does_not_use_are_named(pruning, gates, nam
     lines = said_of_unused(TrainConfig(pruning=pruning, gates=gates))
     expected = f"without effect with pruning={pruning}, which learns no mask: {named}"
     assert lines == ([] if named is None else [expected])
+
+
+def test_heads_in_every_layer_are_for_runs_with_a_target():
+    said = "without effect on this run, which does not use them: gates.at_least"
+    by_kind = {"encoder": 0.1}
+    for gates, lines in [
+        (GatesConfig(at_least=1), []),
+        (GatesConfig(at_least=1, target_open=4), []),
+        (GatesConfig(at_least=1, penalty=0.1), [said]),
+        (GatesConfig(at_least=1, penalty=by_kind), [said]),
+        (GatesConfig(at_least=1, penalty=by_kind, target_open={"decoder": 4}), []),
+    ]:
+        assert said_of_unused(TrainConfig(pruning="dynamic", gates=gates)) == lines
 
 
 def test_a_training_prints_the_settings_that_it_does_not_use(few, tiny_encoder, tmp_path):

@@ -264,6 +264,24 @@ def test_a_choice_that_moved_many_heads_is_warned_of():
     assert choice_warnings(nearly) == []
 
 
+def test_heads_that_every_layer_must_keep_are_named_where_they_moved_others():
+    gates = HeadGates(6, 12)
+    with torch.no_grad():
+        gates.log_alpha.fill_(-9).view(-1)[:20] = 3
+    start = gates.log_alpha.detach().clone()
+    loss = gate_loss(gates, GatesConfig(target_open=20.0, at_least=1), 100)
+    loss.after_update(90)
+    assert (gates.open()[0].sum(1) >= 1).all()
+    assert choice_warnings(loss) == [
+        "warning: mask shared: training left 20 heads open, but gates.target_open wants 20: 4 were opened "
+        "and 4 closed by force; raise max_epochs, or lower gates.at_least"
+    ]
+    gates.log_alpha.data.copy_(start)
+    lower = gate_loss(gates, GatesConfig(target_open=20.0), 100)
+    lower.after_update(90)
+    assert choice_warnings(lower) == []
+
+
 def test_a_choice_by_kind_that_moved_many_heads_is_warned_of_by_its_kind():
     gates = HeadGates(4, 3, init_mean=4.0)
     targets = {"cross": 2.0, "encoder": 6.0, "decoder": 3.0}

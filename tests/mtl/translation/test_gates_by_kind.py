@@ -83,6 +83,14 @@ def test_one_for_each_kind_with_gates(gates):
         ),
         ({"target_open": {"encoder": 0.01}, "kinds": ("encoder",)}, "less than one of 12 heads"),
         ({"target_open": 21.0, "kinds": TWO}, "gates.target_open=21: target 21: there are only 20 heads"),
+        (
+            {"target_open": {"encoder": 6.0, "decoder": 3.0, "cross": 4.0}, "at_least": 2},
+            "gates.at_least=2 (decoder): 2 layers would keep 4 heads, and the target is 3: use a",
+        ),
+        (
+            {"target_open": 20.0, "at_least": 5, "kinds": TWO},
+            "gates.at_least=5: no layer has more than 4 heads",
+        ),
         ({"kinds": ("encoder", "self")}, "gates.kinds=encoder,self: the model has no attention of kind self"),
     ],
 )
