@@ -18,6 +18,8 @@ from mtl.config.schema import BatchConfig
 from mtl.corpora import running_text
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.jsonl import to_line
+from mtl.corpora.formats.own_layers import DEPS
+from mtl.corpora.formats.sdp import HEADER, to_sdp
 from mtl.corpora.picture import sentence_picture
 from mtl.corpora.running_text import EMPTY, Record, Splitter, is_mostly_of_another_script, splitter_for
 from mtl.errors import InputError, did_you_mean
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from mtl.models.annotator import Annotator, Rules
 
 Input = Literal["text", "tokens", "pairs"]
-Output = Literal["picture", "conllu", "json"]
+Output = Literal["picture", "conllu", "json", "sdp"]
 
 
 def predict(
@@ -60,8 +62,9 @@ def predict(
             own; tokens is one sentence per line, its words separated by blanks; pairs is the same with a tab
             between two sentences.
         output: picture is for reading; conllu has entities in MISC, trees and frames in comments; json is one
-            object per line, with the places of words in their line (offsets). Ids are line numbers, or
-            LINE.SENTENCE if a line has several sentences.
+            object per line, with the places of words in their line (offsets); sdp is SemEval's format of
+            graphs (deps), without sentences that are skipped. Ids are line numbers, or LINE.SENTENCE if a
+            line has several sentences.
         tasks: Only these tasks, for instance --tasks=[pos,ner]; default: all.
         also: Further runs or models, each of which adds the layers that those before it do not annotate.
         rules: A YAML file with words that must, or must not, get certain annotations, by task.
@@ -148,7 +151,7 @@ class _Window:
 
     @cached_property
     def _models(self) -> _Models:
-        models = _Models(self.folders, self.tasks, self.accelerator, self.precision, self.input)
+        models = _Models(self.folders, self.tasks, self.accelerator, self.precision, self.input, self.output)
         if self.rules is not None:
             where, given = self.rules
             models.take_rules(given, where)
@@ -191,7 +194,8 @@ class _Window:
             ),
             hints,
         )
-        return "".join(_written(record, self.output) for record in records), counts
+        written = "".join(_written(record, self.output) for record in records)
+        return (f"{HEADER}\n{written}" if first == 1 and self.output == "sdp" else written), counts
 
 
 def _splitter(input: Input, language: str) -> Splitter:
@@ -214,6 +218,7 @@ class _Models:
         accelerator: Accelerator,
         precision: Precision,
         input: Input,
+        output: Output,
     ) -> None:
         from mtl.models.annotator import chosen_tasks
         from mtl.models.opened import annotator_at
@@ -231,6 +236,11 @@ class _Models:
             raise InputError(
                 f"none of the tasks ({', '.join(wanted)}) is for "
                 + ("pairs: use another --input" if input == "pairs" else "one sentence: use --input=pairs")
+            )
+        if output == "sdp" and not any(task.layer == DEPS for task in wanted.values()):
+            raise InputError(
+                f"--output=sdp holds graphs (the layer {DEPS}), and none of the tasks ({', '.join(wanted)}) "
+                "makes them: use another --output"
             )
         self._models: list[tuple[Annotator, list[str]]] = []
         self._rules: dict[int, Rules | None] = {}
@@ -291,6 +301,8 @@ def _written(record: Record, output: Output) -> str:
         if not sentence.words:
             return f"# line {sentence.id} has no words: {skipped}\n"
         return ("" if skipped is None else f"# skipped = {skipped}\n") + to_conllu(sentence)
+    if output == "sdp":
+        return to_sdp(sentence) if skipped is None else ""
     if skipped is None:
         return f"{sentence_picture(sentence)}\n"
     return "" if skipped == EMPTY else f"line {sentence.id} is skipped: {skipped}\n\n"

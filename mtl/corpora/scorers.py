@@ -13,6 +13,7 @@ from typing import NamedTuple
 from mtl.corpora.formats.columns import cell, rows_as_text
 from mtl.corpora.formats.conllu import to_conllu
 from mtl.corpora.formats.own_layers import ARCS_MADE_UP, DEPS
+from mtl.corpora.formats.sdp import HEADER, SENSES, in_sdp, to_sdp
 from mtl.corpora.formats.treebanks import IN_BRACKETS, to_brackets, to_props
 from mtl.errors import InputError
 from mtl.files import write_text
@@ -86,6 +87,8 @@ def export_for_scorers(
                 of_file.append(text)
         if beyond:
             left_out[f"{LIMITS[layer].name}; the first is '{beyond[0]}'"] = len(beyond)
+        if layer == DEPS:
+            texts |= _semantic(pairs, task.name, left_out)
         paths += _written(folder, task.name, texts)
     universal = UNIVERSAL
     while universal in layers:  # a task's own files have its name
@@ -110,6 +113,23 @@ def _written(folder: Path, stem: str, texts: Mapping[str, Sequence[str]]) -> lis
         else:
             path.unlink(missing_ok=True)
     return paths
+
+
+def _semantic(
+    pairs: Sequence[tuple[Sentence, Sentence]], stem: str, left_out: Counter[str]
+) -> dict[str, list[str]]:
+    """Gold and prediction for SemEval's scorer, without the sentences whose graphs the format cannot hold.
+
+    The scorer looks at tags, which are the gold's in both files. Only the gold has senses.
+    """
+    whole = [pair for pair in pairs if all(in_sdp(side.layer(DEPS)) for side in pair)]
+    without = "two labels for two words, an arc from a word to itself, or the label _"
+    _count(left_out, f"sentences of {stem}.*.sdp, with {without}", len(pairs) - len(whole))
+    given = [(true, true.with_layers({SENSES: None, DEPS: guess.layer(DEPS)})) for true, guess in whole]
+    texts = {
+        f"{name}.sdp": [to_sdp(pair[side]) for pair in given] for side, name in enumerate(("gold", "pred"))
+    }
+    return {suffix: [f"{HEADER}\n", *of_file] if of_file else [] for suffix, of_file in texts.items()}
 
 
 def _universal(

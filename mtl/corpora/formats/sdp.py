@@ -15,14 +15,18 @@ from mtl.corpora.formats.columns import (
     SentenceRows,
     Syntax,
     checked,
+    form,
     read_blocks,
+    rows_as_text,
 )
 from mtl.corpora.formats.lines import malformed, name_of, read_lines
 from mtl.corpora.formats.own_layers import DEPS
+from mtl.errors import InputError
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import LEMMAS, Arc, Graph, MadeUpId, Sentence
 
-_HEADER = "#SDP 2015"
+HEADER = "#SDP 2015"
+"""The first line of a file of 2015."""
 SENSES = "senses"
 """The layer with the column FRAME: the sense of each word, `_` for none."""
 TOP = "root"
@@ -44,8 +48,38 @@ def read_sdp(path: Path) -> list[Sentence]:
     """
     blocks = list(read_blocks(path, _SYNTAX))
     first = next((line for line in read_lines(path) if line.strip()), "")
-    framed = first.startswith(_HEADER) or (bool(blocks) and _has_frames(blocks))
+    framed = first.startswith(HEADER) or (bool(blocks) and _has_frames(blocks))
     return [_sentence(path, block, framed) for block in blocks]
+
+
+def to_sdp(sentence: Sentence) -> str:
+    """The sentence in the columns of 2015, of a file whose first line is `HEADER`.
+
+    What it does not have is `_`, and every arc from the root makes a top word. Raises `InputError` for a
+    sentence without a graph, or with one that `in_sdp` refuses.
+    """
+    graph = sentence.layer(DEPS)
+    if graph is None or not in_sdp(graph):
+        what = "no graph" if graph is None else "arcs that its columns cannot hold"
+        raise InputError(f"sdp: sentence '{sentence.id}' has {what}: leave it out")
+    labels = {(arc.dependent, arc.head): form(arc.label) for arc in graph.arcs}
+    predicates = sorted({head for _, head in labels if head})
+    blank = ("_",) * len(sentence)
+    layers = [sentence.words, *(sentence.layer(layer) or blank for layer in (LEMMAS, "tags", SENSES))]
+    rows = []
+    for number, (word, lemma, tag, sense) in enumerate(zip(*layers, strict=True), start=1):
+        marks = ("+" if marked else "-" for marked in ((number, 0) in labels, number in predicates))
+        arguments = (labels.get((number, head), "_") for head in predicates)
+        rows.append("\t".join((str(number), *map(form, (word, lemma, tag)), *marks, form(sense), *arguments)))
+    return f"#{form(sentence.id)}\n{rows_as_text(rows)}"
+
+
+def in_sdp(graph: Graph) -> bool:
+    """Whether the columns can hold a graph: one label for two words, none from a word to itself, no `_`."""
+    pairs = {arc[:2] for arc in graph.arcs}
+    return len(pairs) == len(graph.arcs) and all(
+        arc.dependent != arc.head and arc.label != "_" for arc in graph.arcs
+    )
 
 
 def _has_frames(blocks: list[SentenceRows]) -> bool:
@@ -84,11 +118,11 @@ def _sentence(path: Path, block: SentenceRows, framed: bool) -> Sentence:
         arcs += [Arc(number, 0, TOP)] if row.fields[4] == "+" else []
         labels = zip(predicates, row.fields[fixed:], strict=True)
         arcs += [Arc(number, head, label) for head, label in labels if label != "_"]
-    lemmas = tuple(block.column(2))
+    lemmas, tags = (tuple(block.column(number)) for number in (2, 3))
     sentence = Sentence(
         tuple(block.column(1)),
         {
-            "tags": tuple(block.column(3)),
+            "tags": None if set(tags) == {"_"} else tags,
             LEMMAS: None if set(lemmas) == {"_"} else lemmas,
             DEPS: Graph(tuple(arcs)),
             SENSES: tuple(block.column(6)) if framed else None,
@@ -98,7 +132,7 @@ def _sentence(path: Path, block: SentenceRows, framed: bool) -> Sentence:
     return checked(path, block, sentence)
 
 
-_MAYBE_2015 = f" (a file of 2015 begins with the line {_HEADER})"
+_MAYBE_2015 = f" (a file of 2015 begins with the line {HEADER})"
 
 
 def _id(path: Path, block: SentenceRows) -> str:

@@ -9,8 +9,10 @@ import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line, write_jsonl
+from mtl.corpora.formats.sdp import HEADER, read_sdp, to_sdp
 from mtl.corpora.formats.treebanks import read_conll2005, to_props
-from mtl.tasks.sentence import Arcs, Sentence
+from mtl.errors import InputError
+from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 from mtl.tasks.tree import Tree
 from tests.mtl.corpora.hostile import hostile_sentences
 
@@ -33,6 +35,31 @@ def test_conllu(folder: Path) -> None:
         path.write_bytes(to_conllu(sentence).encode() * 2)
         text = "" if sentence.text == " ".join(sentence.words) else sentence.text
         assert read_conllu(path) == [replace(sentence, text=text)] * 2
+
+
+def test_sdp(folder: Path) -> None:
+    """Tags, lemmas, senses, and graphs whose arcs from the root are labelled as the reader labels them."""
+    written, graphs = [], 0
+    for arcs in ([Arc(1, 1, "A")], [Arc(1, 0, "_")], [Arc(1, 0, "A"), Arc(1, 0, "B")]):
+        with pytest.raises(InputError, match="sentence 'x' has arcs that its columns cannot hold: leave it"):
+            to_sdp(Sentence(("a",), {"deps": Graph(tuple(arcs))}, id="x"))
+    for sentence in hostile_sentences(3):
+        graph: Graph | None = sentence.layer("deps")
+        if graph is None:
+            continue
+        arcs = {(arc.dependent, arc.head): arc for arc in graph.arcs if arc.label != "_"}
+        arcs = [arc._replace(label=arc.label if arc.head else "root") for arc in arcs.values()]
+        graph = Graph(tuple(arc for arc in arcs if arc.dependent != arc.head))
+        graphs += bool(graph.arcs)
+        layers = {"tags": sentence.tags, "lemmas": sentence.upos, "deps": graph, "senses": sentence.upos}
+        written.append(Sentence(sentence.words, layers, id=sentence.id))
+    assert graphs > 30
+    path = folder / "a.sdp"
+    path.write_bytes(f"{HEADER}\n{''.join(map(to_sdp, written))}".encode())
+    for sentence, read in zip(written, read_sdp(path), strict=True):
+        blank = ("_",) * len(sentence)
+        empty = {name: None for name in ("tags", "lemmas") if sentence.layer(name) == blank}
+        assert read == sentence.with_layers({**empty, "senses": sentence.layer("senses") or blank})
 
 
 @pytest.mark.parametrize("white", ["\n", "\r\n", "\t", "\x85", "\x1f"])

@@ -217,3 +217,31 @@ def test_placeholders_for_a_tree_are_not_read_back_as_one(tmp_path: Path) -> Non
     read = [read_conllu(path) for path in sorted(tmp_path.glob("*/*.conllu"))]
     assert len(read) == 4
     assert all(sentence.arcs is None for [sentence] in read)
+
+
+def test_files_for_semevals_scorer_have_the_tags_and_only_the_senses_of_the_gold(tmp_path: Path) -> None:
+    layers = {"tags": ("PRP", "VBD"), "senses": ("_", "v:e"), "lemmas": ("we", "eat")}
+    twice = Graph((Arc(1, 2, "a"), Arc(1, 2, "b")))
+    gold = [
+        Sentence(
+            ("We", "ate"), {**layers, "deps": Graph((Arc(1, 2, "a"), Arc(2, 0, "root")))}, id="22000001"
+        ),
+        Sentence(("We", "ate"), {**layers, "deps": twice}, id="22000002"),
+    ]
+    found = Sentence(("We", "ate"), {"deps": Graph((Arc(1, 0, "root"), Arc(2, 1, "a")))}, id="22000001")
+    task = instance("deps", Graphs, "deps")()
+    exported = export_for_scorers(gold, [found, replace(found, id="22000002")], tmp_path, [task])
+    [(what, number)] = exported.left_out.items()
+    assert what.startswith(
+        "sentences of deps.*.sdp, with two labels for two words, an arc from a word to its"
+    )
+    assert number == 1
+    assert (tmp_path / "deps.gold.sdp").read_text() == (
+        "#SDP 2015\n#22000001\n1\tWe\twe\tPRP\t-\t-\t_\ta\n2\tate\teat\tVBD\t+\t+\tv:e\t_\n\n"
+    )
+    assert (tmp_path / "deps.pred.sdp").read_text() == (
+        "#SDP 2015\n#22000001\n1\tWe\twe\tPRP\t+\t+\t_\t_\n2\tate\teat\tVBD\t-\t-\t_\ta\n\n"
+    )
+    assert len(read_conllu(tmp_path / "deps.gold.conllu")) == 2
+    export_for_scorers(gold[1:], [found], tmp_path, [task])
+    assert not [*tmp_path.glob("*.sdp")]  # none of an earlier export

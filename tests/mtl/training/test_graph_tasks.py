@@ -12,6 +12,7 @@ import yaml
 from mtl.commands.main import main
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl
+from mtl.corpora.formats.sdp import read_sdp
 from mtl.tasks.sentence import Arc, Graph, Sentence
 
 pytestmark = pytest.mark.slow
@@ -64,6 +65,25 @@ def test_scores_are_in_the_run_and_files_are_exported(run: Path, tmp_path: Path)
         graph = guess.layer("deps")
         assert {arc.dependent for arc in graph.arcs} == set(range(1, len(guess) + 1))
         assert all((arc.label == "root") == (arc.head == 0) for arc in graph.arcs)
+
+
+def test_semevals_files_hold_the_same_graphs(run: Path, tmp_path: Path, capsys) -> None:
+    assert main(["evaluate", str(run), "--split=dev", f"--export={tmp_path}"]) == 0
+    for side in ("gold", "pred"):
+        columns, rows = read_conllu(tmp_path / f"deps.{side}.conllu"), read_sdp(tmp_path / f"deps.{side}.sdp")
+        assert [(each.id, each.words) for each in rows] == [(each.id, each.words) for each in columns]
+        assert [each.layer("deps") for each in rows] == [each.layer("deps") for each in columns]
+    (tmp_path / "words.txt").write_text("a dog slept\n\na cat\n")
+    found = {}
+    for output, read in (("conllu", read_conllu), ("sdp", read_sdp)):
+        capsys.readouterr()
+        assert main(["predict", str(run), str(tmp_path / "words.txt"), f"--output={output}"]) == 0
+        (tmp_path / "out").write_text(capsys.readouterr().out)
+        found[output] = [(each.id, each.words, each.layer("deps")) for each in read(tmp_path / "out")]
+    assert found["sdp"] == found["conllu"]
+    assert [id for id, *_ in found["sdp"]] == ["1", "3"]
+    assert main(["predict", str(run), str(tmp_path / "words.txt"), "--output=sdp", "--tasks=[tree]"]) == 2
+    assert "none of the tasks (tree) makes them: use another --output" in capsys.readouterr().err
 
 
 def test_words_are_annotated_in_the_column(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
-from mtl.corpora.formats.sdp import read_sdp
+from mtl.corpora.formats.sdp import read_sdp, to_sdp
 from mtl.errors import InputError
-from mtl.tasks.sentence import Arc, Graph
+from mtl.tasks.sentence import Arc, Graph, Sentence
 
 ROWS_2015 = """\
 #SDP 2015
@@ -48,6 +49,43 @@ def test_both_years_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     path.write_text("".join(map(to_conllu, older)))
     assert [each.layer("deps") for each in read_conllu(path)] == [GRAPH, Graph(())]
+
+
+def by_matrix(sentence: Sentence) -> str:
+    """The columns of 2015, written from a table of all pairs as SemEval's own GraphWriter2015 does."""
+    size = len(sentence) + 1
+    label = [["_"] * size for _ in range(size)]
+    for dependent, head, name in sentence.layer("deps").arcs:
+        label[head][dependent] = name
+    heads = [head for head in range(1, size) if set(label[head]) != {"_"}]
+    lines = [f"#{sentence.id}"]
+    for word in range(1, size):
+        top, predicate = "-+"[label[0][word] != "_"], "-+"[word in heads]
+        lemma, tag, sense = (sentence.layer(name)[word - 1] for name in ("lemmas", "tags", "senses"))
+        row = [str(word), sentence.words[word - 1], lemma, tag, top, predicate, sense]
+        lines.append("\t".join(row + [label[head][word] for head in heads]))
+    return "".join(f"{line}\n" for line in [*lines, ""])
+
+
+def test_graphs_are_written_as_by_another_writer(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    sentences = []
+    for number in range(100):
+        words = tuple(rng.choice(("a", "b c", "#", "_", "é")) for _ in range(rng.randint(1, 9)))
+        pairs = [(word, head) for word in range(1, len(words) + 1) for head in range(len(words) + 1)]
+        chosen = [pair for pair in pairs if pair[0] != pair[1] and rng.random() < 0.2]
+        arcs = [Arc(word, head, rng.choice(("ARG1", "BV", ".")) if head else "root") for word, head in chosen]
+        column = {name: tuple(rng.choices("xyz_", k=len(words))) for name in ("lemmas", "tags", "senses")}
+        sentences.append(Sentence(words, {**column, "deps": Graph(tuple(arcs))}, id=f"{22000001 + number}"))
+    written = [to_sdp(sentence) for sentence in sentences]
+    assert written == [by_matrix(sentence) for sentence in sentences]
+    path = tmp_path / "a.sdp"
+    path.write_text("#SDP 2015\n" + "".join(written))
+    assert [(read.id, read.words, read.layer("deps")) for read in read_sdp(path)] == [
+        (sentence.id, sentence.words, sentence.layer("deps")) for sentence in sentences
+    ]
+    path.write_text(ROWS_2015)
+    assert "".join(["#SDP 2015\n", *map(to_sdp, read_sdp(path))]).strip() == ROWS_2015.strip()
 
 
 @pytest.mark.parametrize(
