@@ -413,6 +413,13 @@ class GatesConfig:
     )
 
 
+def _takes_gradients(run: TrainConfig) -> str | None:
+    """The balancer, if it takes gradients of the tasks' losses besides those of the update."""
+    name = run.balancer.name
+    takes = name in COMPARING or (name == "moving_average" and run.optimizer.accumulate > 1)
+    return name if takes else None
+
+
 @dataclass(frozen=True)
 class TrainerConfig:
     """The devices of a run, and how often its state is saved."""
@@ -423,14 +430,21 @@ class TrainerConfig:
     """Processes (one per GPU, or CPU processes)."""
     num_nodes: Size = 1
     """Machines, started by torchrun or SLURM."""
-    precision: Literal["auto", "32-true", "tf32", "bf16-mixed", "bf16-master"] = "auto"
+    precision: Literal["auto", "32-true", "tf32", "bf16-mixed", "bf16-master", "16-mixed"] = "auto"
     """float32; on a GPU, with its products in TF32; bfloat16 by autocast; or by copies of the float32
-    weights. `auto`: bf16-mixed if the hardware supports it (GPU, or CPU with AMX or AVX512-BF16), else
-    float32."""
+    weights; float16 by autocast, with scaled losses. `auto`: bf16-mixed if the hardware supports it (GPU, or
+    CPU with AMX or AVX512-BF16), else float32."""
     threads: Annotated[Size | None, Volatile()] = None
     """CPU threads of one process; `null`: torch's default."""
     checkpoint_minutes: Annotated[float, Range(0, 1_000_000), Volatile()] = 5.0
     """Minutes between checkpoints, from which a run resumes; one is also written after every epoch."""
+    FORBIDDEN: ClassVar[tuple[Forbidden, ...]] = (
+        Forbidden(
+            lambda run: run.trainer.precision == "16-mixed" and _takes_gradients(run),
+            "trainer.precision=16-mixed scales the loss, and balancer {found} takes gradients of the tasks' "
+            "losses as they are, too small for float16: use bf16-mixed, or balancer.name=uniform",
+        ),
+    )
 
 
 LoggerName = Literal["wandb", "tensorboard", "csv"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.plugins import Precision
+from pytorch_lightning.plugins import MixedPrecision, Precision
 from rich.console import Console
 from torch import Tensor
 
@@ -52,6 +52,7 @@ from mtl.training.gate_loss import (
     reach_warning,
 )
 from mtl.training.initial_model import RunStart, build_model
+from mtl.training.loss_scale import LossScale
 from mtl.training.ranks import Processes, Ranks, rank_and_ranks
 from mtl.training.run_log import PLAIN
 from mtl.training.step import JointTraining
@@ -129,6 +130,7 @@ def assemble(
         balancer_lr=config.balancer.lr,
         meters=used,
         rounded=config.trainer.precision == "bf16-master",
+        loss_scale=LossScale() if config.trainer.precision == "16-mixed" else None,
         seed=config.seed,
     )
     seen = some_of(train, tuple(tasks), config.evaluate_train)
@@ -215,6 +217,11 @@ def has_tf32(on_gpu: bool) -> bool:
     return on_gpu and torch.cuda.is_tf32_supported()
 
 
+def has_float16(on_gpu: bool) -> bool:
+    """Whether the run's device multiplies float16 in hardware."""
+    return on_gpu or bool(torch.cpu.get_capabilities().get("avx512_fp16"))
+
+
 def check_machine(config: TrainerConfig) -> torch.device:
     """The device of a run, which is known before anything is read.
 
@@ -225,6 +232,11 @@ def check_machine(config: TrainerConfig) -> torch.device:
     on_gpu = device.type == "cuda"
     if config.precision == "tf32" and not has_tf32(on_gpu):
         raise InputError("trainer.precision=tf32, and the run's device has no TF32: use 32-true")
+    if config.precision == "16-mixed" and not has_float16(on_gpu):
+        raise InputError(
+            "trainer.precision=16-mixed, and the run's device does not multiply float16: use bf16-mixed or "
+            "32-true"
+        )
     several = config.devices * config.num_nodes > 1
     if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
         raise InputError(
@@ -250,6 +262,9 @@ def trainer_for(
     if precision in ("tf32", "bf16-master"):
         known = None
         plugins.append(RoundedProducts(precision, has_tf32(on_gpu)))
+    elif precision == "16-mixed":  # Lightning has it on GPUs only; losses are scaled by `JointTraining`
+        known, device = None, "cuda" if on_gpu else "cpu"
+        plugins.append(MixedPrecision(precision, device, torch.amp.GradScaler(device, enabled=False)))
     several = devices * machines > 1
     try:
         with quiet_lightning():

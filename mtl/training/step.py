@@ -30,6 +30,7 @@ from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer, KeptGradients, as_in_backward, gram_matrix, shared_parameters
 from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
 from mtl.training.gate_loss import GateLoss
+from mtl.training.loss_scale import LossScale
 from mtl.training.ranks import alike_on_all_ranks
 
 Schedule = Literal["linear", "cosine", "constant", "inverse_sqrt"]
@@ -64,6 +65,7 @@ class JointTraining(pl.LightningModule):
         meters: Watch the forward passes and losses.
         rounded: Compute forward and backward passes with copies of the weights in bfloat16
             (`rounded_weights`); the update is that of the weights, in float32.
+        loss_scale: Scales losses, since gradients are computed in float16; `None`: they are not.
         seed: Seed of what all ranks draw alike.
     """
 
@@ -89,9 +91,11 @@ class JointTraining(pl.LightningModule):
         balancer_lr: float = 0.0,
         meters: Sequence[StepMeter] = (),
         rounded: bool = False,
+        loss_scale: LossScale | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        self.loss_scale = loss_scale
         self.model, self.balancer, self.gate_loss, self.meters = model, balancer, gate_loss, tuple(meters)
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
         self.beta2, self.rounded, self.seed = beta2, rounded, seed
@@ -120,7 +124,12 @@ class JointTraining(pl.LightningModule):
         self._watch = Watch()
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch.
+        """The loss of a batch, ready for `backward`; `batch_index` counts within the epoch."""
+        loss = self._part_of_update(batch, batch_index)
+        return loss if self.loss_scale is None else self.loss_scale(loss)
+
+    def _part_of_update(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss of a batch; `batch_index` counts within the epoch.
 
         It is the batch's part of the update's loss. But if the balancer must see the losses of all batches
         first, the gradients are kept until the last batch of the update, whose loss then has all of them.
@@ -227,7 +236,8 @@ class JointTraining(pl.LightningModule):
         """Clip encoder and decoders by their common norm; gates and balancer are not clipped.
 
         The fused AdamW divides all gradients by `grad_scale` as it reads them, so those of encoder and
-        decoders are read once less. The others are multiplied by it beforehand.
+        decoders are read once less. The others are multiplied beforehand. The scale of the losses, which all
+        have, is a part of `grad_scale`.
         """
         graded = [
             (self._parameter_names[parameter], gradient, group["clip"])
@@ -236,6 +246,8 @@ class JointTraining(pl.LightningModule):
             if (gradient := self._gradient_of(parameter)) is not None
         ]
         norms = torch.stack([norm.float() for norm in torch._foreach_norm([grad for _, grad, _ in graded])])
+        if self.loss_scale is not None:
+            norms = norms / self.loss_scale.factor
         clipped = sum(clip for _, _, clip in graded)  # they come first (`_groups`)
         norm = torch.linalg.vector_norm(norms[:clipped])
         self.gradient_norm = norm
@@ -249,6 +261,11 @@ class JointTraining(pl.LightningModule):
         values = torch.cat([self._losses.to(norms.device), norms, norm[None], *gates])
         # AdamW's `step` reads both attributes, which torch does not declare. It does nothing if `found_inf`.
         found_inf = (values * 0).sum().isnan().to(divisor.dtype)
+        if self.loss_scale is not None:
+            divisor = divisor * self.loss_scale.factor
+            of_gradients = self.loss_scale.without_overflows(torch.cat([norms, norm[None]]))
+            values[len(self._losses) :][: len(of_gradients)] = of_gradients
+            self.loss_scale.follow(found_inf)
         vars(optimizer).update(grad_scale=divisor, found_inf=found_inf)
         self._watch.note(
             f"update {self.global_step + 1:,} (epoch {self.current_epoch + 1})",

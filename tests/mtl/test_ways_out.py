@@ -408,6 +408,10 @@ def test_probing_takes_what_its_messages_name(place, tmp_path):
 CONFIGURATIONS = (
     ("--pruning=dynamic --gates.target_open=2.5", "use a share of the heads, at most 1, or a whole number of heads",
      ("--pruning=dynamic --gates.target_open=0.5", "--pruning=dynamic --gates.target_open=2")),
+    ("--tasks=[pos,dep] --balancer.name=pcgrad --trainer.precision=16-mixed",
+     "use bf16-mixed, or balancer.name=uniform",
+     ("--tasks=[pos,dep] --balancer.name=pcgrad --trainer.precision=bf16-mixed",
+      "--tasks=[pos,dep] --balancer.name=uniform --trainer.precision=16-mixed")),
     ("--pruning=dynamic --gates.at_least=2", "the target is 4: use a smaller number, or a larger target",
      ("--pruning=dynamic --gates.at_least=1", "--pruning=dynamic --gates.at_least=2 --gates.target_open=0.5")),
     ("--pruning=dynamic --gates.target_open=1.0 --gates.at_least=5",

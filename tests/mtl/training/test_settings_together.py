@@ -209,6 +209,8 @@ FORBIDDEN = {
     "--seq2seq.architecture=bart",
     "seq2seq.width=10 is no multiple of seq2seq.heads=4": "--tasks=translate --seq2seq.width=10 "
     "--seq2seq.architecture=bart",
+    "trainer.precision=16-mixed scales the loss, and balancer pcgrad takes": "--trainer.precision=16-mixed "
+    "--tasks=pos,dep --balancer.name=pcgrad",
     "keep=average is the average of the last snapshots": "--keep=average --snapshots=1",
     "keep=average is for models with the same masks": "--keep=average --snapshots=2 --pruning=dynamic",
     "wandb.id=a/b: W&B refuses ids with /": "--wandb.id=a/b",
