@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from mtl.corpora.splits import files_in, refuse_existing, split_files, write_spl
 from mtl.errors import InputError
 from mtl.tasks.catalogue import STRUCTURED, TASKS, named_in
 from mtl.tasks.in_words import counted
-from mtl.tasks.sentence import Sentence
+from mtl.tasks.sentence import MadeUpId, Sentence
 
 
 class FormattedPath(NamedTuple):
@@ -36,8 +37,7 @@ class FormattedPath(NamedTuple):
 class JoinCounts(NamedTuple):
     """The number of sentences of each source of a split, by path, and of the whole split.
 
-    `repeated` counts sentences whose id an earlier sentence of this or another split has, which is also
-    checked for ids that were made up: `mtl data select` takes them, too.
+    `repeated` counts sentences with an id from a file that an earlier sentence of this or another split has.
     """
 
     sources: tuple[tuple[str, int], ...]
@@ -81,7 +81,7 @@ def convert_corpus(
     ids: set[str] = set()
     for split, sources in parsed.items():
         parts = [read_sentences(source.path, source.format) for source in sources]
-        converted[split] = merge(parts)
+        converted[split] = _with_ids_of_their_own(merge(parts), ids)
         counts = tuple((source.path, len(part)) for source, part in zip(sources, parts, strict=True))
         identified = [sentence.id for sentence in converted[split] if sentence.id]
         repeated = len(identified) - len(set(identified) - ids)
@@ -91,6 +91,24 @@ def convert_corpus(
     notes = notes_on(CorpusCheck(converted, tasks, trained=False))
     write_splits(out, converted)
     return Converted(joined, notes)
+
+
+def _with_ids_of_their_own(sentences: Sequence[Sentence], taken: Collection[str]) -> list[Sentence]:
+    """The sentences, those with a made-up id that another one has under a further id.
+
+    `taken` are the ids of earlier splits. Files with the same name give rise to the same ids.
+    """
+    used = {*taken, *(each.id for each in sentences if not isinstance(each.id, MadeUpId))}
+    times: Counter[str] = Counter()
+    found = []
+    for sentence in sentences:
+        name = sentence.id
+        while isinstance(sentence.id, MadeUpId) and name in used:
+            times[sentence.id] += 1
+            name = MadeUpId(f"{sentence.id}-{times[sentence.id] + 1}")
+        used.add(name)
+        found.append(replace(sentence, id=name))
+    return found
 
 
 def _source(text: str, format: str | None) -> FormattedPath:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mtl.corpora.formats.lines import (
     BLANKS,
+    documents_of,
     fault,
     is_blank,
     label_fault,
@@ -123,10 +124,10 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[SentenceRows]:
     # A marker at the top of a file, and no other one, does not separate documents.
     marked = any(stretch.markers > 1 for stretch in stretches)
     number = documents = 0
-    document = ""
+    document, document_of = "", documents_of(path)
     for (markers, lines), shape in zip(stretches, shapes, strict=True):
         if marked and not documents:
-            document = f"{name_of(path)}-document-{markers:04d}"
+            document = document_of(markers)
         tabs, width = shape or usual
         comments: list[Line] = []
         rows: list[ColumnRow] = []
@@ -138,7 +139,7 @@ def read_blocks(path: Path, syntax: Syntax) -> Iterator[SentenceRows]:
                 comments.append(line)
                 if match := _NEWDOC.fullmatch(line.text):
                     documents += 1
-                    document = match[1] or f"{name_of(path)}-document-{documents:04d}"
+                    document = match[1] or document_of(documents)
                 continue
             if rows and len(fields) != len(rows[0].fields) and not (tabs and syntax.ragged):
                 raise malformed(path, line.line, _unequal(fields, rows[0], tabs))

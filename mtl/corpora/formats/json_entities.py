@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from mtl.corpora.annotated_text import offsets_of
 from mtl.corpora.formats.jsonl import letters, parsed_json
-from mtl.corpora.formats.lines import fault, is_blank, malformed, name_of, read_lines
+from mtl.corpora.formats.lines import documents_of, fault, is_blank, malformed, name_of, read_lines
 from mtl.errors import InputError
 from mtl.tasks.in_words import as_json
 from mtl.tasks.sentence import MadeUpId, Sentence, Span
@@ -64,6 +64,7 @@ def read_json_entities(
             text or empty.
     """
     sentences: list[Sentence] = []
+    document_of = documents_of(path)
     for number, (line, record, alone) in enumerate(_records(path), start=1):
         try:
             found = list(_sentences(record, language, ends))
@@ -72,15 +73,17 @@ def read_json_entities(
         except (ValueError, TypeError, KeyError) as error:
             raise malformed(path, line, str(error) if alone else f"object {number}: {error}") from error
         name = next((record[key] for key in _IDS if isinstance(record, dict) and record.get(key)), None)
-        stem = str(name) if isinstance(name, str | int) else f"{name_of(path)}-{number:04d}"
+        is_named = isinstance(name, str | int)
+        stem = str(name) if is_named else f"{name_of(path)}-{number:04d}"
+        document = stem if is_named else document_of(number)
         for place, sentence in enumerate(found, start=1):
             own = stem if len(found) == 1 else f"{stem}.{place}"
             made = Sentence(
                 sentence.words,
                 sentence.layers,
-                id=own if isinstance(name, str | int) else MadeUpId(own),
+                id=own if is_named else MadeUpId(own),
                 text=sentence.text,
-                document=stem if len(found) > 1 else "",
+                document=document if len(found) > 1 else "",
                 place=f"{path}:{line}",
                 notes=sentence.notes,
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from mtl.errors import InputError
 from mtl.tasks.catalogue import SENTENCE_TASKS, TEXTS
@@ -41,7 +42,8 @@ BLANKS = " \t"
 CARRIAGE_RETURN = "a carriage return within the line; write line feeds as line ends, and take others out"
 """The fault of a line that other programs take for two."""
 NO_HEAD = "word without a head in a tree: the others are trained on and scored"
-_MARKS = re.compile("^\ufeff+", re.MULTILINE)
+BYTE_ORDER_MARKS = re.compile("^\ufeff+", re.MULTILINE)
+"""Byte order marks at the start of a line, which concatenated files have: they are no part of the text."""
 _MARKS_ALONE = re.compile("^\ufeff+[ \t]+[^ \t\r\n]", re.MULTILINE)
 
 
@@ -59,6 +61,15 @@ def shortened(what: str) -> str:
 def name_of(path: Path, *, suffix: bool = False) -> str:
     """A file's name, with which ids of its sentences begin; characters that ids may not hold become `_`."""
     return _UNPRINTABLE.sub("_", path.name if suffix else path.stem)
+
+
+def documents_of(path: Path) -> Callable[[int], str]:
+    """Names of a file's documents, by their number, for a file that gives them none.
+
+    They contain a checksum of the file, so that documents of files with the same name stay apart.
+    """
+    checksum = cache(lambda: crc32(path.read_bytes()))
+    return lambda number: f"{name_of(path)}-{checksum():08x}-document-{number:04d}"
 
 
 def controls_in(*texts: str) -> tuple[str, ...]:
@@ -116,7 +127,7 @@ def lines_of(path: Path, data: bytes, *, rows: bool = False) -> list[str]:
         if rows and (found := _MARKS_ALONE.search(text)):
             what = "a byte order mark where the row's first column should be; write that column"
             raise malformed(path, text.count("\n", 0, found.start()) + 1, what)
-        text = _MARKS.sub("", text)
+        text = BYTE_ORDER_MARKS.sub("", text)
     if "\r" not in text:
         return text.split("\n")
     return [_line(path, number, line) for number, line in enumerate(text.split("\n"), start=1)]
