@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mtl.tasks.decoders.decoder import Item
 
-_NO_WORD = re.compile(r"[\s\x00-\x1f\x7f-\x9f]*")
+_NO_WORD = re.compile(r"(?:[\s\x00-\x1f\x7f-\x9f]|^\ufeff+)*", re.MULTILINE)
 
 
 class Offset(NamedTuple):
@@ -27,13 +27,14 @@ class Offset(NamedTuple):
     end: int
 
 
-def offsets_of(text: str, sentences: Sequence[Sentence], here: int = 0) -> list[tuple[Offset, ...]]:
-    """For each sentence, the offsets of its words in the text, whose sentences begin at the character `here`.
+def offsets_of(text: str, sentences: Sequence[Sentence]) -> list[tuple[Offset, ...]]:
+    """For each sentence, the offsets of its words in the text.
 
     A word that consists of several parts, with blanks between them, may have other white space in the text.
-    Raises `ValueError` unless the words spell the text, apart from white space and control characters.
+    Raises `ValueError` unless the words spell the text, apart from white space, control characters and byte
+    order marks at the start of a line.
     """
-    placed = []
+    placed, here = [], 0
     for sentence in sentences:
         offsets = []
         for word in sentence.words:

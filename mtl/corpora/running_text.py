@@ -12,7 +12,7 @@ from threading import BoundedSemaphore
 from typing import NamedTuple
 
 from mtl.corpora.annotated_text import Offset, offsets_of
-from mtl.corpora.formats.lines import CARRIAGE_RETURN, fault, no_text
+from mtl.corpora.formats.lines import BYTE_ORDER_MARKS, CARRIAGE_RETURN, fault, no_text
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.tasks.in_words import counted
@@ -37,8 +37,8 @@ def splitter_for(language: str) -> Splitter:
     """The splitter for running text in a language: our rules for English (`en`), a feature's for others.
 
     A sentence ends at the latest before a blank line or a paragraph separator (U+2029). Control characters
-    count as blanks. Raises `InputError` for a language that there are no rules for, and if a package is
-    missing.
+    count as blanks, and byte order marks at the start of a line are left out. Raises `InputError` for a
+    language that there are no rules for, and if a package is missing.
     """
     splitter: Splitter
     if language == "en":
@@ -47,7 +47,7 @@ def splitter_for(language: str) -> Splitter:
         splitter = _of_features(language)
     return lambda text: [
         sentence
-        for paragraph in _BETWEEN_PARAGRAPHS.split(text)
+        for paragraph in _BETWEEN_PARAGRAPHS.split(BYTE_ORDER_MARKS.sub("", text))
         if (plain := _CONTROL.sub(" ", paragraph)).strip()
         for sentence in splitter(plain)
     ]
@@ -167,8 +167,7 @@ def records_of(number: int, line: bytes, splitter: Splitter, max_words: int, whe
     named = Sentence((), id=MadeUpId(number), place=f"{where}, line {number}")
     try:
         text = line_text(line)
-        marks = len(text) - len(text.lstrip("\ufeff"))  # files that were put together have them in any line
-        sentences = splitter(text[marks:])
+        sentences = splitter(BYTE_ORDER_MARKS.sub("", text))
     except ValueError as error:
         return [Record(named, str(error))]
     if not sentences:
@@ -176,7 +175,7 @@ def records_of(number: int, line: bytes, splitter: Splitter, max_words: int, whe
     if (odd := next(filter(None, map(fault, sentences)), None)) is not None:
         return [Record(named, odd.what)]
     records = []
-    each = zip(sentences, offsets_of(text, sentences, marks), strict=True)
+    each = zip(sentences, offsets_of(text, sentences), strict=True)
     for position, (sentence, offsets) in enumerate(each, start=1):
         name = named.id if len(sentences) == 1 else MadeUpId(f"{named.id}.{position}")
         sentence = replace(sentence, id=name, place=named.place)

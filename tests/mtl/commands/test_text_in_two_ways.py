@@ -69,6 +69,7 @@ def without_id(record: dict[str, Any]) -> dict[str, Any]:
 @example(text="Annual report\n\nAnn ate in Paris.\n")
 @example(text="Thanks!!\r\n\r\nGreat !!! See  you.\u2029Bye\u00a0now")
 @example(text="\x00\x07We\x1f ate\u2028\u2028It rained")
+@example(text="\ufeffHe left.\n\ufeff\n\ufeff\ufeffIt rained.")
 @settings(deadline=None, max_examples=60)
 def test_both_ways_give_one_result(run: Path, model: JointModel, text: str) -> None:
     answer = json.loads(json.dumps(model.annotate_text(text).to_json()))

@@ -44,7 +44,8 @@ def test_offsets_are_exact_and_leave_out_white_space_only(language: str, text: s
     for sentence, places in zip(sentences, offsets, strict=True):
         assert tuple(text[start:end] for start, end in places) == sentence.words
         for start, end in places:
-            assert all(letter.isspace() or ord(letter) < 0xA0 for letter in text[here:start])
+            left_out = text[here:start].replace("\ufeff", " ")
+            assert all(letter.isspace() or ord(letter) < 0xA0 for letter in left_out)
             here = end
     assert not any(letter.isalnum() for letter in text[here:])
 

@@ -33,6 +33,7 @@ def of_service(model: JointModel, text: str) -> dict[str, Any]:
 @example(text="Annual report\n\nAnn ate in Paris.\n")
 @example(text="Thanks!!\r\n\r\nGreat !!! See  you.\u2029Bye\u00a0now")
 @example(text="\x00\x07We\x1f ate\u2028\u2028It rained")
+@example(text="\ufeffHe left.\n\ufeff\n\ufeff\ufeffIt rained.")
 @settings(deadline=None, max_examples=60)
 def test_the_service_answers_what_annotate_text_returns(model: JointModel, text: str) -> None:
     assert of_service(model, text) == json.loads(json.dumps(model.annotate_text(text).to_json()))
