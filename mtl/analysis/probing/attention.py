@@ -20,7 +20,7 @@ from mtl.probes.measures import attention
 from mtl.probes.measures.attention import hits
 from mtl.probes.measures.corpus import Items, ProbeCorpus
 from mtl.probes.measures.probe import FINAL, NOTHING, ROOT, HeadRecords, ragged
-from mtl.probes.sites import head_name, kind_in, read_head
+from mtl.probes.sites import Site, head_name, kind_in, read_head
 from mtl.probes.tables.label_scores import arcs_count
 from mtl.tasks.sentence import Sentence
 
@@ -50,7 +50,8 @@ def head_of(model: TappedModel, name: str, others: Sequence[str] = ()) -> Head:
         raise InputError(f"{name} is a whole layer: choose one of its heads, such as {name}H0")
     if number not in tap.remaining[site]:
         raise InputError(f"{name} was cut out of this model, and attends to nothing")
-    return Head(site, number, head_name(tap.sites[site], number, tap.sites))
+    every = (*tap.sites, *(Site(other, 0) for other in others))
+    return Head(site, number, head_name(tap.sites[site], number, every))
 
 
 def attention_of(

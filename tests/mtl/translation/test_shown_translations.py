@@ -91,6 +91,9 @@ def test_a_head_of_cross_attention_is_drawn_as_a_matrix():
             mtl.plot_attention(model, ["1", "2"], "cross L1H0", **wrong)
     with pytest.raises(InputError, match="translation is for heads of a decoder or of cross attention"):
         mtl.plot_attention(model, ["1", "2"], "encoder L1H0", translation="zwei")
+    for head in ("encoder L1H0", "L1H0"):
+        _, axes = mtl.plot_attention(model, ["1", "2"], head)
+        assert axes.get_title("left").startswith("encoder L1H0")
     with pytest.raises(
         InputError, match="this part of the model has no cross attention: give the whole model"
     ):
