@@ -86,7 +86,7 @@ def _sentence(line: bytes, place: str, tokenizer: Tokenizer, skipped: list[str])
     from mtl.translation.lines import source_sentence
 
     try:
-        return source_sentence(line_text(line).lstrip("\ufeff"), place, tokenizer)
+        return source_sentence(line_text(line), place, tokenizer)
     except ValueError as error:
         skipped.append(f"{place}: {str(error).removeprefix(f'{place}: ')}")
         return Sentence((), place=place)

@@ -42,8 +42,11 @@ def read_parallel(source: Path, target: Path) -> Iterator[Sentence]:
 
 
 def source_words(text: str) -> tuple[str, ...]:
-    """The words of a source sentence, separated by white space, without control characters."""
-    return tuple(CONTROL.sub("", text).split())
+    """The words of a source sentence, separated by white space, without control characters.
+
+    Byte order marks before them, which files have at the start of lines, are left out.
+    """
+    return tuple(CONTROL.sub("", text.lstrip("\ufeff")).split())
 
 
 def two_paths(paths: str | Path) -> tuple[Path, Path]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mtl.config.schema import CorpusConfig, Files
 from mtl.corpora.checks import CorpusCheck, notes_on
@@ -13,6 +18,8 @@ from mtl.corpora.load import corpus_at, corpus_fingerprint, kinds_of, load_split
 from mtl.corpora.readers import read_sentences
 from mtl.errors import InputError
 from mtl.tasks.sentence import Sentence
+from mtl.translation.command import _sentence as command_sentence
+from mtl.translation.lines import source_sentence
 from mtl.translation.task import Translate
 from mtl.translation.two_files import read_parallel, two_paths
 
@@ -34,6 +41,30 @@ def test_lines_belong_together_and_empty_ones_are_kept_and_counted(files):
     assert [*Translate().notes({"dev": sentences})] == [empty]
     assert not [*Translate().notes({"dev": sentences[:1]})]
     assert [Translate().is_empty(sentence) for sentence in sentences] == [False, True, True]
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["A", "man", " ", "\t", "\ufeff", "\u00a0", "\u2028", "\x85", "\x1f", "\x00", "é", "a\u200bb"]
+    ),
+    max_size=9,
+).map("".join)  # fmt: skip
+
+
+@given(line=LINES)
+@example(line="\ufeffA man")
+@example(line=" \ufeff A\x00\ufeff")
+def test_a_line_has_the_same_words_in_files_in_mtl_translate_and_in_python(line):
+    tokenizer = SimpleNamespace(encode_sentences=lambda sentences: None)
+    skipped: list[str] = []
+    from_command = command_sentence(line.encode(), "here", tokenizer, skipped)
+    if not skipped:
+        assert from_command.words == source_sentence(line, "here", tokenizer).words
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.en"
+            path.write_text(f"{line}\n", encoding="utf-8")
+            [from_file] = read_parallel(path, path)
+        assert from_file.words == from_command.words
 
 
 def test_what_is_converted_is_read_back(files, tmp_path):
