@@ -73,6 +73,15 @@ def _system_number(error: BaseException) -> int | None:
     return int(of_rust[1]) if of_rust else None
 
 
+def may_be_written(folder: Path) -> bool:
+    """Whether permissions allow files in a folder, which need not exist yet."""
+    try:
+        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    except OSError:  # a folder above it may not be entered, such as another user's home
+        return False
+    return there.is_dir() and os.access(there, os.W_OK)
+
+
 def check_folder_place(folder: Path) -> None:
     """Raise `OSError`, as writing would, if files cannot be written into a folder, which need not exist yet.
 

@@ -22,7 +22,7 @@ from mtl.commands.help import arguments_of, help_of, overview, speaking, without
 from mtl.config.parse import configured_as_given
 from mtl.errors import InputError, RunError, did_you_mean
 from mtl.features import Command
-from mtl.files import check_file_place, check_folder_place
+from mtl.files import check_file_place, check_folder_place, may_be_written
 from mtl.tasks.in_words import first_line
 from mtl.workers.launch import alone
 from mtl.workers.queue import interrupted_by_signals
@@ -258,8 +258,7 @@ def give_matplotlib_a_folder() -> None:
     if "MPLCONFIGDIR" in os.environ:
         return
     place = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "matplotlib"
-    there = next(each for each in (place, *place.absolute().parents) if each.exists())
-    if there.is_dir() and os.access(there, os.W_OK):
+    if may_be_written(place):
         return
     with suppress(OSError):
         os.environ["MPLCONFIGDIR"] = folder = tempfile.mkdtemp(prefix="mtl-")

@@ -16,6 +16,7 @@ import polars.selectors as cs
 
 from mtl.config.effective import plain
 from mtl.config.schema import TrainConfig, WandbConfig
+from mtl.files import may_be_written
 from mtl.runs.folder.content import git_revision
 from mtl.runs.folder.run import Run
 
@@ -142,6 +143,7 @@ class WandbView:
             os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
+        _give_places(self.folder.absolute() / "wandb")
         # On a terminal W&B prompts for a missing key, by default without a timeout.
         known = wandb.setup(wandb.Settings(**_not_in_environment(login_timeout=INIT_SECONDS))).settings
         run = wandb.init(
@@ -253,6 +255,15 @@ def final_scores(
     main = [flat.get(f"final/dev/{name}/{task.score}") for name, task in config.chosen().items()]
     known = [value for value in main if value is not None]
     return flat | ({"final/dev/mean": sum(known) / len(known)} if len(known) == len(main) else {})
+
+
+def _give_places(folder: Path) -> None:
+    """Let W&B keep artifacts until they are sent, and its cache, in a folder if it cannot in the home."""
+    from wandb import env
+
+    for name, place in ((env.DATA_DIR, env.get_data_dir()), (env.CACHE_DIR, env.get_cache_dir())):
+        if name not in os.environ and not may_be_written(Path(place)):
+            os.environ[name] = str(folder)
 
 
 def _not_in_environment(**defaults: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 
@@ -291,7 +292,46 @@ def test_matplotlib_has_a_folder_where_the_home_is_not_writable(tmp_path, monkey
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     give_matplotlib_a_folder()
+    first = os.environ.pop("MPLCONFIGDIR")
+    lock(tmp_path / "another's", monkeypatch)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another's" / ".config"))
+    give_matplotlib_a_folder()
+    assert os.environ["MPLCONFIGDIR"] != first
     assert Path(os.environ["MPLCONFIGDIR"]).is_dir()
+
+
+@pytest.mark.parametrize("kind", ["a file", "locked"])
+def test_wandb_has_folders_where_the_home_is_not_writable(kind, tmp_path, monkeypatch) -> None:
+    """In a folder that stays: artifacts of an offline run are sent later."""
+    from mtl.runs.folder.wandb_view import _give_places
+
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+        monkeypatch.setenv(name, "x")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "to" / "come"))
+    if kind == "a file":
+        (tmp_path / "home").write_text("")
+    else:
+        lock(tmp_path / "home", monkeypatch)
+    _give_places(tmp_path / "run" / "wandb")
+    assert os.environ["WANDB_DATA_DIR"] == str(tmp_path / "run" / "wandb")
+    assert "WANDB_CACHE_DIR" not in os.environ
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "home" / "mine"))
+    _give_places(tmp_path / "run" / "wandb")
+    assert os.environ["WANDB_DATA_DIR"] == str(tmp_path / "home" / "mine")
+
+
+def lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be known of what is in a folder, as in another user's home (these tests may be root's)."""
+    real = os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, str | Path) and folder in Path(path).parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr("os.stat", stat)
 
 
 ONE_BY_ONE = """
@@ -336,7 +376,7 @@ def test_a_user_without_a_home_runs_every_command_of_the_readme(
     # Reading is allowed anywhere: an interpreter in root's home can be used.
     reads = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *reads]
-    trained_again = OF_README["train"].replace("--name=dep ", "--name=dep-2 --seed=2 ")
+    trained_again = OF_README["train"].replace("--name=dep ", "--name=dep-2 --seed=2 --wandb.mode=offline ")
     lines = [OF_README[command] for command in commands]
     if "compare" in commands:
         lines.insert(lines.index(OF_README["train"]), trained_again)
