@@ -20,6 +20,7 @@ from rich.table import Table
 
 from mtl.commands.common import print_table
 from mtl.errors import InputError
+from mtl.files import may_be_written, write_json
 
 _LIBRARIES = ("torch", "pytorch-lightning", "transformers")
 _EXTRA = re.compile(r"([\w.-]+).*; extra == [\"'](\w+)[\"']")
@@ -51,8 +52,6 @@ def doctor(*, runs: Path = Path("runs"), json_out: Path | None = None) -> None:
         runs: Folder of the runs, whose disk is checked for space.
         json_out: File for the findings, as JSON.
     """
-    from mtl.files import write_json
-
     findings = list(_findings(_checks(runs)))
     table = Table("", "here")
     for finding in findings:
@@ -165,13 +164,11 @@ def _devices() -> Iterator[Checked]:
 
 
 def _disk(runs: Path) -> Checked:
-    place = runs.absolute()
-    while not place.exists():
-        place = place.parent
+    if not may_be_written(runs):
+        return Checked(f"disk of {runs}", "it cannot be written", "use another folder (--runs=FOLDER)")
+    place = next(place for place in (runs, *runs.absolute().parents) if place.exists())
     free = shutil.disk_usage(place).free
     fix = "" if free > _ROOM else "free some space, or use another folder (--runs=FOLDER)"
-    if not os.access(place, os.W_OK):
-        fix = f"{place} is not writable: use another folder (--runs=FOLDER)"
     return Checked(f"disk of {runs}", f"{free / 1e9:,.1f} GB free", fix)
 
 

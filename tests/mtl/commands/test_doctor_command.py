@@ -16,6 +16,7 @@ import torch
 from mtl.commands import doctor
 from mtl.commands.main import main
 from mtl.errors import InputError
+from tests.mtl.commands.test_unwritable import lock
 
 
 @pytest.fixture
@@ -87,15 +88,16 @@ def test_what_cannot_work_has_a_line_with_how_to_fix_it(monkeypatch, examined, t
 
 
 def test_a_folder_that_cannot_take_runs_is_left_for_another(monkeypatch, examined, tmp_path):
-    full, locked = tmp_path / "full", tmp_path / "locked"
+    full, locked, anothers = (tmp_path / name for name in ("full", "locked", "another's"))
+    lock(anothers, monkeypatch)
     access, usage = os.access, shutil.disk_usage
     monkeypatch.setattr("os.access", lambda place, mode: place != locked and access(place, mode))
     monkeypatch.setattr(
         "shutil.disk_usage", lambda place: SimpleNamespace(free=1) if place == full else usage(place)
     )
     monkeypatch.setattr(doctor, "_ROOM", 1e3)
-    for place in (full, locked):
-        place.mkdir()
+    for place in (full, locked, anothers / "runs"):
+        place.mkdir(parents=True)
         found, _ = examined(f"--runs={place}")
         assert found[f"disk of {place}"]["fix"].endswith("use another folder (--runs=FOLDER)")
     found, _ = examined(f"--runs={tmp_path}")
