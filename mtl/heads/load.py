@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ _NOTE = (
 
 LOAD_ERRORS = (
     OSError, ValueError, KeyError, RuntimeError, SafetensorError, TypeError, AttributeError, IndexError,
-    ArithmeticError, AssertionError, ImportError, StrictDataclassError,
+    ArithmeticError, AssertionError, ImportError, StrictDataclassError, pickle.UnpicklingError, EOFError,
 )  # fmt: skip
 """What transformers raises on a model that is missing or damaged, or whose config.json was changed."""
 _OWN_OPTIONS = ("config", "state_dict", "output_loading_info", "ignore_mismatched_sizes", "key_mapping")
@@ -62,7 +63,9 @@ def load_errors(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, *LOAD_ERRORS) as error:
-        reason = first_line(error)
+        # torch's own words recommend to load what may hold code.
+        is_pickle = isinstance(error, pickle.UnpicklingError | EOFError)
+        reason = "its weights are damaged, or hold more than tensors" if is_pickle else first_line(error)
         raise InputError(f"cannot load {_on_one_line(what)} ({_on_one_line(reason)}){advice}") from error
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
+import pickle
 import re
 import resource
 import signal
@@ -118,6 +120,49 @@ def test_a_folders_code_neither_runs_nor_is_offered(
     assert "\n" not in message
     unknown = "models of type 'evilbert' need code of their own folder, which is not run"
     assert (unknown in message) == (kind == "evilbert")
+    assert not (stranger.parent / "ran").exists()
+
+
+class Evil:
+    """Leaves a mark where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.marker,)
+
+
+def _pickled(value: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file, **options)
+    return file.getvalue()
+
+
+PICKLES: dict[str, Callable[[Path], bytes]] = {
+    "code": lambda marker: _pickled({"x": Evil(marker)}),
+    "code, in torch's old form": lambda marker: _pickled(
+        {"x": Evil(marker)}, _use_new_zipfile_serialization=False
+    ),
+    "code, by pickle alone": lambda marker: pickle.dumps({"x": Evil(marker)}, 2),
+    "nothing": lambda _: b"",
+    "something else": lambda _: b"hello" * 100,
+    "a part": lambda _: _pickled({"x": torch.ones(1000)})[:2000],
+    "no mapping": lambda _: _pickled([1, 2]),
+}
+
+
+@pytest.mark.parametrize("opened", [Encoder.from_pretrained, load_pruned])
+@pytest.mark.parametrize("kind", PICKLES)
+def test_weights_that_are_no_tensors_are_one_line(
+    stranger: Path, opened: Callable[[str], Any], kind: str
+) -> None:
+    (stranger / "model.safetensors").unlink()
+    (stranger / "pytorch_model.bin").write_bytes(PICKLES[kind](stranger.parent / "ran"))
+    with pytest.raises(InputError, match="cannot load") as error:
+        opened(str(stranger))
+    assert "\n" not in str(error.value)
+    assert "weights_only" not in str(error.value)  # which torch recommends to switch off
     assert not (stranger.parent / "ran").exists()
 
 
