@@ -309,28 +309,33 @@ class Biaffine(nn.Module):
         self, left: Float[Tensor, "batch a inputs"], right: Float[Tensor, "batch b inputs"]
     ) -> Float[Tensor, "batch a b label"]:
         """Scores of all pairs."""
-        batch, rows, inputs = left.shape
+        batch, columns, inputs = right.shape
         labels = len(self.weight)
-        half = self._times_weight(left).reshape(batch, rows * labels, inputs)
-        scores = (half @ right.mT).view(batch, rows, labels, right.shape[1]).transpose(2, 3)
-        if self.of_left is not None:
-            scores = scores + functional.linear(left, self.of_left, self.bias)[:, :, None]
-        return scores
+        right = right.flatten(0, 1)  # of two axes, so that a product adds its bias itself
+        forms = self._forms(right).view(batch, columns * labels, inputs).mT
+        if self.of_right is None:
+            scores = left @ forms
+        else:
+            scores = torch.baddbmm(self._of_right(right).view(batch, 1, columns * labels), left, forms)
+        return scores.view(batch, left.shape[1], columns, labels)
 
     def pairs(
         self, left: Float[Tensor, "pair inputs"], right: Float[Tensor, "pair inputs"]
     ) -> Float[Tensor, "pair label"]:
         """Scores of given pairs only."""
-        half = self._times_weight(left).view(*left.shape[:1], *self.weight.shape[:2])
-        scores = (half @ right[:, :, None]).squeeze(2)
-        if self.of_left is not None:
-            scores = scores + functional.linear(left, self.of_left, self.bias)
-        return scores
+        forms = self._forms(right).view(len(right), *self.weight.shape[:2])
+        if self.of_right is None:
+            return (forms @ left[:, :, None]).squeeze(2)
+        return torch.baddbmm(self._of_right(right)[:, :, None], forms, left[:, :, None]).squeeze(2)
 
-    def _times_weight(self, left: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch _"]:
-        # x W + v for all labels in one product; multiplied by y, it is x W y + v y
-        weight = self.weight.transpose(1, 2).flatten(0, 1)
-        return functional.linear(left, weight, None if self.of_right is None else self.of_right.flatten())
+    def _forms(self, right: Float[Tensor, "row inputs"]) -> Float[Tensor, "row _"]:
+        # W y + u for all labels in one product; multiplied by x, it is x W y + u x
+        of_left = None if self.of_left is None else self.of_left.flatten()
+        return functional.linear(right, self.weight.flatten(0, 1), of_left)
+
+    def _of_right(self, right: Float[Tensor, "row inputs"]) -> Float[Tensor, "row label"]:
+        assert self.of_right is not None
+        return functional.linear(right, self.of_right, self.bias)
 
 
 class DiagonalBiaffine(nn.Module):
