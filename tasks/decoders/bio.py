@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mtl.tasks.decoders.classifier import LinearDecoder
-from mtl.tasks.decoders.crf import BioCrf, best_paths, path_score, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, tagged_spans
 from mtl.tasks.decoders.decoder import Item, StructureScore, k_best, padded
 from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.rules import Match
@@ -111,11 +111,11 @@ class BioDecoder(LinearDecoder):
     ) -> StructureScore:
         """The score of the tags against that of O throughout, as a span has no score outside of spans; of
         one label, the scores of its words' tags."""
-        tags, lengths, potentials = targets.tags, mask.sum(1), self.crf.transitions()
+        tags, lengths = targets.tags, mask.sum(1)
         if label is None:
-            outside = path_score(scores, torch.zeros_like(tags), lengths, potentials)
+            outside = self.crf.path_score(scores, torch.zeros_like(tags), lengths)
             spans = ((tags > 0) & (tags <= len(self.types))).sum(1)
-            return StructureScore(path_score(scores, tags, lengths, potentials) - outside, spans)
+            return StructureScore(self.crf.path_score(scores, tags, lengths) - outside, spans)
         chosen = targets.labels == label
         of_words = scores.gather(2, tags[:, :, None]).squeeze(2)
         return StructureScore(of_words.masked_fill(~chosen, 0.0).sum(1), chosen.sum(1))
@@ -179,7 +179,7 @@ class BioSpans(BioDecoder):
 
         def wait(case: Tensor) -> None:
             tags = torch.from_numpy(self.crf.decode(case[None], length)).to(scores.device)
-            total = path_score(case[None], tags, length, self.crf.transitions()).item()
+            total = self.crf.path_score(case[None], tags, length).item()
             heappush(waiting, (-total, next(numbers), case, tags[0]))
 
         numbers = count()

@@ -50,6 +50,7 @@ class BioCrf(nn.Module):
     """
 
     by_tag: Tensor
+    edge: Tensor
 
     def __init__(self, labels: int) -> None:
         super().__init__()
@@ -58,11 +59,18 @@ class BioCrf(nn.Module):
         self.turn = nn.Parameter(torch.zeros(labels + 1, labels + 1))
         self.stay = nn.Parameter(torch.zeros(2, labels))
         self.end = nn.Parameter(torch.zeros(labels + 1))
-        self.register_buffer("by_tag", potentials_by_tag(labels), persistent=False)
+        self.register_buffer("by_tag", torch.from_numpy(potentials_by_tag(labels)), persistent=False)
+        # Scores beyond the ends of a sequence, where only the tag that stands for them is possible.
+        edge = torch.tensor([*[_NEVER] * (2 * labels + 1), 0.0])
+        self.register_buffer("edge", edge, persistent=False)
 
     def transitions(self) -> Transitions:
         """The parameters, in float32 at least."""
         return Transitions(*map(at_least_float32, (self.start, self.turn, self.stay, self.end)))
+
+    def table(self, transitions: Transitions) -> Float[Tensor, " entry"]:
+        """All potentials in a row, then those of impossible steps and of steps beyond the ends."""
+        return torch.cat([*(part.flatten() for part in transitions), self.edge[-2:]])
 
     def loss(
         self,
@@ -73,15 +81,38 @@ class BioCrf(nn.Module):
         """Negative log-likelihood of each tag sequence, in nats; lengths are at least 1."""
         with torch.autocast(scores.device.type, enabled=False):
             transitions, scores = self.transitions(), at_least_float32(scores)
-            partition = _partition(scores, lengths, transitions, self.by_tag)
-            return partition - path_score(scores, tags, lengths, transitions)
+            table = self.table(transitions)
+            partition = self._partition(scores, lengths, transitions, table)
+            return partition - path_score(scores, tags, lengths, table, self.by_tag)
 
     def log_partition(
         self, scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"]
     ) -> Float[Tensor, " row"]:
         """The log of the sum over all tag sequences, whose differences are log probabilities."""
         with torch.autocast(scores.device.type, enabled=False):
-            return _partition(at_least_float32(scores), lengths, self.transitions(), self.by_tag)
+            transitions = self.transitions()
+            return self._partition(at_least_float32(scores), lengths, transitions, self.table(transitions))
+
+    def path_score(
+        self,
+        scores: Float[Tensor, "row word tag"],
+        tags: Int[Tensor, "row word"],
+        lengths: Int[Tensor, " row"],
+    ) -> Float[Tensor, " row"]:
+        """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
+        return path_score(scores, tags, lengths, self.table(self.transitions()), self.by_tag)
+
+    def _partition(
+        self,
+        scores: Float[Tensor, "row word tag"],
+        lengths: Int[Tensor, " row"],
+        transitions: Transitions,
+        table: Float[Tensor, " entry"],
+    ) -> Float[Tensor, " row"]:
+        if _on_cpu(scores):
+            return _partition(scores, lengths, transitions)
+        partition: Tensor = LogPartition.apply(scores, lengths, table.index_select(0, self.by_tag), self.edge)
+        return partition
 
     @in_steps
     def decode(
@@ -104,7 +135,8 @@ class BioCrf(nn.Module):
         with torch.inference_mode(False), torch.enable_grad():
             emissions = at_least_float32(scores.detach()).clone().requires_grad_()
             transitions = Transitions(*(value.detach() for value in self.transitions()))
-            partition = _partition(emissions, lengths.clone(), transitions, self.by_tag)
+            table = self.table(transitions)
+            partition = self._partition(emissions, lengths.clone(), transitions, table)
             return torch.autograd.grad(partition.sum(), emissions)[0]
 
 
@@ -128,35 +160,26 @@ def path_score(
     scores: Float[Tensor, "row word tag"],
     tags: Int[Tensor, "row word"],
     lengths: Int[Tensor, " row"],
-    transitions: Transitions,
+    table: Float[Tensor, " entry"],
+    by_tag: Int[Tensor, " step"],
 ) -> Float[Tensor, " row"]:
-    """The log potentials of given tag sequences, which must be well formed; lengths are at least 1."""
-    labels = transitions.stay.shape[1]
-    kinds = labels + 1
-    inside = tags > labels
-    states = torch.add(tags, inside, alpha=-labels)
-    last = states.gather(1, lengths[:, None] - 1)
-    # One table of all potentials, read once: start, turn and stay before each word, and end.
-    table = torch.cat([part.flatten() for part in transitions])
-    turns = torch.add(states[:, 1:], states[:, :-1], alpha=kinds)
-    stays = torch.add(states[:, 1:], inside[:, :-1], alpha=labels) + (kinds * kinds - 1)
-    moves = torch.where(inside[:, 1:], stays, turns) + kinds
-    places = torch.cat((states[:, :1], moves, last + (len(table) - kinds)), 1)
-    potentials = table.index_select(0, places.flatten()).view_as(places)
-    moving, ending = potentials.split([tags.shape[1], 1], 1)
-    of_words = moving + scores.gather(2, tags[:, :, None])[:, :, 0]
+    """`BioCrf.path_score`, given its `table`."""
+    edge = scores.shape[2]
     within = torch.arange(tags.shape[1], device=tags.device) < lengths[:, None]
-    return (of_words * within).sum(1) + ending[:, 0]
+    path = functional.pad(torch.where(within, tags, edge), (1, 1), value=edge)
+    steps = torch.add(path[:, 1:], path[:, :-1], alpha=edge + 1)
+    potentials = table.index_select(0, by_tag.index_select(0, steps.flatten())).view_as(steps)
+    of_words = scores.gather(2, tags[:, :, None]).squeeze(2) * within
+    return of_words.sum(1) + potentials.sum(1)
+
+
+def _on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _partition(
-    scores: Float[Tensor, "row word tag"],
-    lengths: Int[Tensor, " row"],
-    transitions: Transitions,
-    by_tag: Int[Tensor, " potential"],
+    scores: Float[Tensor, "row word tag"], lengths: Int[Tensor, " row"], transitions: Transitions
 ) -> Float[Tensor, " row"]:
-    if scores.device.type != "cpu":
-        return log_partition_by_tensors(scores, lengths, transitions, by_tag)
     partition: Tensor = _LogPartition.apply(scores, lengths, *transitions)
     rows = (partition.isnan() & scores.isfinite().all(2).all(1)).nonzero()[:, 0]
     if not len(rows):
@@ -167,41 +190,26 @@ def _partition(
     return partition.index_copy(0, rows, exact.to(partition.dtype))
 
 
-def log_partition_by_tensors(
-    scores: Float[Tensor, "row word tag"],
-    lengths: Int[Tensor, " row"],
-    transitions: Transitions,
-    by_tag: Int[Tensor, " potential"] | None = None,
-) -> Float[Tensor, " row"]:
-    """The log partition function on any device, in few operations; NaN where float64 does not suffice.
+def potentials_by_tag(labels: int) -> Int[np.ndarray, " step"]:
+    """Where the potential of each step from a tag to a tag is in `BioCrf.table`.
 
-    `by_tag` is `potentials_by_tag` on the device of the scores; `None`: it is made.
-    """
-    if by_tag is None:
-        by_tag = potentials_by_tag(transitions.stay.shape[1]).to(scores.device)
-    never = transitions.start.new_full((1,), _NEVER)
-    table = torch.cat([*(part.flatten() for part in transitions), never])
-    partition: Tensor = LogPartition.apply(scores, lengths, table.index_select(0, by_tag))
-    return partition
-
-
-def potentials_by_tag(labels: int) -> Int[Tensor, " potential"]:
-    """Where the potentials of tags are among those of states: start [tag], steps [tag tag] and end [tag].
-
-    The fields of `Transitions` come one after the other, and behind them the potential of impossible steps.
+    Behind the tags comes one that stands for what lies before and behind a sequence.
     """
     kinds = labels + 1
     sizes = np.cumsum([kinds, kinds * kinds, 2 * labels, kinds])
-    never = sizes[-1]
-    start, turn, stay, end = np.split(np.arange(never), sizes[:-1])
-    turn, inside = turn.reshape(kinds, kinds), np.full((2, labels, labels), never)
-    inside[:, np.arange(labels), np.arange(labels)] = stay.reshape(2, labels)
-    from_outside = np.full((1, labels), never)
-    to_inside = np.concatenate([from_outside, inside.reshape(2 * labels, labels)])
-    steps = np.concatenate([np.concatenate([turn, turn[1:]]), to_inside], 1)
-    return torch.from_numpy(
-        np.concatenate([start, from_outside[0], steps.ravel(), end, end[1:]]).astype(np.int32)
-    )
+    never, outside = sizes[-1], sizes[-1] + 1
+    start, turn, stay, end = np.split(np.arange(never, dtype=np.int32), sizes[:-1])
+    turn, inside = turn.reshape(kinds, kinds), np.full((2 * labels + 2, labels), never, dtype=np.int32)
+    of_label = np.arange(labels)
+    inside[1 + of_label, of_label], inside[1 + labels + of_label, of_label] = stay.reshape(2, labels)
+    return np.concatenate(
+        [
+            np.concatenate([turn, turn[1:], start[None]]),
+            inside,
+            np.concatenate([end, end[1:], [outside]], dtype=np.int32)[:, None],
+        ],
+        1,
+    ).reshape(-1)
 
 
 def tagging_log_partition(
@@ -466,11 +474,14 @@ def best_paths(lengths, scores, start, turn, stay, end):
 
 
 _AGREE = 1e-9
-"""By how much, relatively, log Z may differ between the two recursions."""
+"""By how much log Z may differ between the two recursions."""
 
 
 class LogPartition(torch.autograd.Function):
-    """log Z of every row; the chain has the potentials of tags: start [tag], steps [tag tag] and end [tag].
+    """log Z of every row on any device, in few operations; NaN where float64 does not suffice.
+
+    `chain` has the potential of each step (`potentials_by_tag`), `edge` the scores of tags outside of a
+    sequence. Every row begins and ends outside, and is padded with the outside, at no cost.
 
     Lengths are at least 1. If scores of one word lie about 700 nats apart, float64 may not be able to
     represent the weight of a path relative to others. The two recursions then disagree, and log Z is NaN.
@@ -481,65 +492,54 @@ class LogPartition(torch.autograd.Function):
         ctx: Any,
         scores: Float[Tensor, "row word tag"],
         lengths: Int[Tensor, " row"],
-        chain: Float[Tensor, " potential"],
+        chain: Float[Tensor, " step"],
+        edge: Float[Tensor, " kind"],
     ) -> Float[Tensor, " row"]:
-        tags = scores.shape[2]
-        first, weights, last = chain.double().exp().split([tags, tags * tags, tags])
-        weights = weights.view(tags, tags)
-        words = torch.arange(1, scores.shape[1] + 1, device=scores.device)
-        beyond = words > lengths[:, None]
-        rows = torch.arange(len(scores), device=scores.device)[:, None]
-        mirrored = (lengths[:, None] - words).clamp(min=0)
-        ends = mirrored[:, 0]
-        tops = scores.amax(2).double()
-        factors = (scores - tops[:, :, None]).masked_fill(beyond[:, :, None], 0.0).exp()
-        sums, masses = _both_ways(
-            torch.stack((factors, factors[rows, mirrored])), torch.stack((first, last)), weights
-        )
-        forth, back = masses[:, 0].transpose(0, 1), masses[mirrored, 1, rows]
-        ahead = sums[mirrored, 1, rows, :-1]
-        joint = forth * ahead
-        totals = joint.sum(2, keepdim=True)
-        marginals = (joint / totals).masked_fill(beyond[:, :, None], 0.0)
-
-        scales = sums[:, :, :, -1].log().permute(1, 2, 0) + torch.stack((tops, tops[rows, mirrored]))
-        scale = scales.masked_fill(beyond, 0.0).sum(2)
-        final = masses[ends, :, rows[:, 0]].transpose(0, 1)  # [direction row tag]
-        partition, other = scale + (final * torch.stack((last, first))[:, None]).sum(2).log()
-        agree = torch.sub((partition - other).abs(), partition.abs(), alpha=_AGREE) <= _AGREE
-        ctx.save_for_backward(marginals, forth / totals, back, weights, beyond, ends)
-        return partition.where(agree, torch.nan).to(scores.dtype)
+        weights = chain.double().exp().view(len(edge), len(edge))
+        before = torch.arange(scores.shape[1] + 2, device=scores.device).roll(1)  # words before each place
+        inside = functional.pad(scores.double(), (0, 1, 1, 1), value=-torch.inf)
+        emissions = torch.where((before >= lengths[:, None])[:, :, None], edge, inside)
+        tops = emissions.amax(2, keepdim=True)
+        factors = (emissions - tops).exp()
+        sums, masses = _both_ways(torch.stack((factors, factors.flip(1))), weights)
+        # At each place but the last: sums over what follows it, and what comes next.
+        ahead, following = sums[1:, 1, :, :-1].flip(0), masses[:-1, 1].flip(0)
+        forth = masses[:-1, 0]
+        left = forth / (forth * ahead).sum(2, keepdim=True)
+        ctx.save_for_backward(left * ahead, left, following, weights)
+        scales = torch.cat((sums[1:-1, :, :, -1], sums[-1:, :, :, -2]))  # at last, only the way out counts
+        totals, others = scales.log().sum(0)
+        agree = (totals - others).abs() <= _AGREE
+        return (totals + tops.sum((1, 2))).where(agree, torch.nan).to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, outer: Float[Tensor, " row"]) -> tuple[Tensor | None, ...]:
-        marginals, left, right, weights, beyond, ends = ctx.saved_tensors
-        counts = marginals * outer[:, None, None]
-        pairs = (left * outer[:, None, None])[:, :-1].masked_fill(beyond[:, 1:, None], 0.0)
-        of_steps = weights * (pairs.flatten(0, 1).mT @ right[:, 1:].flatten(0, 1))
-        final = counts.gather(1, ends[:, None, None].expand(-1, 1, counts.shape[2]))
-        of_chain = torch.cat((counts[:, 0].sum(0), of_steps.flatten(), final.sum((0, 1))))
-        return counts.to(outer.dtype), None, of_chain.to(outer.dtype)
+        marginals, left, following, weights = ctx.saved_tensors
+        of_scores = marginals[1:, :, :-1].transpose(0, 1) * outer[:, None, None]
+        pairs = (left * outer[:, None]).flatten(0, 1).mT @ following.flatten(0, 1)
+        return of_scores.to(outer.dtype), None, (pairs * weights).flatten().to(outer.dtype), None
 
 
 def _both_ways(
-    factors: Float[Tensor, "2 row word tag"], first: Float[Tensor, "2 tag"], weights: Float[Tensor, "tag tag"]
-) -> tuple[Float[Tensor, "word 2 row more"], Float[Tensor, "word 2 row tag"]]:
-    """Both recursions: each word's sums over neighbours with their total behind them, and its masses.
+    factors: Float[Tensor, "2 row place kind"], weights: Float[Tensor, "kind kind"]
+) -> tuple[Float[Tensor, "place 2 row more"], Float[Tensor, "place 2 row kind"]]:
+    """Both recursions: each place's sums over neighbours with their total behind them, and its masses.
 
-    The masses are the sums over their total, times the word's factors. The second recursion reads the words
-    from the last to the first.
+    The masses are the sums over their total, times the place's factors. The second recursion reads the places
+    from the last to the first. Both begin outside, and their last masses are not made.
     """
-    _, rows, words, tags = factors.shape
+    _, rows, places, kinds = factors.shape
     steps = torch.stack((weights, weights.T))
     steps = torch.cat((steps, steps.sum(2, keepdim=True)), 2)
-    sums = factors.new_empty(words, 2, rows, tags + 1)
-    masses = factors.new_empty(words, 2, rows, tags)
-    sums[0] = torch.cat((first, first.sum(1, keepdim=True)), 1)[:, None]
-    of_tags, totals = sums[..., :-1].unbind(0), sums[..., -1:].unbind(0)
-    of_words, made = factors.unbind(2), masses.unbind(0)
-    for word, whole in enumerate(sums.unbind(0)):
-        if word:
-            torch.bmm(made[word - 1], steps, out=whole)
-        torch.mul(of_tags[word], of_words[word], out=made[word]).div_(totals[word])
+    sums = factors.new_empty(places, 2, rows, kinds + 1)
+    masses = factors.new_empty(places, 2, rows, kinds)
+    of_kinds, totals, made = sums[..., :-1].unbind(0), sums[..., -1:].unbind(0), masses.unbind(0)
+    for place, (of_place, whole) in enumerate(zip(factors.unbind(2), sums.unbind(0), strict=True)):
+        if place == 0:
+            made[0].copy_(of_place)
+            continue
+        torch.bmm(made[place - 1], steps, out=whole)
+        if place < places - 1:
+            torch.mul(of_kinds[place], of_place, out=made[place]).div_(totals[place])
     return sums, masses

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mtl.tasks.decoders.crf import BioCrf, best_paths, path_score, tagged_spans
+from mtl.tasks.decoders.crf import BioCrf, best_paths, tagged_spans
 from mtl.tasks.decoders.decoder import (
     Alternative,
     Decoder,
@@ -236,7 +236,7 @@ class SrlDecoder(Decoder):
         rows, predicates, tags = targets.rows, targets.predicates, targets.tags
         tag_scores = self._tag_scores(scores.words, rows, predicates)
         if label is None:
-            paths = path_score(tag_scores, tags, mask.sum(1)[rows], self.crf.transitions())
+            paths = self.crf.path_score(tag_scores, tags, mask.sum(1)[rows])
             if self.sense is not None:
                 paths = paths + self._gold_senses(self.sense, scores, targets)
             return sums_by_sentence(paths + scores.predicates[rows, predicates], rows, len(mask))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mtl.tasks.decoders.bio import BioSpans
-from mtl.tasks.decoders.crf import path_score, tagged_spans
+from mtl.tasks.decoders.crf import tagged_spans
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.decoders.dep import projective_trees
 from mtl.tasks.decoders.tree_crf import TreeCrf
@@ -123,9 +123,7 @@ def candidates(decoder: Decoder, scores: Any) -> list[tuple[Any, Any]]:
         table, spans = tag_sequences()
         lengths = torch.full((len(table),), len(WORDS))
         emissions = scores[:1].expand(len(table), -1, -1)
-        return list(
-            zip(path_score(emissions, table, lengths, decoder.crf.transitions()).tolist(), spans, strict=True)
-        )
+        return list(zip(decoder.crf.path_score(emissions, table, lengths).tolist(), spans, strict=True))
     if decoder.ruled == "spans":
         of_spans = scores[0].tolist()
         return [

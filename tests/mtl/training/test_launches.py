@@ -38,7 +38,7 @@ operations of each further word: for constituents of its number of words, and fo
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU computes structures as other devices do."""
     monkeypatch.setattr(con, "_fastest", lambda scores: con.inside_outside_by_tensors)
-    monkeypatch.setattr(crf, "_partition", crf.log_partition_by_tensors)
+    monkeypatch.setattr(crf, "_on_cpu", lambda tensor: False)
     monkeypatch.setattr(encoder, "_on_cpu", lambda tensor: False)
     monkeypatch.setattr(step, "draw_by_counter", lambda model: None)
     monkeypatch.setattr(step.JointTraining, "_sparse_embedding", lambda self: None)
@@ -82,13 +82,11 @@ def test_of_five_tasks(toy: Path, as_on_a_gpu):
     assert of_step.total() - of_encoder.total() - (WIDTH + WORD) * words <= DECODERS, of_step.by_name
 
 
-def test_of_a_further_word():
+def test_of_a_further_word(as_on_a_gpu):
     def roles(words: int) -> int:
         model, scores = BioCrf(4), torch.randn(5, words, 9, requires_grad=True)
         lengths = torch.full((5,), words)
-        return launches(
-            lambda: crf.log_partition_by_tensors(scores, lengths, model.transitions()).sum().backward()
-        ).total()
+        return launches(lambda: model.log_partition(scores, lengths).sum().backward()).total()
 
     def constituents(words: int) -> int:
         scores, lengths = torch.randn(5, words + 1, words + 1), torch.full((5,), words)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from mtl.config.instances import tasks_saved
-from mtl.tasks.decoders.crf import path_score
 from mtl.tasks.decoders.decoder import Decoder
 from mtl.tasks.sentence import Sentence, Span
 from mtl.tasks.structured import Ner, OwnTags
@@ -47,9 +46,7 @@ def test_everything_is_that_of_all_sequences_one_by_one() -> None:
     scores = decoder(torch.randn(1, WORDS, 8).double(), MASK).detach()
     sequences, lengths = _sequences(), torch.tensor([WORDS])
     paths = torch.tensor(sequences)
-    totals = path_score(
-        scores.expand(len(paths), -1, -1), paths, lengths.expand(len(paths)), decoder.crf.transitions()
-    )
+    totals = decoder.crf.path_score(scores.expand(len(paths), -1, -1), paths, lengths.expand(len(paths)))
     best = _spans(sequences[int(totals.argmax())])
     assert decoder.decode(scores, MASK) == [best]
 

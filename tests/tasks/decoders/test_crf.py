@@ -10,10 +10,9 @@ import torch
 
 from mtl.tasks.decoders.crf import (
     BioCrf,
+    LogPartition,
     Transitions,
     _LogPartition,
-    log_partition_by_tensors,
-    path_score,
     tagging_log_partition,
 )
 
@@ -26,6 +25,15 @@ def crf(labels: int = LABELS, scale: float = 1.0, dtype: torch.dtype = torch.flo
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=scale)
     return model
+
+
+def by_tensors(
+    model: BioCrf, scores: torch.Tensor, lengths: torch.Tensor, transitions: Transitions | None = None
+) -> torch.Tensor:
+    """log Z as on other devices than the CPU."""
+    table = model.table(model.transitions() if transitions is None else transitions)
+    found: torch.Tensor = LogPartition.apply(scores, lengths, table.index_select(0, model.by_tag), model.edge)
+    return found
 
 
 def full_matrix(transitions: Transitions, forbidden: float) -> torch.Tensor:
@@ -93,13 +101,16 @@ def test_enumeration(length: int) -> None:
     paths, totals = enumerated(scores[0], model.transitions(), length)
     on_cpu = _LogPartition.apply(scores, lengths, *model.transitions())
     torch.testing.assert_close(on_cpu[0], totals.logsumexp(0))
-    for way in (tagging_log_partition, log_partition_by_tensors):
-        torch.testing.assert_close(way(scores, lengths, model.transitions())[0], totals.logsumexp(0))
+    for found in (
+        tagging_log_partition(scores, lengths, model.transitions()),
+        by_tensors(model, scores, lengths),
+    ):
+        torch.testing.assert_close(found[0], totals.logsumexp(0))
 
     every = torch.zeros(len(paths), 5, dtype=torch.long)
     every[:, :length] = torch.tensor(paths)
     repeated = scores.expand(len(paths), -1, -1)
-    found = path_score(repeated, every, lengths.expand(len(paths)), model.transitions())
+    found = model.path_score(repeated, every, lengths.expand(len(paths)))
     torch.testing.assert_close(found, totals)
     total = (-model.loss(repeated, every, lengths.expand(len(paths)))).exp().sum()
     torch.testing.assert_close(total, torch.tensor(1.0, dtype=torch.float64))
@@ -130,11 +141,12 @@ def test_supar() -> None:
 def test_gradients_are_finite_differences() -> None:
     torch.manual_seed(2)
     lengths = torch.tensor([4, 1, 3])
-    transitions = [value.detach().requires_grad_() for value in crf().transitions()]
+    model = crf()
+    transitions = [value.detach().requires_grad_() for value in model.transitions()]
     scores = torch.randn(3, 4, TAGS, dtype=torch.float64, requires_grad=True)
     ways = (
         lambda scores, *transitions: _LogPartition.apply(scores, lengths, *transitions),
-        lambda scores, *transitions: log_partition_by_tensors(scores, lengths, Transitions(*transitions)),
+        lambda scores, *transitions: by_tensors(model, scores, lengths, Transitions(*transitions)),
     )
     for way in ways:
         assert torch.autograd.gradcheck(way, (scores, *transitions))
@@ -154,8 +166,8 @@ def test_all_ways_agree(labels: int) -> None:
     padded = scores.masked_fill(torch.arange(12)[:, None] >= lengths[:, None, None], 1e9)
     for found in (
         _LogPartition.apply(scores, lengths, *model.transitions()),
-        log_partition_by_tensors(scores, lengths, model.transitions()),
-        log_partition_by_tensors(padded, lengths, model.transitions()),
+        by_tensors(model, scores, lengths),
+        by_tensors(model, padded, lengths),
     ):
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, plain)
@@ -175,7 +187,7 @@ def test_states_that_viterbi_skips_are_on_no_better_path(spread: float, scale: f
     lengths = torch.arange(40) % 9 + 1
     matrix = full_matrix(model.transitions(), -torch.inf)
     tags = torch.from_numpy(model.decode(scores, lengths))
-    found = path_score(scores, tags, lengths, model.transitions())
+    found = model.path_score(scores, tags, lengths)
     for row, length in enumerate(lengths.tolist()):
         best = matrix[-1, :-1] + scores[row, 0]
         for word in range(1, length):
@@ -209,7 +221,7 @@ def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
     scores = torch.randn(200, 6, TAGS, dtype=torch.float64) * scale
     lengths = torch.arange(200) % 6 + 1
     exact = tagging_log_partition(scores, lengths, model.transitions())
-    found = log_partition_by_tensors(scores, lengths, model.transitions())
+    found = by_tensors(model, scores, lengths)
     right = ~found.isnan()
     assert right.all() or scale > 100
     torch.testing.assert_close(found[right], exact[right])
@@ -217,7 +229,7 @@ def test_on_a_gpu_scores_are_right_or_nan(scale: int) -> None:
     forced = torch.randn(3, 6, TAGS, dtype=torch.float64)
     forced[range(3), range(3)] = outside
     torch.testing.assert_close(
-        log_partition_by_tensors(forced, lengths[3:6], model.transitions()),
+        by_tensors(model, forced, lengths[3:6]),
         tagging_log_partition(forced, lengths[3:6], model.transitions()),
     )
 
@@ -273,8 +285,8 @@ def test_end_potentials_that_exp_does_not_hold(end: float) -> None:
     model, scores, lengths = crf(), torch.randn(2, 4, TAGS, dtype=torch.float64), torch.tensor([4, 2])
     torch.nn.init.constant_(model.end, end)
     tags = torch.zeros(2, 4, dtype=torch.long)
-    expected = tagging_log_partition(scores, lengths, model.transitions()) - path_score(
-        scores, tags, lengths, model.transitions()
+    expected = tagging_log_partition(scores, lengths, model.transitions()) - model.path_score(
+        scores, tags, lengths
     )
     torch.testing.assert_close(model.loss(scores, tags, lengths), expected)
 
@@ -302,7 +314,7 @@ def test_float32_under_autocast() -> None:
         torch.testing.assert_close(model.loss(scores, tags, lengths), expected)
         torch.testing.assert_close(
             tagging_log_partition(scores.float(), lengths, model.transitions())
-            - path_score(scores.float(), tags, lengths, model.transitions()),
+            - model.path_score(scores.float(), tags, lengths),
             expected,
             atol=0.1,
             rtol=0.05,
