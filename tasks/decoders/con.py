@@ -209,6 +209,8 @@ class ConDecoder(Decoder):
         return at_least_float32(self.label(self.dropout(functional.leaky_relu(left + right, 0.1))))
 
 
+_NEVER = -1e30
+"""The score of a span that no tree has; minus infinity would make differences NaN."""
 InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """From scores and lengths to log partitions and marginals."""
 
@@ -283,45 +285,39 @@ class _LogPartition(Function):
 def inside_outside_by_tensors(
     scores: Float[Tensor, "batch boundary boundary"], lengths: Int[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch boundary boundary"]]:
-    """Log partitions and marginals on any device, in float64: six operations for all spans of one width.
+    """Log partitions and marginals on any device, in float64: three operations for all spans of one width.
 
-    Spans beyond a sentence's end are computed, too, from scores of 0, but reach no result.
+    A bracketing is a triangulation of the polygon whose corners are the boundaries: words are its sides, and
+    the side that closes it stands for the sentence. A span's outside is the inside of the corners beyond it,
+    from its end around to its start, so that one pass around the polygon has both.
+
+    In shorter sentences, words of padding hang on the sentence one after the other, with scores of 0; this
+    adds one way, and nothing to its score.
     """
-    boundaries = torch.arange(scores.shape[1], device=scores.device)
-    there = (boundaries[:, None] < boundaries) & (boundaries <= lengths[:, None, None])
-    inside = torch.where(there, scores.detach().double(), 0.0)
-    shares = []  # of all splits in each span's sum, by width
-    for size in range(2, scores.shape[1]):
-        left, right, spans = _splits(inside, size)
-        splits = left + right
-        share = splits.log_softmax(2)
-        spans += splits[:, :, 0]
-        spans -= share[:, :, 0]
-        shares.append(share)
-    if shares:
-        torch._foreach_exp_(shares)
-    partition = inside[:, 0].gather(1, lengths[:, None])[:, 0]
-    masses = torch.zeros_like(inside)
-    masses[:, 0].scatter_(1, lengths[:, None], 1.0)
-    for size in range(scores.shape[1] - 1, 1, -1):
-        left, right, spans = _splits(masses, size)
-        left.addcmul_(shares[size - 2], spans[:, :, None])
-        right.addcmul_(shares[size - 2], spans[:, :, None])
+    batch, width, _ = scores.shape
+    boundaries = torch.arange(width, device=scores.device)
+    within = boundaries <= lengths[:, None, None]
+    there = within & (boundaries[:, None] < boundaries)
+    # Spans of padding that no such tree has: of two words or more, and not from the sentence's start.
+    never = (boundaries.roll(1)[:, None] < boundaries - 2) * _NEVER
+    known = torch.where(there, scores.detach(), torch.where(within, 0.0, never))
+    sides = known + known.mT
+    # Twice around in both directions, so that no span ends; a row more, since copies of spans reach beyond.
+    size = 2 * width
+    chart = sides.new_empty(batch, size + 1, size, dtype=torch.float64)
+    chart[:, :size].view(batch, 2, width, 2, width).copy_(sides[:, None, :, None])
+    start = size + 1
+    strides = (chart.stride(0), start)
+    for words in range(2, width):
+        left = chart.as_strided((batch, width, words - 1), (*strides, 1), 1)
+        right = chart.as_strided((batch, width, words - 1), (*strides, size), size + words)
+        spans = chart.as_strided((batch, 2, width), (chart.stride(0), width * start, start), words)
+        spans += (left + right).logcumsumexp(2)[:, None, :, -1]
+    inside, outside = chart[:, :width, :width], chart[:, :width, width:].mT
+    partition = inside[:, 0, -1]
+    marginals = torch.where(there, (inside + outside - (sides + partition[:, None, None])).exp(), 0.0)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    return partition.to(dtype), masses.to(dtype)
-
-
-def _splits(
-    chart: Float[Tensor, "batch boundary boundary"], size: int
-) -> tuple[Float[Tensor, "batch span split"], Float[Tensor, "batch span split"], Float[Tensor, "batch span"]]:
-    """Views into a contiguous chart: both parts of all splits of the spans of `size` words, and the spans."""
-    batch, width, _ = chart.shape
-    places, strides = (batch, width - size, size - 1), (width * width, width + 1)
-    return (
-        chart.as_strided(places, (*strides, 1), 1),
-        chart.as_strided(places, (*strides, width), width + size),
-        chart.as_strided(places[:2], strides, size),
-    )
+    return partition.to(dtype), marginals.to(dtype)
 
 
 def by_numba(
