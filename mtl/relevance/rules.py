@@ -115,6 +115,10 @@ class RelevanceRules(TorchFunctionMode):
             return self._linear(call, 2, "bias")
         if name == "addmm" and not in_place and _is_projection(call):  # GPT-2's linear maps
             return self._linear(call, 0, "input")
+        if name == "baddbmm" and not call.kwargs and not in_place:
+            added, left, right = call.args
+            with self:
+                return added + left @ right
         if in_place:
             return self._without_rule(call)
         constant = call.with_carriers(Tensor.detach)

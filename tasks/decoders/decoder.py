@@ -267,27 +267,43 @@ class PairDecoder(Decoder):
         )
 
 
-class Mlp(nn.Module):
-    """One hidden layer as in Dozat and Manning (2017): linear, leaky ReLU, dropout.
+class SharedDropout(nn.Module):
+    """Dropout of the same features at all words of a row, which needs few random numbers.
 
-    Given [batch word hidden], dropout drops the same features at all words of a sentence; given vectors
-    without sentences, [row hidden], it draws for each row separately. Several projections of one input are
-    cheapest as one `Mlp` whose output is split.
+    It draws for each row of vectors without words, [row feature], separately.
+    """
+
+    one: Tensor
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.register_buffer("one", torch.ones(()), persistent=False)
+
+    def forward(self, vectors: Float[Tensor, "*row word feature"]) -> Float[Tensor, "*row word feature"]:
+        """The vectors themselves in evaluation."""
+        if not self.training or not self.p:
+            return vectors
+        first_word = vectors[..., :1, :] if vectors.ndim > 2 else vectors
+        return vectors * functional.dropout(self.one.to(vectors.dtype).expand(first_word.shape), self.p)
+
+
+class Mlp(nn.Module):
+    """One hidden layer as in Dozat and Manning (2017): linear, leaky ReLU, `SharedDropout`.
+
+    Several projections of one input are cheapest as one `Mlp` whose output is split.
     """
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
         self.linear = nn.Linear(inputs, outputs)
-        self.dropout = dropout
+        self.dropout = SharedDropout(dropout)
         nn.init.orthogonal_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, vectors: Float[Tensor, "*batch row hidden"]) -> Float[Tensor, "*batch row _"]:
-        output = functional.leaky_relu(self.linear(vectors), 0.1)
-        if not self.training or not self.dropout:
-            return output
-        first_row = output[..., :1, :] if output.ndim > 2 else output
-        return output * functional.dropout(torch.ones_like(first_row), self.dropout)
+        dropped: Tensor = self.dropout(functional.leaky_relu(self.linear(vectors), 0.1))
+        return dropped
 
 
 class Biaffine(nn.Module):

@@ -18,6 +18,7 @@ from mtl.tasks.decoders.decoder import (
     Decoder,
     Item,
     Mlp,
+    SharedDropout,
     StructureScore,
     at_least_float32,
     k_best,
@@ -85,7 +86,7 @@ class NerDecoder(Decoder):
     def __init__(self, hidden: int, labels: Labels, dim: int, dropout: float, threshold: float) -> None:
         super().__init__()
         self.labels = labels
-        self.dropout = dropout
+        self.dropout = SharedDropout(dropout)
         self.offset = math.log(1 - threshold) - math.log(threshold)
         self.word = nn.Parameter(torch.zeros(len(labels), hidden))
         self.mlp = Mlp(hidden, 2 * dim, dropout)
@@ -98,8 +99,7 @@ class NerDecoder(Decoder):
     ) -> Float[Tensor, "batch word word label"]:
         first, last = self.mlp(words).chunk(2, 2)
         ends = self.biaffine(first, last)
-        dropped = functional.dropout1d(words.mT, self.dropout, self.training).mT
-        return ends + _means(at_least_float32(functional.linear(dropped, self.word)))
+        return ends + _means(at_least_float32(functional.linear(self.dropout(words), self.word)))
 
     def loss(
         self,

@@ -16,6 +16,7 @@ from mtl.tasks.decoders.decoder import (
     Alternative,
     Decoder,
     Item,
+    SharedDropout,
     StructureScore,
     at_least_float32,
     k_best,
@@ -110,7 +111,7 @@ class RoleScorer(nn.Module):
     def __init__(self, hidden: int, tags: int, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.reach = reach
-        self.dropout = dropout
+        self.dropout = SharedDropout(dropout)
         self.of_predicate = nn.Linear(hidden, dim)
         self.of_word = nn.Linear(hidden, dim, bias=False)
         self.of_distance = nn.Embedding(2 * reach + 1, dim)
@@ -133,7 +134,8 @@ class RoleScorer(nn.Module):
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
         pairs = functional.leaky_relu(pairs, 0.1)
-        return self.output(drop_features(pairs, self.dropout, self.training))
+        tags: Tensor = self.output(self.dropout(pairs))
+        return tags
 
 
 def at_words(
@@ -141,13 +143,6 @@ def at_words(
 ) -> Float[Tensor, "frame hidden"]:
     """The vectors of some words; the gradient of `words[rows, places]` would sort places on a GPU."""
     return words.flatten(0, 1).index_select(0, torch.add(places, rows, alpha=words.shape[1]))
-
-
-def drop_features(
-    vectors: Float[Tensor, "row word _"], share: float, training: bool
-) -> Float[Tensor, "row word _"]:
-    """Dropout of the same features at all words of a row, which needs few random numbers."""
-    return functional.dropout1d(vectors.mT, share, training).mT
 
 
 class SenseClassifier(nn.Linear):
@@ -197,7 +192,7 @@ class SrlDecoder(Decoder):
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
         self.labels, senses = split_frame_labels(labels)
-        self.dropout = dropout
+        self.dropout = SharedDropout(dropout)
         self.sense = SenseClassifier(hidden, senses) if len(senses) else None
         self.predicate = nn.Linear(hidden, 1)
         nn.init.constant_(self.predicate.bias, _RARE)
@@ -207,16 +202,16 @@ class SrlDecoder(Decoder):
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
     ) -> FrameScores:
-        words = drop_features(words, self.dropout, self.training)
+        words = self.dropout(words)
         return FrameScores(at_least_float32(self.predicate(words).squeeze(2)), words)
 
     def loss(
         self, scores: FrameScores, targets: FrameBatch, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
-        decisions = functional.binary_cross_entropy_with_logits(
-            scores.predicates, targets.is_predicate.to(scores.predicates.dtype), reduction="none"
-        )
-        losses = torch.where(mask, decisions, 0.0).sum(1)
+        gold = targets.is_predicate.to(scores.predicates.dtype)
+        losses = functional.binary_cross_entropy_with_logits(
+            scores.predicates, gold, mask, reduction="none"
+        ).sum(1)
         tag_scores = self._tag_scores(scores.words, targets.rows, targets.predicates)
         lengths = mask.sum(1)[targets.rows]
         of_frames = self.crf.loss(tag_scores, targets.tags, lengths)

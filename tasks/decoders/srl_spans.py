@@ -24,6 +24,7 @@ from mtl.tasks.decoders.decoder import (
     Alternative,
     Decoder,
     Item,
+    SharedDropout,
     StructureScore,
     at_least_float32,
     k_best,
@@ -31,7 +32,7 @@ from mtl.tasks.decoders.decoder import (
     scores_at,
     sums_by_sentence,
 )
-from mtl.tasks.decoders.srl import SenseClassifier, at_words, drop_features
+from mtl.tasks.decoders.srl import SenseClassifier, at_words
 from mtl.tasks.decoders.steps import Steps, in_steps
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import representable_frames, split_frame_labels
@@ -109,14 +110,13 @@ class _Scorer(nn.Module):
 
     def __init__(self, dim: int, outputs: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout = SharedDropout(dropout)
         self.hidden = nn.Linear(dim, dim)
         self.output = nn.Linear(dim, outputs)
 
     def forward(self, first: Float[Tensor, "row place dim"]) -> Float[Tensor, "row place output"]:
-        vectors = drop_features(functional.relu(first), self.dropout, self.training)
-        second = functional.relu(self.hidden(vectors))
-        return at_least_float32(self.output(drop_features(second, self.dropout, self.training)))
+        second = functional.relu(self.hidden(self.dropout(functional.relu(first))))
+        return at_least_float32(self.output(self.dropout(second)))
 
 
 class Candidates(NamedTuple):

@@ -117,14 +117,17 @@ def test_the_definition_layer_by_layer() -> None:
 
 
 def test_products_share_and_divisors_and_roots_are_constants() -> None:
-    a, b = carrier(3, 4), carrier(4, 2)
+    a, b, c = carrier(3, 4), carrier(4, 2), carrier(1, 3, 1)
     with RelevanceRules("paper", "net"):
         product, gated = (a @ b).sum(), torch.einsum("ab,ab,ab->", a, a * 2, a + 0)
+        added = torch.baddbmm(c, a[None], b[None]).sum()
         scaled = (a / a.square().mean(-1, keepdim=True).add(1e-6).sqrt()).sum()
         normed = functional.rms_norm(a, (4,), eps=1e-6).sum()
     for tensor, found in zip((a, b), relevance(product, a, b), strict=True):
         (plain,) = relevance((a @ b).sum(), tensor)
         torch.testing.assert_close(found, plain / 2)
+        torch.testing.assert_close(relevance(added, tensor)[0], found)
+    torch.testing.assert_close(relevance(added, c)[0], 2 * c.detach())
     torch.testing.assert_close(relevance(gated, a)[0], 2 * a.detach() ** 3)
     expected = a.detach() / (a.detach().square().mean(-1, keepdim=True) + 1e-6).sqrt()
     torch.testing.assert_close(relevance(scaled, a)[0], expected)
