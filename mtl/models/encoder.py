@@ -47,10 +47,11 @@ def pool(
     summed = hidden.new_zeros(nowhere + 1, hidden.shape[-1]).index_add(0, flat, hidden.flatten(0, 1))
     summed = summed[:-1]
     if pooling == "mean":
-        # Not `bincount`, which on a GPU waits for the host.
-        ones = torch.ones(flat.numel(), dtype=torch.float32, device=flat.device)
-        pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1]
-        summed = summed / pieces.clamp(min=1)[:, None].to(summed.dtype)
+        pieces = subwords.pieces
+        if pieces is None:  # in an exported graph; not by `bincount`, which on a GPU waits for the host
+            ones = torch.ones(flat.numel(), dtype=torch.float32, device=flat.device)
+            pieces = ones.new_zeros(nowhere + 1).index_add(0, flat, ones)[:-1].clamp(min=1)
+        summed = summed / pieces[:, None].to(summed.dtype)
     return summed.view(sentences, width, -1)
 
 
@@ -357,7 +358,7 @@ def _bias(mask: Int[Tensor, "row subword"], dtype: torch.dtype) -> Float[Tensor,
     """
     if torch.is_autocast_enabled(mask.device.type):
         dtype = torch.get_autocast_dtype(mask.device.type)
-    return (1 - mask[:, None, None]).to(dtype) * torch.finfo(dtype).min
+    return ((mask[:, None, None] - 1) * -torch.finfo(dtype).min).to(dtype)
 
 
 def _reads_token_types(transformer: PreTrainedModel) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -264,6 +264,8 @@ class Subwords(Tensors):
     """Words of the longest sentence."""
     token_types: Int[Tensor, "row subword"] | None = None
     """The token type of each position, by the sentence of a pair; `None` if the batch has no pairs."""
+    pieces: Float[Tensor, " slot"] | None = None
+    """The number of positions of each slot but the last, 1 if it has none; `None`: not counted."""
 
     def take(self, sentences: Int[Tensor, " batch"]) -> Subwords:
         """The rows of the given sentences, in that order; a sentence may come more than once."""
@@ -288,6 +290,7 @@ class Subwords(Tensors):
             len(chosen),
             self.width,
             None if self.token_types is None else self.token_types[row],
+            None if self.pieces is None else self.pieces.view(self.sentences, self.width)[chosen].flatten(),
         )
 
     def positions(self, attention: str) -> Int[Tensor, "row subword"]:
@@ -474,6 +477,9 @@ class SubwordTokenizer:
             sentences=len(batch),
             width=width,
             token_types=None if types is None else torch.from_numpy(types),
+            pieces=torch.from_numpy(
+                np.bincount(slots, minlength=nowhere)[:nowhere].clip(1).astype(np.float32)
+            ),
         )
 
     def _with_pairs(self, tokens: Sequence[Tokens], seconds: Sequence[int | None]) -> list[Tokens]:
