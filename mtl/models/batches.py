@@ -25,8 +25,7 @@ from torch import Tensor
 
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
-from mtl.models.subwords import Tokens
-from mtl.tasks.decoders.steps import copied
+from mtl.models.subwords import Tokens, moved_at_once
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Labels, Task
@@ -185,20 +184,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch with all its tensors on `device`; from the CPU they are copied at once."""
-        device = torch.device(device)
-        if self.mask.device.type == device.type == "cpu":
-            return self
-        if self.mask.device.type != "cpu":
-            return self.each(lambda tensor: tensor.to(device))
-        tensors: list[Tensor] = []
-
-        def note(tensor: Tensor) -> Tensor:
-            tensors.append(tensor)
-            return tensor
-
-        self.each(note)
-        moved = iter(copied(tensors, device))
-        return self.each(lambda _: next(moved))
+        return moved_at_once(self.each, torch.device(device))
 
 
 def collate(

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from mtl.errors import InputError
+from mtl.tasks.decoders.steps import copied
 from mtl.tasks.in_words import counted
 from mtl.tasks.sentence import Sentence
 
@@ -205,6 +206,7 @@ def rows_of(
 
 
 T = TypeVar("T", bound="Tensors")
+Moved = TypeVar("Moved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +220,25 @@ class Tensors:
         return replace(self, **moved)
 
     def to(self: T, device: torch.device | str) -> T:
-        """The same on another device."""
-        return self.each(lambda tensor: tensor.to(device))
+        """The same on another device; from the CPU its tensors are copied at once."""
+        return moved_at_once(self.each, torch.device(device))
+
+
+def moved_at_once(each: Callable[[Callable[[Tensor], Tensor]], Moved], device: torch.device) -> Moved:
+    """What `each` makes of the same tensors on a device, to which they are copied from the CPU at once."""
+    tensors: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    same = each(note)
+    if all(tensor.device.type == device.type == "cpu" for tensor in tensors):
+        return same
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return each(lambda tensor: tensor.to(device))
+    moved = iter(copied(tensors, device))
+    return each(lambda _: next(moved))
 
 
 @dataclass(frozen=True, slots=True)

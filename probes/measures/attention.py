@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
-from mtl.probes.measures.probe import HeadRecords, Probe, ragged
+from mtl.probes.measures.probe import NOTHING, HeadRecords, Probe, added
 from mtl.probes.tables import heads_table as table
 
 
@@ -33,13 +33,15 @@ class Hits(NamedTuple):
 
 def hits(attended: Int[Tensor, "query layer head"], items: Placed) -> Hits:
     """Per item, layer and head whether attention leads from the anchor to the item, and back."""
-    ahead = attended[items.at_anchor] - items.in_sentence[:, None, None]
-    word = ragged(items.start, items.length)
-    item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
-    arrived = (attended[word] == items.anchor[item][:, None, None]).int()
-    if bool((items.length != 1).any()):
-        arrived = arrived.new_zeros(ahead.shape).index_add(0, item, arrived)
-    return Hits((ahead >= 0) & (ahead < items.length[:, None, None]), arrived > 0)
+
+    def there(places: Int[Tensor, " _"]) -> Int[Tensor, " _"]:
+        return places.to(attended.device, non_blocking=True)
+
+    ahead = attended[there(items.at_anchor)] - there(items.in_sentence)[:, None, None]
+    arrived = (attended[there(items.word)] == there(items.anchor[items.item])[:, None, None]).int()
+    if len(items.word) > len(items.length):
+        arrived = arrived.new_zeros(ahead.shape).index_add(0, there(items.item), arrived)
+    return Hits((ahead >= 0) & (ahead < there(items.length)[:, None, None]), arrived > 0)
 
 
 def columns(root: bool, final: bool, causal: bool = False) -> str:
@@ -75,8 +77,10 @@ class AttentionProbe(Probe):
         """Add a batch to the counts."""
         items = self.items.within(records)
         hit = hits(records.attended(root=self.root, final=self.final), items)
-        self._hit += hits_by_label(hit.from_anchor | hit.from_item, items.label, len(self.items.names))
-        self._count += torch.bincount(items.label, minlength=len(self.items.names)).cpu()
+        labels = len(self.items.names)
+        found = hits_by_label(hit.from_anchor | hit.from_item, items.label, labels)
+        self._hit = added(self._hit, found)
+        self._count += torch.bincount(items.label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:
         """The measure `attention`, its chance level `attention_offset`, and the mean length of arcs."""
@@ -111,15 +115,15 @@ def attention_probes(settings: ProbeSettings) -> Iterator[Probe]:
 def hits_by_label(
     hit: Bool[Tensor, "item layer head"], label: Int[Tensor, " item"], labels: int
 ) -> Int[Tensor, "label layer head"]:
-    """Hits per label, on the CPU."""
+    """Hits per label; `label` is on the CPU."""
     # Counts within a batch are exact in float32, which adds faster than integers.
     zeros = torch.zeros(labels, *hit.shape[1:], device=hit.device)
-    return zeros.index_add(0, label, hit.float()).long().cpu()
+    return zeros.index_add(0, label.to(hit.device, non_blocking=True), hit.float()).long()
 
 
 def hit_shares(hit: Int[Tensor, "label layer head"], count: Int[np.ndarray, " label"]) -> np.ndarray:
     """Hits over counts, 0 where nothing was counted."""
-    return hit.double().numpy() / np.maximum(count, 1)[:, None, None]
+    return hit.double().cpu().numpy() / np.maximum(count, 1)[:, None, None]
 
 
 class ConfidenceProbe(Probe):
@@ -132,12 +136,12 @@ class ConfidenceProbe(Probe):
 
     def update(self, records: HeadRecords) -> None:
         """Add a batch to the counts."""
-        self._sum += records.peak[: len(records.row)].double().sum(0).cpu()
+        self._sum = added(self._sum, records.peak[: len(records.row)].double().sum(0))
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
         """The measure `confidence`."""
-        value = (self._sum / max(self._count, 1))[None].numpy()
+        value = (self._sum / max(self._count, 1))[None].cpu().numpy()
         return table.rows("confidence", self.task, [""], value, np.array([self._count]), "words")
 
 
@@ -152,10 +156,10 @@ class PositionalProbe(Probe):
     def update(self, records: HeadRecords) -> None:
         """Add a batch to the counts."""
         words = records.attended(root=False, final=False)[: len(records.row)]
-        offset = words - records.positions[:, None, None]
+        offset = words - records.positions.to(words.device, non_blocking=True)[:, None, None]
         offset = offset.masked_fill(words < 0, OFFSETS[-1] + 1)
-        places = torch.tensor(OFFSETS, device=offset.device)[:, None, None, None]
-        self._hit += (offset == places).sum(1).cpu()
+        places = torch.arange(OFFSETS[0], OFFSETS[-1] + 1, device=offset.device)[:, None, None, None]
+        self._hit = added(self._hit, (offset == places).sum(1))
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
@@ -172,7 +176,7 @@ class SyntacticProbe(Probe):
         self, task: str, items: Items, layers: int, heads: int, *, final: bool, causal: bool = False
     ) -> None:
         self.task, self.items, self.final, self.causal = task, items, final, causal
-        self._hit = torch.zeros(2, len(items.names), layers, heads, dtype=torch.int64)
+        self._hit = [torch.zeros(len(items.names), layers, heads, dtype=torch.int64) for _ in range(2)]
         self._count = torch.zeros(len(items.names), dtype=torch.int64)
 
     def update(self, records: HeadRecords) -> None:
@@ -180,8 +184,8 @@ class SyntacticProbe(Probe):
         items = self.items.within(records)
         labels = len(self.items.names)
         for turn, hit in enumerate(hits(records.attended(root=True, final=self.final), items)):
-            self._hit[turn] += hits_by_label(hit, items.label, labels)
-        self._count += torch.bincount(items.label, minlength=labels).cpu()
+            self._hit[turn] = added(self._hit[turn], hits_by_label(hit, items.label, labels))
+        self._count += torch.bincount(items.label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:
         """The measure `syntactic` and its chance level `syntactic_offset`, per relation and direction.
@@ -232,13 +236,14 @@ class RareWordProbe(Probe):
 
     def update(self, records: HeadRecords) -> None:
         """Add a batch to the counts."""
-        rarest = self.rarest[records.sentences.cpu()].to(records.row.device)
-        rarest = rarest.repeat_interleave(records.lengths)
+        rarest = self.rarest[records.sentences].repeat_interleave(records.lengths)
         words = records.attended(root=False, final=False)[: len(records.row)]
         counts = rarest >= 0
         if self.causal:
             counts &= records.positions >= rarest
-        self._hit += ((words == rarest[:, None, None]) & counts[:, None, None]).sum(0).cpu()
+        # Nothing that a query attends to has this number.
+        sought = rarest.masked_fill(~counts, NOTHING - 1).to(words.device, non_blocking=True)
+        self._hit = added(self._hit, (words == sought[:, None, None]).sum(0))
         self._count += int(counts.sum())
 
     def compute(self) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from mtl.probes.measures import attention
 from mtl.probes.measures.attention import hit_shares, hits_by_label
 from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
-from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, ragged
+from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, added
 from mtl.probes.tables import heads_table as table
 from mtl.tasks.compiled import compiled
 from mtl.tasks.in_words import counted
@@ -70,10 +70,12 @@ class ClusteringProbe(FittedProbe):
         """Add a batch to the centroids."""
         items = self.fitted.within(records)
         vectors = self._vectors(records, items)
-        for labels, sums in zip(self._fitted, self._sums, strict=True):
+        for turn, (labels, sums) in enumerate(zip(self._fitted, self._sums, strict=True)):
             # Summed in the precision of the records within a batch, and in double precision over batches.
+            of_items = labels[items.number].to(vectors.device, non_blocking=True)
             zeros = vectors.new_zeros(sums.shape)
-            sums += zeros.index_add(0, _of(labels, items), vectors[:, :, : sums.shape[2]]).double().cpu()
+            of_batch = zeros.index_add(0, of_items, vectors[:, :, : sums.shape[2]]).double()
+            self._sums[turn] = added(sums, of_batch)
         self._directions = None
 
     def update(self, records: HeadRecords) -> None:
@@ -90,11 +92,12 @@ class ClusteringProbe(FittedProbe):
             nearness = torch.bmm(vectors[:, :columns].flatten(0, 1), centroids.flatten(0, 1))
             if self._absent.any():
                 # A label without a centroid must not win, as it might with a nearness of 0.
-                nearness.masked_fill_(self._absent.to(nearness.device), -torch.inf)
-            label = _of(labelling, items)
-            hit = _nearest(nearness, label).T.unflatten(1, (layers, columns))
-            self._hit[turn] += hits_by_label(hit, label, labels)
-            self._count[turn] += torch.bincount(label, minlength=labels).cpu()
+                nearness.masked_fill_(self._absent.to(nearness.device, non_blocking=True), -torch.inf)
+            label = labelling[items.number]
+            nearest = _nearest(nearness, label.to(nearness.device, non_blocking=True))
+            hit = nearest.T.unflatten(1, (layers, columns))
+            self._hit[turn] = added(self._hit[turn], hits_by_label(hit, label, labels))
+            self._count[turn] += torch.bincount(label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:
         """The measure `clustering` and its chance levels `clustering_shuffled` and `clustering_majority`.
@@ -157,12 +160,13 @@ def means(
     outputs: Float[Tensor, "word layer head head_dim"], items: Placed
 ) -> Float[Tensor, "item layer head head_dim"]:
     """The mean of each item's words."""
-    word = ragged(items.start, items.length)
-    if len(word) == len(items.length):
+    word, item, length = (
+        each.to(outputs.device, non_blocking=True) for each in (items.word, items.item, items.length)
+    )
+    if len(word) == len(length):
         return outputs[word]
-    item = torch.arange(len(items.length), device=word.device).repeat_interleave(items.length)
-    summed = outputs.new_zeros(len(items.length), *outputs.shape[1:]).index_add(0, item, outputs[word])
-    return summed / items.length[:, None, None, None]
+    summed = outputs.new_zeros(len(length), *outputs.shape[1:]).index_add(0, item, outputs[word])
+    return summed / length[:, None, None, None]
 
 
 def _nearest(
@@ -192,7 +196,3 @@ def _is_first_greatest(nearness, label):
                 beaten |= nearness[column, item, other] > own
             found[column, item] = beaten == 0 and own != 0
     return found
-
-
-def _of(labels: Tensor, items: Placed) -> Tensor:
-    return labels.to(items.number.device)[items.number]

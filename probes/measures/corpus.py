@@ -29,13 +29,15 @@ class LabelledSpan(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The items of a batch, and their places among its words and queries."""
+    """The items of a batch, and their places among its words and queries; on the CPU."""
 
     number: Int[Tensor, " item"]
     """The numbers of the items in the corpus."""
     label: Int[Tensor, " item"]
-    start: Int[Tensor, " item"]
-    """The index of the first word among the words of the batch."""
+    word: Int[Tensor, " part"]
+    """The indices, among the words of the batch, of all items' words."""
+    item: Int[Tensor, " part"]
+    """The index of each such word's item."""
     length: Int[Tensor, " item"]
     """The number of words."""
     anchor: Int[Tensor, " item"]
@@ -68,18 +70,17 @@ class Items:
 
     def within(self, records: HeadRecords) -> Placed:
         """The items of a batch of records."""
-        device = records.row.device
-        sentences = records.sentences.cpu()
-        counts = self.counts[sentences]
-        number = ragged((self.counts.cumsum(0) - self.counts)[sentences], counts)
-        begin = records.starts.repeat_interleave(counts.to(device))
-        local, anchor = self.start[number].to(device), self.anchor[number].to(device)
+        counts = self.counts[records.sentences]
+        number = ragged((self.counts.cumsum(0) - self.counts)[records.sentences], counts)
+        begin = records.starts.repeat_interleave(counts)
+        local, anchor, length = self.start[number], self.anchor[number], (self.end - self.start)[number]
         start = begin + local
         return Placed(
-            number.to(device),
-            self.label[number].to(device),
-            start,
-            (self.end - self.start)[number].to(device),
+            number,
+            self.label[number],
+            ragged(start, length),
+            torch.arange(len(length)).repeat_interleave(length),
+            length,
             anchor,
             local,
             # The root attends from the window that owns its dependent.

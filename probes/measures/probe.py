@@ -47,6 +47,8 @@ class HeadRecords:
     without padding. The *queries* are these words, and after them the first special token of each row
     (window) of the batch. If a sentence has several windows, a word attends and is observed in the window
     that owns it, and attends only to the words and special tokens of that window.
+
+    `sentences`, `lengths` and `row` are on the CPU, so that nothing waits for the device of the others.
     """
 
     sentences: Int[Tensor, " batch"]
@@ -98,10 +100,15 @@ class HeadRecords:
         return sum(tensor.nbytes for tensor in tensors)
 
 
+def added(total: Tensor, counts: Tensor) -> Tensor:
+    """The sum, where `counts` are: totals stay on a GPU until they are read, and no batch waits for it."""
+    return counts + total.to(counts.device, non_blocking=True)
+
+
 def ragged(start: Int[Tensor, " item"], length: Int[Tensor, " item"]) -> Int[Tensor, " _"]:
-    """The numbers from `start[i]` to `start[i] + length[i] - 1`, for one i after the other."""
+    """The numbers from `start[i]` to `start[i] + length[i] - 1`, for one i after the other; on the CPU."""
     shift = start - (length.cumsum(0) - length)
-    return torch.arange(int(length.sum()), device=start.device) + shift.repeat_interleave(length)
+    return torch.arange(int(length.sum())) + shift.repeat_interleave(length)
 
 
 KEPT = 2**30

@@ -19,7 +19,7 @@ from mtl.probes.figures.attention import GoldArc, ShownAttention
 from mtl.probes.measures import attention
 from mtl.probes.measures.attention import hits
 from mtl.probes.measures.corpus import Items, ProbeCorpus
-from mtl.probes.measures.probe import FINAL, NOTHING, ROOT, HeadRecords, ragged
+from mtl.probes.measures.probe import FINAL, NOTHING, ROOT, HeadRecords
 from mtl.probes.sites import Site, head_name, kind_in, read_head
 from mtl.probes.tables.label_scores import arcs_count
 from mtl.tasks.sentence import Sentence
@@ -270,7 +270,7 @@ def _of_head(records: HeadRecords, head: Head) -> HeadRecords:
     """The records of one head, on the CPU; its outputs are left out."""
     one = np.index_exp[:, head.site : head.site + 1, head.number : head.number + 1]
     return HeadRecords(
-        records.sentences.cpu(), records.lengths.cpu(), records.row.cpu(), records.word[one].cpu(),
+        records.sentences, records.lengths, records.row, records.word[one].cpu(),
         records.peak[one].cpu(), records.root[one].cpu(), records.final[one].cpu(),
         records.outputs[one][..., :0].cpu(), records.projected[:, :1, :0, :0].cpu(),
     )  # fmt: skip
@@ -284,9 +284,7 @@ def _seen(records: HeadRecords, items: Items, *, root: bool, final: bool) -> tup
     weight = torch.where(attended == ROOT, records.root, records.peak)
     weight = torch.where(attended == FINAL, records.final, weight)
     weight = weight.masked_fill(attended == NOTHING, 0)[:, 0, 0]
-    item = torch.arange(len(placed.length)).repeat_interleave(placed.length)
-    of_words = weight[ragged(placed.start, placed.length)]
-    of_item = weight.new_zeros(len(placed.length)).scatter_reduce(0, item, of_words, "amax")
+    of_item = weight.new_zeros(len(placed.length)).scatter_reduce(0, placed.item, weight[placed.word], "amax")
     return (
         placed.number, hit.from_anchor[:, 0, 0], hit.from_item[:, 0, 0], weight[placed.at_anchor], of_item,
     )  # fmt: skip

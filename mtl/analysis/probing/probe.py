@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from mtl.errors import InputError, as_input_error
 from mtl.models.batches import buckets
 from mtl.models.head_scales import Mask
 from mtl.models.passes import in_evaluation_mode
-from mtl.models.subwords import Subwords, Tokens
+from mtl.models.subwords import Subwords, Tensors, Tokens
 from mtl.models.tapped import Observation, WordReader
 from mtl.probes.measures import probe as probe_module
 from mtl.probes.measures.corpus import PROBE_TARGETS, ProbeCorpus, ProbeSettings, ProbeTarget
@@ -141,14 +141,16 @@ class ObservedCorpus:
         """Observe one batch; raises `IndexError` past the last one, so that iteration ends."""
         observation, positions = self.observed(batch)
         numbers, device = self.batches[batch], positions.row.device
+        if self.projections is not None:
+            self.projections = self.projections.to(device, non_blocking=True)
         return records(
             observation,
             positions,
-            torch.tensor(numbers, device=device),
-            torch.tensor([len(self._corpus[number]) for number in numbers], device=device),
-            self._cut_out().to(device),
+            torch.tensor(numbers),
+            torch.tensor([len(self._corpus[number]) for number in numbers]),
+            self._cut_out().to(device, non_blocking=True),
             self.encoder.tokenizer,
-            None if self.projections is None else self.projections.to(device),
+            self.projections,
         )
 
     @torch.inference_mode()
@@ -170,11 +172,13 @@ class ObservedCorpus:
 
 
 @dataclass(frozen=True, slots=True)
-class WordPositions:
+class WordPositions(Tensors):
     """Where the words of a batch are in its rows; the words of all sentences follow each other."""
 
+    rows: Int[np.ndarray, " word"]
+    """The row that owns the word, on the host."""
     row: Int[Tensor, " word"]
-    """The row that owns the word."""
+    """The same beside the other tensors."""
     first: Int[Tensor, " word"]
     """The position of its first piece in that row."""
     pieces: Int[Tensor, " word"]
@@ -191,11 +195,6 @@ class WordPositions:
     """The largest number of words in a row."""
     last: bool = False
     """Whether a word is read at its last piece only: in causal models, no other piece has seen all of it."""
-
-    def to(self, device: torch.device) -> WordPositions:
-        """The same on another device."""
-        tensors = ("row", "first", "pieces", "more", "column", "base")
-        return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
     def mean(self, pieces: Float[Tensor, "row subword ..."]) -> Float[Tensor, "word ..."]:
         """The mean over each word's pieces, or the value of its last piece (`last`)."""
@@ -250,8 +249,9 @@ def word_positions(subwords: Subwords, tokens: Sequence[Tokens], tokenizer: Any)
     if after:
         column[torch.arange(len(length)), before + length + after - 1] = width + 1
     more = torch.stack([word[further], row[further], position[further]])
+    owner = row[begin]
     return WordPositions(
-        row[begin], position[begin], pieces, more, column, base, width, last=tokenizer.causal
+        owner.numpy(), owner, position[begin], pieces, more, column, base, width, last=tokenizer.causal
     )
 
 
@@ -291,4 +291,5 @@ def records(
     word.masked_fill_(cut_out, NOTHING)
     if not tokenizer.prefix:
         word[words:] = NOTHING
-    return HeadRecords(sentences, lengths, positions.row, word, peak, root, final, outputs, projected)
+    row = torch.from_numpy(positions.rows)
+    return HeadRecords(sentences, lengths, row, word, peak, root, final, outputs, projected)

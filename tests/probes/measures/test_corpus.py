@@ -71,7 +71,8 @@ def test_a_batch_has_the_items_of_its_sentences(task: str) -> None:
         assert len(placed.number) == len(expected)
         for place, (number, item) in enumerate(expected):
             assert index.names[placed.label[place]] == item.label
-            assert words[placed.start[place]] == (number, item.start)
+            of_item = [words[word] for word in placed.word[placed.item == place].tolist()]
+            assert of_item == [(number, word) for word in range(item.start, item.end)]
             assert placed.length[place] == item.end - item.start
             assert placed.in_sentence[place] == item.start
             assert placed.anchor[place] == item.anchor
