@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
@@ -139,6 +140,9 @@ class HeadTarget(nn.Module):
         for name in ("integral", "mean_loss", "expected", "slope"):
             self.register_buffer(name, torch.zeros(entries))
         self.register_buffer("progress", torch.full((), -1.0))
+        self._progress = np.float32(-1)
+        """`progress`, known without waiting for the device; negative before the first update."""
+        self.register_load_state_dict_post_hook(_know_progress)
         self.register_buffer("chosen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("kept", torch.ones(masks, sites, heads, dtype=torch.bool))
         self.register_buffer("log_alpha_at_choice", torch.zeros(masks, sites, heads))
@@ -187,21 +191,22 @@ class HeadTarget(nn.Module):
         return cost.view(len(loss), -1).sum(1)
 
     def _follow(self, expected: Float[Tensor, " entry"], progress: float) -> None:
-        # Batches accumulated into one update count once. Nothing here waits for the device.
-        first, new = self.progress < 0, self.progress < progress
-        slope = torch.where(new, expected - self.expected, self.slope)
-        self.slope.copy_(torch.where(first, 0.0, slope))
-        self.expected.copy_(torch.where(new, expected, self.expected))
+        if np.float32(progress) <= self._progress:
+            return  # batches accumulated into one update count once
+        if self._progress >= 0:
+            torch.sub(expected, self.expected, out=self.slope)
+        self.expected.copy_(expected)
 
     def _move(self, error: Float[Tensor, " entry"], progress: float, loss: Float[Tensor, " entry"]) -> None:
         # Before the first update there is no mean. Batches accumulated into one update count once.
-        first = self.progress < 0
-        passed = torch.where(first, 0.0, progress - self.progress).clamp(min=0)
-        share = torch.where(first, 1.0, (passed / _LOSS_MEMORY).clamp(max=1))
+        first, now = self._progress < 0, np.float32(progress)
+        passed = np.float32(0) if first else max(now - self._progress, np.float32(0))
+        share = 1.0 if first else min(float(passed / np.float32(_LOSS_MEMORY)), 1.0)
         self.mean_loss.lerp_(loss.to(self.mean_loss), share)
         turned = self.integral * error < 0
-        self.integral.copy_(torch.where(turned, 0.0, self.integral) + self.rate * passed * error)
+        self.integral.masked_fill_(turned, 0.0).add_(error * float(np.float32(self.rate) * passed))
         self.progress.fill_(progress)
+        self._progress = now
 
     @torch.no_grad()
     def project(self, gates: HeadGates, progress: float) -> None:
@@ -261,6 +266,10 @@ class HeadTarget(nn.Module):
         narrow = kept & (log_alpha - left_out.amax((1, 2), keepdim=True) < _NARROW)
         numbers = torch.stack([before, kept & ~before, before & ~kept, narrow]).sum((2, 3)).T.tolist()
         return [MaskChoice(*counts) for counts in numbers]
+
+
+def _know_progress(target: HeadTarget, _: object) -> None:
+    target._progress = np.float32(target.progress.item())
 
 
 class Budget(NamedTuple):

@@ -54,7 +54,7 @@ class HeadScales:
             return None
         masks: Float[Tensor, "mask site head"] = self.gates()
         if len(masks) == 1:
-            return masks[0]
+            return masks.squeeze(0)  # a view in the backward pass, too
         if self.gates.masks == self.tasks:
             return masks
         # a list of numbers as the index would wait for the GPU

@@ -285,7 +285,8 @@ class SharedDropout(nn.Module):
         if not self.training or not self.p:
             return vectors
         first_word = vectors[..., :1, :] if vectors.ndim > 2 else vectors
-        return vectors * functional.dropout(self.one.to(vectors.dtype).expand(first_word.shape), self.p)
+        one = self.one if self.one.dtype == vectors.dtype else vectors.new_ones(())
+        return vectors * functional.dropout(one.expand(first_word.shape), self.p)
 
 
 class Mlp(nn.Module):
