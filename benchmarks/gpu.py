@@ -47,6 +47,7 @@ from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.models.passes import rounded_weights
 from mtl.runs.folder.run import Run
+from mtl.tasks.captured import RecursionGraphs
 from mtl.training.assembly import RoundedProducts
 from mtl.training.data import EpochBatches
 
@@ -288,11 +289,19 @@ def trained_seconds(
     steps: list[BatchIndices],
     precision: Any,
     device: torch.device,
+    graphs: RecursionGraphs | None = None,
 ) -> float:
     """The seconds on the clock of an epoch as in `mtl train`, after three more steps."""
     accelerator = "gpu" if device.type == "cuda" else "cpu"
     seconds = training_seconds(
-        model, annotated, steps, precision, first=3, now=lambda: now(device), accelerator=accelerator
+        model,
+        annotated,
+        steps,
+        precision,
+        first=3,
+        now=lambda: now(device),
+        accelerator=accelerator,
+        graphs=graphs,
     )
     model.to(device)  # the trainer leaves it on the CPU
     return seconds
@@ -368,6 +377,11 @@ def timed(
         "training, five tasks": lambda: trained_seconds(model, annotated, steps, precision, device),
         "training, DEP alone": lambda: trained_seconds(alone, own, own_steps, precision, device),
     }
+    if device.type == "cuda":
+        graphs = RecursionGraphs()
+        jobs["training, five tasks, CUDA graphs"] = lambda: trained_seconds(
+            model, annotated, steps, precision, device, graphs
+        )
     if precision == "32-true" and batch == 16:
         jobs |= measures(model, annotated, steps, bare, device)
     memory = {name: peak(job, device) for name, job in jobs.items()}  # and warms up

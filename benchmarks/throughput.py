@@ -33,6 +33,7 @@ from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.models.opened import Precision, has_fast_bfloat16, prepare
 from mtl.models.passes import keep_large_blocks
+from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.sentence import Sentence
 from mtl.tasks.task import Task
 from mtl.training.assembly import RoundedProducts
@@ -233,10 +234,12 @@ def training_seconds(
     first: int = 1,
     now: Callable[[], float] = time.process_time,
     accelerator: str = "cpu",
+    graphs: RecursionGraphs | None = None,
 ) -> float:
     """The seconds, by `now`, of an epoch as in `mtl train`: batches, forward, backward, clipping, update.
 
-    `precision` is a value of `trainer.precision`. The `first` steps are made twice, and timed once.
+    `precision` is a value of `trainer.precision`, `graphs` are those of `trainer.cuda_graphs`. The `first` steps
+    are made twice, and timed once.
     """
     warming = steps[:first]
     clock = Clock(len(warming), now)
@@ -248,7 +251,8 @@ def training_seconds(
         precision=None if own else precision, plugins=own,
     )  # fmt: skip
     loader = BatchLoader(corpus, model.encoder.tokenizer, model.tasks, [*warming, *steps])
-    trainer.fit(JointTraining(model, Uniform(), updates=1000, rounded=precision == "bf16-master"), loader)
+    rounded = precision == "bf16-master"
+    trainer.fit(JointTraining(model, Uniform(), updates=1000, rounded=rounded, graphs=graphs), loader)
     return clock.seconds
 
 

@@ -35,6 +35,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import device_of, training_precision
 from mtl.models.subwords import SubwordTokenizer
 from mtl.runs.folder.run import Run
+from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import counted, first_line
 from mtl.tasks.task import Task
 from mtl.training.balancers import balancer_for
@@ -131,6 +132,7 @@ def assemble(
         meters=used,
         rounded=config.trainer.precision == "bf16-master",
         loss_scale=LossScale() if config.trainer.precision == "16-mixed" else None,
+        graphs=RecursionGraphs() if config.trainer.cuda_graphs else None,
         seed=config.seed,
     )
     seen = some_of(train, tuple(tasks), config.evaluate_train)
@@ -237,6 +239,8 @@ def check_machine(config: TrainerConfig) -> torch.device:
             "trainer.precision=16-mixed, and the run's device does not multiply float16: use bf16-mixed or "
             "32-true"
         )
+    if config.cuda_graphs and not on_gpu:
+        raise InputError("trainer.cuda_graphs=true, and the run trains on the CPU: use false, or a GPU")
     several = config.devices * config.num_nodes > 1
     if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
         raise InputError(

@@ -26,6 +26,7 @@ from mtl.models.joint import JointModel
 from mtl.models.opened import narrow_parts
 from mtl.models.passes import not_finite, rounded_weights
 from mtl.runs.folder.run import Run
+from mtl.tasks.captured import RecursionGraphs
 from mtl.tasks.in_words import counted
 from mtl.training.balancers import Balancer, KeptGradients, as_in_backward, gram_matrix, shared_parameters
 from mtl.training.embedding_rows import EmbeddingRows, sole_embedding
@@ -66,6 +67,7 @@ class JointTraining(pl.LightningModule):
         rounded: Compute forward and backward passes with copies of the weights in bfloat16
             (`rounded_weights`); the update is that of the weights, in float32.
         loss_scale: Scales losses, since gradients are computed in float16; `None`: they are not.
+        graphs: Compute the decoders' recursions by these CUDA graphs; `None`: operation by operation.
         seed: Seed of what all ranks draw alike.
     """
 
@@ -92,13 +94,14 @@ class JointTraining(pl.LightningModule):
         meters: Sequence[StepMeter] = (),
         rounded: bool = False,
         loss_scale: LossScale | None = None,
+        graphs: RecursionGraphs | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.loss_scale = loss_scale
         self.model, self.balancer, self.gate_loss, self.meters = model, balancer, gate_loss, tuple(meters)
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
-        self.beta2, self.rounded, self.seed = beta2, rounded, seed
+        self.beta2, self.rounded, self.graphs, self.seed = beta2, rounded, graphs, seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.gate_warmup, self.balancer_lr = gate_lr, gate_warmup, balancer_lr
         draw_by_counter(model)
@@ -188,6 +191,8 @@ class JointTraining(pl.LightningModule):
         with ExitStack() as watching:
             if self.rounded:
                 watching.enter_context(rounded_weights(narrow_parts(self.model), self.shared))
+            if self.graphs is not None:
+                watching.enter_context(self.graphs.in_use())
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
             losses = self.model.losses(batch, self.model(batch, scale))
         for meter, of_meter in zip(self.meters, seen, strict=True):

@@ -16,6 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mtl.tasks.captured import Recursion
 from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import (
     Biaffine,
@@ -211,7 +212,7 @@ class ConDecoder(Decoder):
 
 _NEVER = -1e30
 """The score of a span that no tree has; minus infinity would make differences NaN."""
-InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+InsideOutside = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 """From scores and lengths to log partitions and marginals."""
 
 
@@ -258,7 +259,7 @@ def span_marginals(
 
 
 def _fastest(scores: Float[Tensor, "batch boundary boundary"]) -> InsideOutside:
-    return by_numba if scores.device.type == "cpu" else inside_outside_by_tensors
+    return by_numba if scores.device.type == "cpu" else _INSIDE_OUTSIDE
 
 
 class _LogPartition(Function):
@@ -318,6 +319,15 @@ def inside_outside_by_tensors(
     marginals = torch.where(there, (inside + outside - (sides + partition[:, None, None])).exp(), 0.0)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     return partition.to(dtype), marginals.to(dtype)
+
+
+_INSIDE_OUTSIDE = Recursion(
+    inside_outside_by_tensors,
+    inputs=("batch boundary boundary", "batch"),
+    fills=(0.0, 1.0),
+    outputs=("batch", "batch boundary boundary"),
+    steps={"batch": 8, "boundary": 8},
+)
 
 
 def by_numba(

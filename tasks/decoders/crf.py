@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mtl.tasks.captured import Recursion
 from mtl.tasks.compiled import compiled
 from mtl.tasks.decoders.decoder import at_least_float32
 from mtl.tasks.decoders.steps import Steps, in_steps
@@ -495,22 +496,9 @@ class LogPartition(torch.autograd.Function):
         chain: Float[Tensor, " step"],
         edge: Float[Tensor, " kind"],
     ) -> Float[Tensor, " row"]:
-        weights = chain.double().exp().view(len(edge), len(edge))
-        before = torch.arange(scores.shape[1] + 2, device=scores.device).roll(1)  # words before each place
-        inside = functional.pad(scores.double(), (0, 1, 1, 1), value=-torch.inf)
-        emissions = torch.where((before >= lengths[:, None])[:, :, None], edge, inside)
-        tops = emissions.amax(2, keepdim=True)
-        factors = (emissions - tops).exp()
-        sums, masses = _both_ways(torch.stack((factors, factors.flip(1))), weights)
-        # At each place but the last: sums over what follows it, and what comes next.
-        ahead, following = sums[1:, 1, :, :-1].flip(0), masses[:-1, 1].flip(0)
-        forth = masses[:-1, 0]
-        left = forth / (forth * ahead).sum(2, keepdim=True)
-        ctx.save_for_backward(left * ahead, left, following, weights)
-        scales = torch.cat((sums[1:-1, :, :, -1], sums[-1:, :, :, -2]))  # at last, only the way out counts
-        totals, others = scales.log().sum(0)
-        agree = (totals - others).abs() <= _AGREE
-        return (totals + tops.sum((1, 2))).where(agree, torch.nan).to(scores.dtype)
+        partition, *saved = _BOTH_WAYS(scores, lengths, chain, edge)
+        ctx.save_for_backward(*saved)
+        return partition
 
     @staticmethod
     @once_differentiable
@@ -519,6 +507,31 @@ class LogPartition(torch.autograd.Function):
         of_scores = marginals[1:, :, :-1].transpose(0, 1) * outer[:, None, None]
         pairs = (left * outer[:, None]).flatten(0, 1).mT @ following.flatten(0, 1)
         return of_scores.to(outer.dtype), None, (pairs * weights).flatten().to(outer.dtype), None
+
+
+def _partition_by_tensors(
+    scores: Float[Tensor, "row word tag"],
+    lengths: Int[Tensor, " row"],
+    chain: Float[Tensor, " step"],
+    edge: Float[Tensor, " kind"],
+) -> tuple[Tensor, ...]:
+    """log Z, and for its gradient marginals, their left parts, what follows, and the weights of steps."""
+    weights = chain.double().exp().view(len(edge), len(edge))
+    before = torch.arange(scores.shape[1] + 2, device=scores.device).roll(1)  # words before each place
+    inside = functional.pad(scores.double(), (0, 1, 1, 1), value=-torch.inf)
+    emissions = torch.where((before >= lengths[:, None])[:, :, None], edge, inside)
+    tops = emissions.amax(2, keepdim=True)
+    factors = (emissions - tops).exp()
+    sums, masses = _both_ways(torch.stack((factors, factors.flip(1))), weights)
+    # At each place but the last: sums over what follows it, and what comes next.
+    ahead, following = sums[1:, 1, :, :-1].flip(0), masses[:-1, 1].flip(0)
+    forth = masses[:-1, 0]
+    left = forth / (forth * ahead).sum(2, keepdim=True)
+    scales = torch.cat((sums[1:-1, :, :, -1], sums[-1:, :, :, -2]))  # at last, only the way out counts
+    totals, others = scales.log().sum(0)
+    agree = (totals - others).abs() <= _AGREE
+    partition = (totals + tops.sum((1, 2))).where(agree, torch.nan).to(scores.dtype)
+    return partition, left * ahead, left, following, weights
 
 
 def _both_ways(
@@ -543,3 +556,12 @@ def _both_ways(
         if place < places - 1:
             torch.mul(of_kinds[place], of_place, out=made[place]).div_(totals[place])
     return sums, masses
+
+
+_BOTH_WAYS = Recursion(
+    _partition_by_tensors,
+    inputs=("row word tag", "row", "step", "kind"),
+    fills=(0.0, 1.0, 0.0, 0.0),
+    outputs=("row", "word+1 row kind", "word+1 row kind", "word+1 row kind", "kind kind"),
+    steps={"row": 16, "word": 8},
+)

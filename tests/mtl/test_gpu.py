@@ -109,6 +109,12 @@ def test_training_has_the_losses_of_the_cpu(settings):
     assert_frame_equal(losses(here), losses(there), rel_tol=2e-3)
 
 
+def test_recursions_by_cuda_graphs_have_the_losses_of_single_operations(settings):
+    single = train(settings, "single", accelerator="gpu", precision="32-true")
+    graphs = train(settings, "graphs", accelerator="gpu", precision="32-true", cuda_graphs=True)
+    assert_frame_equal(losses(single), losses(graphs), rel_tol=2e-3)
+
+
 def test_bfloat16_has_nearly_the_losses_of_float32(settings):
     exact = train(settings, "exact", accelerator="gpu", precision="32-true")
     mixed = train(settings, "mixed", accelerator="gpu", precision="bf16-mixed")
@@ -116,9 +122,11 @@ def test_bfloat16_has_nearly_the_losses_of_float32(settings):
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-def test_steps_with_masks_do_not_wait(settings, monkeypatch, precision):
-    with waits_in_steps(monkeypatch, after=3) as waits:
-        train(settings | MASKS, "masks", accelerator="gpu", precision=precision)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_steps_with_masks_do_not_wait(settings, monkeypatch, precision, graphs):
+    after = 30 if graphs else 3  # making a graph waits
+    with waits_in_steps(monkeypatch, after) as waits:
+        train(settings | MASKS, "masks", accelerator="gpu", precision=precision, cuda_graphs=graphs)
     assert outside_libraries(waits) == []
 
 

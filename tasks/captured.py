@@ -1,0 +1,136 @@
+"""Recursions over words as CUDA graphs, one for each rounded shape.
+
+A recursion starts some operations for each word, and the host needs longer to start one than a GPU to do its
+work. A graph starts all of them at once. It has fixed shapes, so inputs are padded to the next rounded ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+Capture = Callable[[Callable[..., Tensors], Tensors], tuple[Callable[[], None], Tensors]]
+"""From a function and its inputs to what computes it again from them, and to the outputs that this fills."""
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """A function of tensors that may be captured; called, it is that function.
+
+    It must start the same operations whatever its inputs hold, never wait for the device, and draw nothing.
+    Padding must not change what it returns for the rest. Nothing is differentiated through it.
+    """
+
+    function: Callable[..., Tensors]
+    inputs: Sequence[str]
+    """The names of each input's dimensions, such as `row word tag`. A name has one size."""
+    fills: Sequence[float]
+    """What each input is padded with."""
+    outputs: Sequence[str]
+    """The names of each output's dimensions, some of them longer than in the inputs, such as `word+1`."""
+    steps: Mapping[str, int]
+    """The dimensions that are padded, and the number of which their sizes become multiples."""
+
+    def __call__(self, *given: Tensor) -> Tensors:
+        graphs = _GRAPHS.get()
+        return self.function(*given) if graphs is None else graphs.run(self, given)
+
+
+class _Graph(NamedTuple):
+    inputs: Tensors
+    replay: Callable[[], None]
+    outputs: Tensors
+
+
+def cuda_graph(function: Callable[..., Tensors], inputs: Tensors) -> tuple[Callable[[], None], Tensors]:
+    """Capture a function of tensors on a GPU, after it has run on a stream of its own, as torch asks for."""
+    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        function(*inputs)
+    current.wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        outputs = function(*inputs)
+    return graph.replay, outputs
+
+
+class RecursionGraphs:
+    """The graphs of one training.
+
+    Args:
+        capture: Makes a graph.
+        seldom: Shapes that were seen at most so often are computed without a graph.
+        most: Graphs that are kept; the one that was used longest ago goes first.
+    """
+
+    def __init__(self, capture: Capture = cuda_graph, seldom: int = 2, most: int = 64) -> None:
+        self.capture, self.seldom, self.most = capture, seldom, most
+        self.captured = 0
+        """Graphs that were made so far."""
+        self._seen: Counter[tuple[object, ...]] = Counter()
+        self._graphs: OrderedDict[tuple[object, ...], _Graph] = OrderedDict()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """In the block, this thread's recursions are computed by graphs."""
+        token = _GRAPHS.set(self)
+        try:
+            yield
+        finally:
+            _GRAPHS.reset(token)
+
+    def run(self, recursion: Recursion, given: Tensors) -> Tensors:
+        """What the recursion returns; `given` are its inputs."""
+        named = list(zip([names.split() for names in recursion.inputs], given, strict=True))
+        sizes = {name: size for names, one in named for name, size in zip(names, one.shape, strict=True)}
+        rounded = {name: _rounded(size, recursion.steps.get(name, 1)) for name, size in sizes.items()}
+        key = (recursion.function, given[0].device, *(one.dtype for one in given), *rounded.values())
+        graph = self._graphs.get(key)
+        if graph is None:
+            self._seen[key] += 1
+            if self._seen[key] <= self.seldom:
+                return recursion.function(*given)
+            inputs = tuple(one.new_empty([rounded[name] for name in names]) for names, one in named)
+            _fill(inputs, recursion.fills, given)
+            graph = self._graphs[key] = _Graph(inputs, *self.capture(recursion.function, inputs))
+            self.captured += 1
+            if len(self._graphs) > self.most:
+                oldest, _ = self._graphs.popitem(last=False)
+                del self._seen[oldest]
+        else:
+            self._graphs.move_to_end(key)
+            _fill(graph.inputs, recursion.fills, given)
+        graph.replay()
+        # The next replay overwrites the outputs, and the backward pass of this batch may be yet to come.
+        return tuple(
+            output[tuple(slice(_size(name, sizes)) for name in names.split())].clone()
+            for names, output in zip(recursion.outputs, graph.outputs, strict=True)
+        )
+
+
+_GRAPHS: ContextVar[RecursionGraphs | None] = ContextVar("graphs", default=None)
+
+
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def _size(name: str, sizes: Mapping[str, int]) -> int:
+    dimension, _, more = name.partition("+")
+    return sizes[dimension] + int(more or 0)
+
+
+def _fill(inputs: Tensors, fills: Sequence[float], given: Tensors) -> None:
+    for padded, fill, one in zip(inputs, fills, given, strict=True):
+        if padded.shape != one.shape:
+            padded.fill_(fill)
+        padded[tuple(map(slice, one.shape))].copy_(one)
