@@ -238,8 +238,8 @@ def training_seconds(
 ) -> float:
     """The seconds, by `now`, of an epoch as in `mtl train`: batches, forward, backward, clipping, update.
 
-    `precision` is a value of `trainer.precision`, `graphs` are those of `trainer.cuda_graphs`. The `first` steps
-    are made twice, and timed once.
+    `precision` is a value of `trainer.precision`; `graphs` are those of `trainer.cuda_graphs`. The `first`
+    steps are made twice, and timed once.
     """
     warming = steps[:first]
     clock = Clock(len(warming), now)
