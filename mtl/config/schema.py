@@ -70,6 +70,7 @@ LEARNING = ("dynamic", "static", "gates_only")
 
 
 _LABELS = Used(lambda run: run.own_model() is None)
+_RECURSIVE = Used(lambda run: any(task.has_recursion for task in run.chosen().values()))
 _FREEZABLE = Used(lambda run: run.own_model() is None and run.pruning != "gates_only")
 
 
@@ -434,7 +435,7 @@ class TrainerConfig:
     """float32; on a GPU, with its products in TF32; bfloat16 by autocast; or by copies of the float32
     weights; float16 by autocast, with scaled losses. `auto`: bf16-mixed if the hardware supports it (GPU, or
     CPU with AMX or AVX512-BF16), else float32."""
-    cuda_graphs: Annotated[bool, _LABELS] = False
+    cuda_graphs: Annotated[bool, _RECURSIVE] = False
     """On a GPU, compute the recursions of CON, SRL and BIO tags as CUDA graphs: the host starts fewer
     operations."""
     threads: Annotated[Size | None, Volatile()] = None

@@ -239,8 +239,6 @@ def check_machine(config: TrainerConfig) -> torch.device:
             "trainer.precision=16-mixed, and the run's device does not multiply float16: use bf16-mixed or "
             "32-true"
         )
-    if config.cuda_graphs and not on_gpu:
-        raise InputError("trainer.cuda_graphs=true, and the run trains on the CPU: use false, or a GPU")
     several = config.devices * config.num_nodes > 1
     if several and not on_gpu and torch.distributed.get_debug_level() == torch.distributed.DebugLevel.DETAIL:
         raise InputError(

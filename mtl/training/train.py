@@ -17,7 +17,7 @@ import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
-from mtl.config.effective import plain
+from mtl.config.effective import plain, unused_keys
 from mtl.config.parse import configuration_from
 from mtl.config.schema import SPLITS, GatesConfig, TrainConfig
 from mtl.corpora.load import corpus_fingerprint, corpus_fingerprints
@@ -78,7 +78,12 @@ def train(
             config = config.with_rates()
             run = Run(Path(config.runs) / config.run_name())
             check_settings(config)
-            check_machine(config.trainer)
+            device = check_machine(config.trainer)
+            captures = config.trainer.cuda_graphs and "trainer.cuda_graphs" not in unused_keys(config)
+            if captures and device.type != "cuda":
+                raise InputError(
+                    "trainer.cuda_graphs=true, and the run trains on the CPU: use false, or a GPU"
+                )
             check_target(config)
             source = None if config.init_from is None else Path(config.init_from).resolve()
             if source in (run.folder.resolve(), run.model.resolve()):
