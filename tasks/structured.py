@@ -218,7 +218,7 @@ class Ner(Task):
         from mtl.tasks.decoders.bio import collate_tags
         from mtl.tasks.decoders.ner import collate_entities
 
-        return collate_tags(targets, width) if self.decoder == "bio" else collate_entities(targets)
+        return (collate_tags if self.decoder == "bio" else collate_entities)(targets, width)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.bio import BioSpans
@@ -468,7 +468,7 @@ class Con(Task):
     def collate(self, targets: Sequence[Any], width: int) -> Any:
         from mtl.tasks.decoders.con import collate_brackets
 
-        return collate_brackets(targets)
+        return collate_brackets(targets, width)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.con import ConDecoder
@@ -556,7 +556,9 @@ class Srl(Task):
         from mtl.tasks.decoders.srl import collate_frames
         from mtl.tasks.decoders.srl_spans import collate_ranked
 
-        return collate_ranked(targets) if self.decoder == "spans" else collate_frames(targets, width)
+        if self.decoder == "spans":
+            return collate_ranked(targets)
+        return collate_frames(targets, width, self.reach)
 
     def new_decoder(self, hidden: int, labels: Labels) -> Decoder:
         from mtl.tasks.decoders.srl import SrlDecoder

@@ -46,10 +46,16 @@ class SpanTargets(NamedTuple):
 
 
 class SpanBatch(NamedTuple):
-    """`SpanTargets` of a batch one after the other (no padding), with their sentence's row."""
+    """`SpanTargets` of a batch one after the other (no padding), with their sentence's row.
+
+    Places are made on the host, which has them before a GPU needs them.
+    """
 
     rows: Int[Tensor, " span"]
+    brackets: Int[Tensor, " span"]
+    """Where each span is in [batch boundary boundary], without these axes."""
     starts: Int[Tensor, " span"]
+    """Where its start is in [batch boundary]."""
     ends: Int[Tensor, " span"]
     labels: Int[Tensor, " span"]
 
@@ -75,9 +81,16 @@ def bracket_targets(sentence: Sentence, layer: str, labels: Labels) -> SpanTarge
     return SpanTargets(*table.reshape(-1, 3).T.astype(np.int64))
 
 
-def collate_brackets(targets: Sequence[SpanTargets]) -> SpanBatch:
-    """The targets of a batch."""
-    return SpanBatch(*one_after_another(targets))
+def collate_brackets(targets: Sequence[SpanTargets], width: int) -> SpanBatch:
+    """The targets of a batch, whose longest sentence has `width` words."""
+    rows, starts, ends, labels = one_after_another(targets)
+    return SpanBatch(rows, *_places(rows, starts, ends, width + 1), labels)
+
+
+def _places(rows: Any, starts: Any, ends: Any, boundaries: int) -> tuple[Any, Any, Any]:
+    """`brackets`, `starts` and `ends` of a `SpanBatch`, of arrays or tensors."""
+    first = rows * boundaries
+    return (first + starts) * boundaries + ends, first + starts, first + ends
 
 
 class ConDecoder(Decoder):
@@ -131,10 +144,10 @@ class ConDecoder(Decoder):
     def loss(
         self, scores: _SpanScores, targets: SpanBatch, mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, " batch"]:
-        rows, starts, ends, labels = targets
-        brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, starts, ends)
+        rows, places, starts, ends, labels = targets
+        brackets = span_crf_loss(scores.brackets, mask.sum(1), rows, places)
         label_losses = functional.cross_entropy(
-            self._label_scores(scores, rows, starts, ends), labels, ignore_index=UNKNOWN, reduction="none"
+            self._label_scores(scores, starts, ends), labels, ignore_index=UNKNOWN, reduction="none"
         )
         return brackets.index_add(0, rows, label_losses.to(brackets.dtype))
 
@@ -147,9 +160,9 @@ class ConDecoder(Decoder):
     ) -> StructureScore:
         if label is not None:
             targets = SpanBatch(*(column[targets.labels == label] for column in targets))
-        rows, starts, ends, labels = targets
-        brackets = scores.brackets[rows, starts, ends]
-        of_labels = scores_at(self._label_scores(scores, rows, starts, ends), labels)
+        rows, places, starts, ends, labels = targets
+        brackets = scores.brackets.flatten().index_select(0, places)
+        of_labels = scores_at(self._label_scores(scores, starts, ends), labels)
         return sums_by_sentence(brackets + of_labels, rows, len(mask))
 
     @in_steps
@@ -159,7 +172,7 @@ class ConDecoder(Decoder):
             brackets = span_marginals(brackets, mask.sum(1))
         chart, lengths = yield brackets, mask.sum(1)
         best = best_brackets(chart, lengths)
-        [places] = yield (np.stack(best),)
+        [places] = yield (np.stack(_places(*best, chart.shape[1])[1:]),)
         [chosen] = yield (self._label_scores(scores, *places).argmax(1),)
         names = self.labels.names
         labelled = [
@@ -188,7 +201,7 @@ class ConDecoder(Decoder):
         index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 3)
         rows, starts, ends = index.unbind(1)
         marginals = span_marginals(scores.brackets.detach(), mask.sum(1))[rows, starts, ends]
-        chains = self._label_scores(scores, rows, starts, ends).softmax(1)
+        chains = self._label_scores(scores, *_places(rows, starts, ends, mask.shape[1] + 1)[1:]).softmax(1)
         kept = [number for number, name in enumerate(self.labels.names) if name != NULL]
         names = [self.labels[number] for number in kept]
         best = iter(k_best((marginals[:, None] * chains)[:, kept], names, k))
@@ -200,13 +213,11 @@ class ConDecoder(Decoder):
     def _label_scores(
         self,
         scores: _SpanScores,
-        rows: Int[Tensor, " span"],
         starts: Int[Tensor, " span"],
         ends: Int[Tensor, " span"],
     ) -> Float[Tensor, "span label"]:
-        width = scores.starts.shape[1]
-        left = scores.starts.flatten(0, 1).index_select(0, torch.add(starts, rows, alpha=width))
-        right = scores.ends.flatten(0, 1).index_select(0, torch.add(ends, rows, alpha=width))
+        left = scores.starts.flatten(0, 1).index_select(0, starts)
+        right = scores.ends.flatten(0, 1).index_select(0, ends)
         return at_least_float32(self.label(self.dropout(functional.leaky_relu(left + right, 0.1))))
 
 
@@ -220,18 +231,15 @@ def span_crf_loss(
     scores: Float[Tensor, "batch boundary boundary"],
     lengths: Int[Tensor, " batch"],
     rows: Int[Tensor, " span"],
-    starts: Int[Tensor, " span"],
-    ends: Int[Tensor, " span"],
+    brackets: Int[Tensor, " span"],
 ) -> Float[Tensor, " batch"]:
     """Minus the log-probability of each sentence's gold bracketing, in nats.
 
-    `rows`, `starts` and `ends` are the gold spans of all sentences; see `bracketing_log_partition` for the
-    others.
+    `rows` and `brackets` are those of the gold spans of all sentences (`SpanBatch`); see
+    `bracketing_log_partition` for the others.
     """
     scores = at_least_float32(scores)
-    width = scores.shape[1]
-    places = torch.add(ends, torch.add(starts, rows, alpha=width), alpha=width)
-    gold = scores.flatten().index_select(0, places)
+    gold = scores.flatten().index_select(0, brackets)
     return bracketing_log_partition(scores, lengths).index_add(0, rows, gold, alpha=-1)
 
 

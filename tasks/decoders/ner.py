@@ -50,8 +50,8 @@ class EntityBatch(NamedTuple):
     """`EntityTargets` of all sentences of a batch one after the other, and each entity's sentence."""
 
     rows: Int[Tensor, " entity"]
-    firsts: Int[Tensor, " entity"]
-    lasts: Int[Tensor, " entity"]
+    spans: Int[Tensor, " entity"]
+    """Where each entity is in [batch word word], without these axes."""
     types: Int[Tensor, " entity"]
 
 
@@ -68,9 +68,10 @@ def entity_targets(sentence: Sentence, layer: str, labels: Labels) -> EntityTarg
     return EntityTargets(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
 
 
-def collate_entities(targets: Sequence[EntityTargets]) -> EntityBatch:
-    """The targets of a batch."""
-    return EntityBatch(*one_after_another(targets))
+def collate_entities(targets: Sequence[EntityTargets], width: int) -> EntityBatch:
+    """The targets of a batch, whose longest sentence has `width` words."""
+    rows, firsts, lasts, types = one_after_another(targets)
+    return EntityBatch(rows, (rows * width + firsts) * width + lasts, types)
 
 
 class NerDecoder(Decoder):
@@ -112,15 +113,12 @@ class NerDecoder(Decoder):
         # The score of "no entity" is 0, so log Z = log(1 + sum of exp) = softplus(logsumexp).
         partition = functional.softplus(scores.logsumexp(3))
         losses = torch.where(_spans(mask), partition, 0.0).sum((1, 2))
-        width = scores.shape[1]
-        firsts = torch.add(targets.firsts, targets.rows, alpha=width)
-        spans = torch.add(targets.lasts, firsts, alpha=width)
-        types = torch.add(targets.types.clamp(min=0), spans, alpha=len(self.labels))
+        types = torch.add(targets.types.clamp(min=0), targets.spans, alpha=len(self.labels))
         # A span of a type that training never saw counts neither as an entity nor as none: its loss is 0.
         gains = torch.where(
             targets.types >= 0,
             scores.flatten().index_select(0, types),
-            partition.flatten().index_select(0, spans),
+            partition.flatten().index_select(0, targets.spans),
         )
         return losses.index_add(0, targets.rows, gains, alpha=-1)
 
@@ -132,8 +130,8 @@ class NerDecoder(Decoder):
         label: int | None = None,
     ) -> StructureScore:
         chosen = targets.types >= 0 if label is None else targets.types == label
-        rows, firsts, lasts, types = (column[chosen] for column in targets)
-        return sums_by_sentence(scores[rows, firsts, lasts, types], rows, len(mask))
+        rows, spans, types = (column[chosen] for column in targets)
+        return sums_by_sentence(scores.flatten(0, 2)[spans, types], rows, len(mask))
 
     @in_steps
     def decode(

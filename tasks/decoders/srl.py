@@ -48,11 +48,19 @@ class FrameTargets(NamedTuple):
 
 
 class FrameBatch(NamedTuple):
-    """`FrameTargets` of a batch: the frames of all sentences one after the other, `rows` their sentences."""
+    """`FrameTargets` of a batch: the frames of all sentences one after the other, `rows` their sentences.
+
+    Places and distances are made on the host, which has them before a GPU needs them.
+    """
 
     is_predicate: Float[Tensor, "batch word"]
     rows: Int[Tensor, " frame"]
     predicates: Int[Tensor, " frame"]
+    places: Int[Tensor, " frame"]
+    distances: Int[Tensor, "frame word"]
+    """As in `predicate_places`."""
+    lengths: Int[Tensor, " frame"]
+    """The words of each frame's sentence."""
     tags: Int[Tensor, "frame word"]
     senses: Int[Tensor, " frame"]
 
@@ -83,8 +91,19 @@ def frame_targets(sentence: Sentence, layer: str, labels: Labels) -> FrameTarget
     return FrameTargets(is_predicate, predicates, tags, np.array(indices, dtype=np.int64))
 
 
-def collate_frames(targets: Sequence[FrameTargets], width: int) -> FrameBatch:
-    """The targets of a batch, padded to `width` words."""
+def predicate_places(
+    rows: Int[np.ndarray, " frame"], predicates: Int[np.ndarray, " frame"], width: int, reach: int
+) -> tuple[Int[np.ndarray, " frame"], Int[np.ndarray, "frame word"]]:
+    """Where predicates are in [batch word], without these axes, and how far each word is ahead of them.
+
+    Distances are clipped to `reach` words, and counted from -`reach`.
+    """
+    ahead = np.arange(width) - predicates[:, None]
+    return rows * width + predicates, (ahead + reach).clip(0, 2 * reach)
+
+
+def collate_frames(targets: Sequence[FrameTargets], width: int, reach: int) -> FrameBatch:
+    """The targets of a batch, padded to `width` words; `reach` is that of the `RoleScorer`."""
     counts = [len(target.predicates) for target in targets]
     is_predicate = np.zeros((len(targets), width), dtype=np.float32)
     tags = np.zeros((sum(counts), width), dtype=np.int64)
@@ -97,7 +116,10 @@ def collate_frames(targets: Sequence[FrameTargets], width: int) -> FrameBatch:
     rows = np.repeat(np.arange(len(targets)), counts)
     predicates = np.concatenate([target.predicates for target in targets])
     senses = np.concatenate([target.senses for target in targets])
-    return FrameBatch(*map(torch.from_numpy, (is_predicate, rows, predicates, tags, senses)))
+    lengths = np.repeat([len(target.is_predicate) for target in targets], counts)
+    places, distances = predicate_places(rows, predicates, width, reach)
+    columns = (is_predicate, rows, predicates, places, distances, lengths, tags, senses)
+    return FrameBatch(*map(torch.from_numpy, columns))
 
 
 class RoleScorer(nn.Module):
@@ -122,15 +144,16 @@ class RoleScorer(nn.Module):
         self,
         words: Float[Tensor, "batch word hidden"],
         rows: Int[Tensor, " frame"],
-        predicates: Int[Tensor, " frame"],
+        places: Int[Tensor, " frame"],
+        distances: Int[Tensor, "frame word"],
     ) -> Float[Tensor, "frame word tag"]:
-        at_predicates = self.of_predicate(at_words(words, rows, predicates))
+        """The scores; see `predicate_places`."""
+        at_predicates = self.of_predicate(words.flatten(0, 1).index_select(0, places))
         if len(rows) < len(words):
             pairs = self.of_word(words.index_select(0, rows))
         else:
             pairs = self.of_word(words).index_select(0, rows)
-        ahead = torch.arange(self.reach, words.shape[1] + self.reach, device=words.device)
-        between = self.of_distance((ahead - predicates[:, None]).clamp(0, 2 * self.reach))
+        between = self.of_distance(distances)
         pairs += at_predicates[:, None]  # in place: this is the largest tensor of a pass
         pairs += between.to(pairs.dtype)
         pairs = functional.leaky_relu(pairs, 0.1)
@@ -212,9 +235,7 @@ class SrlDecoder(Decoder):
         losses = functional.binary_cross_entropy_with_logits(
             scores.predicates, gold, mask, reduction="none"
         ).sum(1)
-        tag_scores = self._tag_scores(scores.words, targets.rows, targets.predicates)
-        lengths = mask.sum(1)[targets.rows]
-        of_frames = self.crf.loss(tag_scores, targets.tags, lengths)
+        of_frames = self.crf.loss(self._gold_tag_scores(scores, targets), targets.tags, targets.lengths)
         if self.sense is not None:
             of_frames = of_frames + self.sense.loss(
                 scores.words, targets.rows, targets.predicates, targets.senses
@@ -229,9 +250,9 @@ class SrlDecoder(Decoder):
         label: int | None = None,
     ) -> StructureScore:
         rows, predicates, tags = targets.rows, targets.predicates, targets.tags
-        tag_scores = self._tag_scores(scores.words, rows, predicates)
+        tag_scores = self._gold_tag_scores(scores, targets)
         if label is None:
-            paths = self.crf.path_score(tag_scores, tags, mask.sum(1)[rows])
+            paths = self.crf.path_score(tag_scores, tags, targets.lengths)
             if self.sense is not None:
                 paths = paths + self._gold_senses(self.sense, scores, targets)
             return sums_by_sentence(paths + scores.predicates[rows, predicates], rows, len(mask))
@@ -282,10 +303,12 @@ class SrlDecoder(Decoder):
         """Each predicted predicate by a sigmoid, its sense by a softmax, and its arguments as BIO tags by the
         CRF's marginals."""
         places = [(row, frame.predicate) for row, frames in enumerate(decoded) for frame in frames]
-        index = torch.tensor(places, dtype=torch.long, device=mask.device).view(-1, 2)
-        rows, predicates = index.unbind(1)
+        rows, predicates, *at = (
+            torch.from_numpy(column).to(mask.device)
+            for column in self._columns(np.array(places, dtype=np.int64).reshape(-1, 2), mask.shape[1])
+        )
         lengths = mask.sum(1)[rows]
-        tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates), lengths)
+        tags = self.crf.marginals(self._tag_scores(scores.words, rows, predicates, *at), lengths)
         names = ("O", *(f"{place}-{name}" for place in "BI" for name in self.labels.names))
         of_words = iter(k_best(tags.flatten(0, 1), names, k))
         chances = iter(k_best(scores.predicates[rows, predicates].sigmoid()[:, None], ("predicate",), k))
@@ -312,8 +335,8 @@ class SrlDecoder(Decoder):
         """The frames of predicates at these places, each a row and a word."""
         if not len(places):
             return [()] * len(mask)
-        [[rows, predicates]] = yield (np.ascontiguousarray(places.T),)
-        chain = self.crf.chain(self._tag_scores(scores.words, rows, predicates))
+        rows, predicates, *at = yield self._columns(places, mask.shape[1])
+        chain = self.crf.chain(self._tag_scores(scores.words, rows, predicates, *at))
         best = rows if self.sense is None else self.sense.scores(scores.words, rows, predicates).argmax(1)
         *of_paths, of_senses = yield mask.sum(1)[rows], *chain, best
         tags = best_paths(*of_paths)
@@ -331,13 +354,26 @@ class SrlDecoder(Decoder):
     ) -> Float[Tensor, " frame"]:
         return scores_at(sense.scores(scores.words, targets.rows, targets.predicates), targets.senses)
 
+    def _columns(
+        self, places: Int[np.ndarray, "frame 2"], width: int
+    ) -> tuple[Int[np.ndarray, "frame ..."], ...]:
+        """Rows and predicates, each a row and a word, and their `predicate_places`."""
+        rows, predicates = np.ascontiguousarray(places.T)
+        return rows, predicates, *predicate_places(rows, predicates, width, self.roles.reach)
+
+    def _gold_tag_scores(self, scores: FrameScores, targets: FrameBatch) -> Float[Tensor, "frame word tag"]:
+        of_frames = (targets.rows, targets.predicates, targets.places, targets.distances)
+        return self._tag_scores(scores.words, *of_frames)
+
     def _tag_scores(
         self,
         words: Float[Tensor, "batch word hidden"],
         rows: Int[Tensor, " frame"],
         predicates: Int[Tensor, " frame"],
+        places: Int[Tensor, " frame"],
+        distances: Int[Tensor, "frame word"],
     ) -> Float[Tensor, "frame word tag"]:
-        scores = at_least_float32(self.roles(words, rows, predicates))
+        scores = at_least_float32(self.roles(words, rows, places, distances))
         # The predicate's own word is part of no argument: every path has O there, at score 0.
         outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
         return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)

@@ -59,7 +59,8 @@ def test_loss_is_that_of_brackets_and_labels_one_by_one() -> None:
     batch = _batch()
     losses = decoder.loss(scores, batch, MASK)
     expected = bracketing_log_partition(scores.brackets, MASK.sum(1))
-    for row, start, end, label in zip(*(column.tolist() for column in batch), strict=True):
+    for row, bracket, left, _, label in zip(*(column.tolist() for column in batch), strict=True):
+        start, end = left % 6, bracket % 6
         expected[row] -= scores.brackets[row, start, end]
         hidden = torch.nn.functional.leaky_relu(scores.starts[row, start] + scores.ends[row, end], 0.1)
         expected[row] -= decoder.label(hidden).log_softmax(0)[label]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
-from mtl.tasks.decoders.srl import SrlDecoder
+from mtl.tasks.decoders.srl import SrlDecoder, predicate_places
 from mtl.tasks.metrics import ArgumentScores
 from mtl.tasks.sentence import Frame, Sentence, Span
 from mtl.tasks.spans import split_frame_labels
@@ -58,7 +59,9 @@ def test_tag_scores_are_those_of_pairs_one_by_one() -> None:
     decoder = _decoder()
     words = torch.randn(2, 6, 8)
     roles = decoder.roles
-    scores = roles(words, torch.tensor([1, 0]), torch.tensor([4, 0]))
+    rows, predicates = np.array([1, 0]), np.array([4, 0])
+    places = map(torch.from_numpy, predicate_places(rows, predicates, 6, roles.reach))
+    scores = roles(words, torch.from_numpy(rows), *places)
     for frame, (row, predicate) in enumerate([(1, 4), (0, 0)]):
         for word in range(6):
             distance = min(max(word - predicate, -3), 3)
@@ -85,7 +88,7 @@ def test_loss_is_the_sum_over_words_and_frames() -> None:
             expected = expected - functional.logsigmoid(sign * scores.predicates[0, word])
         for frame in sentence.frames or ():
             one = _batch([replace(sentence, frames=(frame,))], len(sentence))
-            tags = decoder._tag_scores(vectors, one.rows, one.predicates)
+            tags = decoder._gold_tag_scores(scores, one)
             expected = expected + decoder.crf.loss(tags, one.tags, torch.tensor([len(sentence)]))[0]
         torch.testing.assert_close(losses[row], expected)
 

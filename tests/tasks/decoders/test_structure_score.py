@@ -133,7 +133,7 @@ def test_the_structure_is_scored_where_it_is(toy: Path) -> None:
             rows, words = case.mask.nonzero(as_tuple=True)
             expected[rows, words, targets.heads[rows, words]] = 1
         elif name == "con":
-            expected[targets.rows, targets.starts, targets.ends] = 1
+            expected.view(-1)[targets.brackets] = 1
         else:
             expected[targets.rows, targets.predicates] = 1
             assert result.items.tolist() == torch.bincount(targets.rows, minlength=FEW).tolist()
@@ -143,7 +143,7 @@ def test_the_structure_is_scored_where_it_is(toy: Path) -> None:
 def test_a_role_is_scored_at_its_own_words(toy: Path) -> None:
     case = Case("srl", toy)
     targets = case.targets(case.sentences)
-    tags = case.decoder._tag_scores(case.scores.words, targets.rows, targets.predicates)
+    tags = case.decoder._gold_tag_scores(case.scores, targets)
     seen = 0
     for label in range(len(case.labels)):
         expected = torch.zeros(FEW, dtype=torch.float64)
