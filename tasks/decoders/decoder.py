@@ -263,7 +263,7 @@ class PairDecoder(Decoder):
         arcs = at_least_float32(self.arc(dependent[:, 1:], head).squeeze(3))
         itself = torch.eye(width + 1, dtype=torch.bool, device=words.device)[1:]
         return PairScores(
-            arcs.masked_fill(~possible | itself, -torch.inf), label_dependent[:, 1:], label_head
+            arcs.masked_fill(possible <= itself, -torch.inf), label_dependent[:, 1:], label_head
         )
 
 

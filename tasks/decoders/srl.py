@@ -211,6 +211,7 @@ class SrlDecoder(Decoder):
     """
 
     narrow = True
+    outside: Tensor
 
     def __init__(self, hidden: int, labels: Labels, dim: int, reach: int, dropout: float) -> None:
         super().__init__()
@@ -221,6 +222,9 @@ class SrlDecoder(Decoder):
         nn.init.constant_(self.predicate.bias, _RARE)
         self.roles = RoleScorer(hidden, 1 + 2 * len(self.labels), dim, reach, dropout)
         self.crf = BioCrf(len(self.labels))
+        # The predicate's own word is part of no argument: every path has O there, at score 0.
+        outside = torch.tensor([0.0, *[_IMPOSSIBLE] * (2 * len(self.labels))])
+        self.register_buffer("outside", outside, persistent=False)
 
     def forward(
         self, words: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"]
@@ -374,6 +378,5 @@ class SrlDecoder(Decoder):
         distances: Int[Tensor, "frame word"],
     ) -> Float[Tensor, "frame word tag"]:
         scores = at_least_float32(self.roles(words, rows, places, distances))
-        # The predicate's own word is part of no argument: every path has O there, at score 0.
-        outside = functional.pad(scores.new_zeros(1), (0, scores.shape[2] - 1), value=_IMPOSSIBLE)
-        return scores.index_put((torch.arange(len(rows), device=rows.device), predicates), outside)
+        outside = self.outside.to(scores.dtype).expand(len(rows), 1, -1)
+        return scores.scatter(1, predicates[:, None, None].expand_as(outside), outside)
