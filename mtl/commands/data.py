@@ -244,7 +244,7 @@ def _comments(lines: list[str], indent: str = "") -> Iterator[str]:
 
 def _configuration(groups: list[CorpusFiles]) -> tuple[str, list[str]]:
     """The text of a configuration for the corpora, and notes on what was found."""
-    from mtl.corpora.at_hand import layers_of, learners
+    from mtl.corpora.at_hand import in_several, layers_of, learners
     from mtl.corpora.checks import CorpusCheck, notes_on
 
     folder = next((group for group in groups if group.is_folder), None)
@@ -254,8 +254,9 @@ def _configuration(groups: list[CorpusFiles]) -> tuple[str, list[str]]:
     tasks: list[str] = []
     notes: list[str] = []
     taken: set[str] = set()
+    several = in_several(groups)
     for group in groups:
-        found = list(learners(group, taken))
+        found = list(learners(group, taken, several))
         tasks += _comments([_sizes(group)], "  ")
         notes += [*group.notes, *(f"{group.name}: {line}" for line in found if isinstance(line, str))]
         chosen = [learner for learner in found if not isinstance(learner, str)]

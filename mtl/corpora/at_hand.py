@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -113,10 +113,26 @@ def _of_own_configurations() -> str:
     return "".join(f" (for {kind.kind}s change configs/{kind.kind}.yaml)" for kind in alone)
 
 
-def learners(group: CorpusFiles, taken: Collection[str]) -> Iterator[Learner | str]:
-    """The tasks that can learn from a group, under free names; for each other layer, why it is left out."""
+def in_several(groups: Sequence[CorpusFiles]) -> set[str]:
+    """The layers that several groups have: two schemes of entities, say. Labels of any task do not count."""
+    known = [group for group in groups if group.format not in _ANY]
+    layers = (layer for group in known for layer in _layers_in(group.sentences["train"]))
+    return {layer for layer, number in Counter(layers).items() if number > 1}
+
+
+def _layers_in(sentences: Sequence[Sentence]) -> dict[str, None]:
+    return dict.fromkeys(layer for sentence in sentences for layer in sentence.layers)
+
+
+def learners(
+    group: CorpusFiles, taken: Collection[str], several: Collection[str] = ()
+) -> Iterator[Learner | str]:
+    """The tasks that can learn from a group, under free names; for each other layer, why it is left out.
+
+    A task is named after its layer, or after its files if the layer is one of `several` groups.
+    """
     train, dev = group.sentences["train"], group.sentences["dev"]
-    layers = dict.fromkeys(layer for sentence in train for layer in sentence.layers)
+    layers = _layers_in(train)
     kinds: dict[str, Any] = {name: TASKS[task] for name, task in _LAYERS.items()}
     kinds |= {"upos": Tags, **TEXTS}
     kinds |= {**SENTENCE_TASKS, **{name: KINDS[kind.kind] for name, kind in named_in(train).items()}}
@@ -127,7 +143,8 @@ def learners(group: CorpusFiles, taken: Collection[str]) -> Iterator[Learner | s
             yield f"{layer}: left out: a {kind} is trained alone, as configs/{kind}.yaml does"
             continue
         name, kind = _LAYERS.get(layer, layer), kinds[layer]
-        comes = name in TASKS and group.format not in _ANY and name not in given
+        by_files = layer in several and not group.is_folder and group.name != name
+        comes = name in TASKS and group.format not in _ANY and name not in given and not by_files
         if not comes:
             name = _free(group.name if name in TASKS else name, given)
         task = kind() if comes else instance(name, KINDS[kind.kind], layer)()

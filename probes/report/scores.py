@@ -82,11 +82,6 @@ class JointCost:
     """The difference of the seed that loses most, and of the one that loses least."""
     seeds: int
 
-    @property
-    def agreed(self) -> bool:
-        """Whether several seeds differ, and all in the same direction."""
-        return self.seeds > 1 and self.lowest * self.highest > 0
-
 
 def joint_costs(tasks: Sequence[str], rows: Sequence[ScoreRow]) -> tuple[str, list[JointCost]]:
     """The joint setup of most tasks without masks, and what it costs each of them; empty without one.

@@ -186,8 +186,8 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
     """A row per task, a colour per setup; right of the line scores are lost, the dashed line is the margin.
 
     `table` is that of `mtl.probes.stem_cell.statistics.sharing`; `among`: the other setups on the page
-    (`looks_of`); `to`: what points are lost to. Intervals are cut at three times the largest loss or margin;
-    the mean over tasks has none.
+    (`looks_of`); `to`: what points are lost to. The mean over tasks has the interval that is paired by seed.
+    Intervals are cut at three times the largest loss or margin.
     """
     setups = list(table["setup"].unique(maintain_order=True))
     looks = looks_of(setups, among)
@@ -199,8 +199,10 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
     for number, (setup, look) in enumerate(looks.items()):
         for row in table.filter(pl.col("setup") == setup).iter_rows(named=True):
             place = tasks.index(row["task"]) + 0.7 * ((number + 0.5) / len(setups) - 0.5)
-            if row["low"] is not None:
-                low, high = max(row["low"], -widest), min(row["high"], widest)
+            ends = ("paired_low", "paired_high") if row["task"] == ALL else ("low", "high")
+            low, high = (row[end] for end in ends)
+            if low is not None:
+                low, high = max(low, -widest), min(high, widest)
                 axes.hlines(place, low, high, color=look.colour, linewidth=0.9)
             axes.plot([row["loss"]], [place], look.shape, color=look.colour, markersize=3)
     axes.axvline(0, color=INK, linewidth=0.5)

@@ -152,7 +152,7 @@ def heads_kept_of(
     whole = [folder for folder in bare if folder not in left]
     if whole:
         without = counted(len(whole), "run")
-        notes += (f"{without} without masks (the first, {whole[0]}): they stand at all heads",)
+        notes += (f"{without} without masks (the first, {whole[0]}) stand at all heads",)
     last = last_gates(gates)
     heads = last.group_by("run", "task").len()["len"][0]
     open_heads = last.group_by("run", "task").agg(kept=pl.col("open").sum().cast(pl.Int64))

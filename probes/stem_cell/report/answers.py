@@ -31,8 +31,8 @@ _WANTED_COMMAND = "- {{setups: [STL, control], masks: [dynamic], draws: {{contro
 
 _COMMON_QUESTION = "Do tasks keep the same heads more often than by chance?"
 _COMMON_LIMIT = (
-    "It holds for these masks; other seeds may differ. It does not say why heads are kept: any decoder may "
-    "need them. Masks learned on random labels can tell."
+    "It holds for these masks; other seeds may differ. It does not say why heads are kept: some help any "
+    "task, even one with random labels. Masks learned on random labels show which."
 )
 _COMMON_MISSING = "- {setups: [STL], masks: [dynamic]}"
 _LONGER = "mtl study FILE --train.max_epochs=30"
@@ -104,7 +104,7 @@ def common_answer(page: PageData) -> Answer:
     table = task_overlaps(masks.of_real_labels())
     pairs = {name: table.filter(finding=f"{name} chance") for name in ("more than", "fewer than", "as by")}
     told = next((name for name in ("more than", "fewer than") if pairs[name].height), None)
-    freely = " without force" if masks.forced().any() else ""
+    freely = " that training chose" if masks.forced().any() else ""
     reasons = [_clearest(found, name, name == told, freely) for name, found in pairs.items() if found.height]
     word = {"more than": "yes", "fewer than": "no", None: CANNOT_TELL}[told]
     found = estimates_in(
@@ -144,7 +144,7 @@ def _clearest(pairs: pl.DataFrame, side: str, in_scope: bool, freely: str) -> st
     several = f"{'they' if in_scope else count} {said}, most clearly {whose}"
     return (
         f"{f'{whose} {said}' if pairs.height == 1 else several} "
-        f"({clearest['learned_common']}{freely}, {clearest['learned_expected_layers']:.1f} expected, "
+        f"({clearest['learned_common']}{freely}; by chance {clearest['learned_expected_layers']:.1f}; "
         f"corrected p {chance(clearest[p])})"
     )
 
@@ -167,8 +167,8 @@ def masks_answer(page: PageData) -> Answer:
         return Answer(_MASKS_QUESTION, result.word, reason, _MASKS_LIMIT, command=_MASKS_COMMAND)
     caption = (
         f"How many points less tasks score with masks of {kept} than with all heads, on {data.split}. "
-        "A setup has the spread of its own runs, or that of all runs here, whichever is larger. Losses left "
-        "of the dashed line are below 1 point, too small to act on."
+        "A setup has the spread of its own runs, or that of all runs here, whichever is larger; the mean "
+        "pairs runs by seed. Losses left of the dashed line are below 1 point, too small to act on."
     )
     figure = embedded(sharing_figure(result.table, data.names(), "masks"), "points lost to masks per task")
     tables = {"masks-cost": result.table}
@@ -227,8 +227,8 @@ def sharing_answer(page: PageData) -> Answer:
         caption = (
             f"How many points less tasks score jointly than alone, on {data.split}. The answer rests on the "
             f"tasks of {next(iter(groups))}. A setup has the spread of its own runs, or that of all runs "
-            "here, whichever is larger. Losses left of the dashed line are below 1 point, too small to act "
-            "on."
+            "here, whichever is larger; the mean pairs runs by seed. Losses left of the dashed line are "
+            "below 1 point, too small to act on."
         )
         figure = embedded(
             sharing_figure(result.table, data.names()), "points lost to joint training per task"

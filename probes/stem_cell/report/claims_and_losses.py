@@ -59,8 +59,8 @@ TERMS = {
     ],
 }
 ON_OVERLAP = (
-    "Tasks may want the same heads because any decoder needs them; the rows of a control task, if there are "
-    "any, can tell."
+    "Some heads help any task, even one with random labels; the rows of a control task, if there are any, "
+    "show how many."
 )
 P_BY = {
     SPREAD: "Student’s, spread of runs",

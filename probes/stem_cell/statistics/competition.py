@@ -203,7 +203,7 @@ def _best(heads: pl.DataFrame) -> pl.DataFrame:
 
 WITHIN = " within layers"
 PRIMARY = f"Spearman of claims and loss{WITHIN}"
-_DIFFERENCE = "loss of contested less that of other heads"
+_DIFFERENCE = "how much more contested heads lose than others"
 DIFFERENCE = f"{_DIFFERENCE}{WITHIN}"
 
 HEAD_UNITS = (
@@ -219,10 +219,10 @@ TEST_UNITS = (
     | ColumnUnit.TEXT.of("unit")
 )
 TOGETHER: Final = "claims and loss go together"
-APART: Final = "claims and loss are not seen to go together"
+APART: Final = "no sign that claims and loss go together"
 TOO_FEW: Final = "too few runs to say"
 Word = Literal[
-    "claims and loss go together", "claims and loss are not seen to go together", "too few runs to say"
+    "claims and loss go together", "no sign that claims and loss go together", "too few runs to say"
 ]
 FEWEST_SEEDS = 3
 """Seeds of masks, of STL runs and of joint runs that a verdict needs."""

@@ -162,7 +162,7 @@ def _word(masks: Masks, opened: Bool[np.ndarray, "task seed site head"]) -> tupl
     if not draws:
         return (
             CANNOT_TELL,
-            f"no masks of a control task (random labels), which show what any decoder needs: {fix}",
+            f"no masks of a control task (random labels), which show what helps any task: {fix}",
         )
     if seeds < FEWEST_SEEDS:
         return CANNOT_TELL, f"masks of {counted(seeds, 'seed')}, and {FEWEST_SEEDS} are needed"

@@ -50,7 +50,7 @@ class SignedWords:
 def beside_learned(of_all: tuple[str, str], of_learned: tuple[str, str]) -> str:
     """What a statement adds on the claims that no target forced; both statements are word and reason."""
     if of_all == of_learned:
-        return "; counting only heads kept without force, the same"
+        return "; counting only heads that training itself kept, the same"
     word, reason = of_learned
     agree = "the same answer" if of_all[0] == word else f"another answer, {word}"
-    return f"; counting only heads kept without force, {agree}: {reason}"
+    return f"; counting only heads that training itself kept, {agree}: {reason}"

@@ -147,6 +147,18 @@ def test_corpora_side_by_side_have_names_of_their_own(tmp_path, tiny_encoder, mo
     trains("a.yaml", tiny_encoder, capsys)
 
 
+def test_two_schemes_of_one_layer_are_named_after_their_files(tmp_path, capsys):
+    write(tmp_path / "a", "fine/{}.txt", NUMBERED.format("B-PER\t-"))
+    write(tmp_path / "a", "news/{}.txt", NER.format("Rome", "LOC"))
+    initialised(tmp_path / "a", capsys)
+    write(tmp_path / "b", "ud/{}.conllu", CONLLU)
+    write(tmp_path / "b", "shape/{}.txt", "We X\nate y\n\nBob X\nsleeps y\n\n")
+    initialised(tmp_path / "b", capsys)
+    fine, news = read_configuration(TrainConfig, tmp_path / "a.yaml").tasks
+    assert (fine, news) == ("fine", "news")
+    assert {"shape", "pos"} < {*read_configuration(TrainConfig, tmp_path / "b.yaml").tasks}
+
+
 @pytest.mark.parametrize(
     ("path", "split"),
     [

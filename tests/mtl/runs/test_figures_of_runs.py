@@ -360,14 +360,14 @@ def test_a_cut_model_is_drawn_with_the_heads_that_are_left(folders, seeds, tmp_p
     kept = dict(pl.read_parquet(tmp_path / "k.parquet").select("run", "kept").iter_rows())
     assert (kept[str(cut)], kept[str(smaller)], kept.get(str(copy))) == (2, 1, None)
     printed = capsys.readouterr().out
-    assert "they stand at all heads" not in printed
+    assert "stand at all heads" not in printed
     assert printed.count("seed and all: left out") == 1
 
 
 def test_heads_kept_has_runs_without_masks_at_all_heads(folders, seeds, tmp_path, capsys):
     bare = folders.run(["dep"], 9, gates=False)
     figure("heads-kept", [*seeds, bare], tmp_path / "k.png")
-    assert "they stand at all heads" in capsys.readouterr().out
+    assert "stand at all heads" in capsys.readouterr().out
     table = pl.read_csv(tmp_path / "k.csv")
     kept = dict(table.select("run", "kept").iter_rows())
     assert kept == {str(folder): (final(folder) > 1e-3).sum() for folder in seeds} | {

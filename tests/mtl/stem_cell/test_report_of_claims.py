@@ -31,7 +31,7 @@ def test_a_planted_cost_is_found_and_none_is_not(tmp_path, capsys):
     )
     assert "lose more of their skill in joint training? Yes (" in capsys.readouterr().out
     page = page_of(Study(tmp_path / "none", 6, 8, cost=0.0).small())
-    assert page.says("Claims and loss are not seen to go together.")
+    assert page.says("No sign that claims and loss go together.")
     assert "upported" not in " ".join(page.text)
 
 

@@ -51,7 +51,7 @@ def test_tasks_that_are_there_for_comparison_are_in_no_mean() -> None:
     assert [row.mean for row in rows] == [pytest.approx(91.5), pytest.approx(92.5)]
 
 
-def test_a_cost_has_the_differences_of_its_seeds_and_is_agreed_if_all_have_its_sign() -> None:
+def test_a_cost_has_the_differences_of_its_seeds() -> None:
     made = evidence(ALONE, JOINT)
     lost = {("pos", 1): -2.0, ("pos", 2): -3.0, ("dep", 1): -2.0, ("dep", 2): 1.0}
     changed = [
@@ -60,9 +60,9 @@ def test_a_cost_has_the_differences_of_its_seeds_and_is_agreed_if_all_have_its_s
     ]
     scored = made.scores.with_columns(score=pl.Series(changed))
     setup, costs = joint_costs(*score_rows(dataclasses.replace(made, scores=scored)))
-    found = [(each.task, each.difference, each.lowest, each.highest, each.agreed) for each in costs]
+    found = [(each.task, each.difference, each.lowest, each.highest) for each in costs]
     assert setup == "MTL-2"
-    assert found == [("pos", -2.5, -3.0, -2.0, True), ("dep", -0.5, -2.0, 1.0, False)]
+    assert found == [("pos", -2.5, -3.0, -2.0), ("dep", -0.5, -2.0, 1.0)]
     alone = scored.filter(~((pl.col("setup") == "STL") & (pl.col("seed") == 2)))
     _, costs = joint_costs(*score_rows(dataclasses.replace(made, scores=alone)))
-    assert [(each.difference, each.seeds, each.agreed) for each in costs] == [(-2.0, 1, False)] * 2
+    assert [(each.difference, each.seeds) for each in costs] == [(-2.0, 1)] * 2

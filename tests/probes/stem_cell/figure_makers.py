@@ -20,8 +20,9 @@ from tests.probes.figure_makers import SETUPS, made_table
 
 
 def _sharing(tasks: tuple[str, ...]) -> Figure:
-    rows = [(setup, task, 1.0, 0.5, 1.5) for setup in SETUPS[1:] for task in (*tasks, "mean")]
-    return sharing_figure(made_table(rows, "setup", "task", "loss", "low", "high"))
+    rows = [(setup, task, 1.0, 0.5, 1.5, 0.0, 2.0) for setup in SETUPS[1:] for task in (*tasks, "mean")]
+    columns = ("setup", "task", "loss", "low", "high", "paired_low", "paired_high")
+    return sharing_figure(made_table(rows, *columns))
 
 
 def _wanted(tasks: tuple[str, ...]) -> Figure:

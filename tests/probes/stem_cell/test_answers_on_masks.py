@@ -95,7 +95,7 @@ def test_the_word_on_common_heads_is_the_finding_on_overlap(common: int, word: s
     assert answer.word == word
     row = task_overlaps(made).row(0, named=True)
     assert (row["finding"] == "more than chance") == (word == "yes")
-    expected = f"({common}, {row['expected_layers']:.1f} expected, corrected p "
+    expected = f"({common}; by chance {row['expected_layers']:.1f}; corrected p "
     said = f"pos and dep keep more of the same heads than by chance {expected}"
     assert (said in answer.reason) == (word == "yes")
 
@@ -112,7 +112,7 @@ def test_fewer_common_heads_than_by_chance_are_a_no() -> None:
     made = Masks(TASKS, (1, 2, 3), masks(0).sites, apart.astype(float), apart, apart)
     answer = common_answer(page(0.0, made))
     assert answer.word == "no"
-    assert "pos and dep keep fewer of the same heads than by chance (0, 18.0 expected, " in answer.reason
+    assert "pos and dep keep fewer of the same heads than by chance (0; by chance 18.0; " in answer.reason
 
 
 def test_without_masks_nothing_is_said_on_common_heads() -> None:
@@ -164,5 +164,5 @@ def test_the_answer_on_common_heads_counts_the_pairs_that_it_holds_for() -> None
     everyone = common_answer(page(0.0, same))
     assert everyone.scope == "for all 3 pairs"
     assert everyone.reason.startswith(
-        "they keep more of the same heads than by chance, most clearly pos and con (12, 2.0 expected, "
+        "they keep more of the same heads than by chance, most clearly pos and con (12; by chance 2.0; "
     )

@@ -34,7 +34,7 @@ def test_verdicts_count_forced_claims_and_give_those_learned_alone():
     found, plain = compete(forced, heads), compete(masks, heads)
     assert "learned" not in plain.verdict.reason
     assert found.verdict.word == plain.verdict.word
-    beside = "; counting only heads kept without force, "
+    beside = "; counting only heads that training itself kept, "
     assert found.verdict.reason.startswith(f"{forced.forced_in_words()}{plain.verdict.reason}{beside}")
     alone = compete(forced.learned_alone(), heads)
     same = alone.verdict.word == found.verdict.word

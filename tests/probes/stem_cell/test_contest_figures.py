@@ -138,7 +138,8 @@ def test_sharing_draws_losses_and_cuts_wide_intervals():
     table = pl.DataFrame(
         {
             "setup": ["MTL-5", "MTL-5", "MTL-2"], "task": ["pos", "mean", "pos"], "loss": [1.0, 2.0, 0.5],
-            "low": [0.5, -40.0, None], "high": [1.5, 44.0, None],
+            "low": [0.5, None, None], "high": [1.5, None, None],
+            "paired_low": [0.9, -40.0, 0.4], "paired_high": [1.1, 44.0, 0.6],
         }
     )  # fmt: skip
     axes = sharing_figure(table).axes[0]

@@ -222,7 +222,7 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
         "correlation of tasks' masks less that with 1 draw of random labels "
     )
     assert (
-        "; counting only heads kept without force, the same answer: correlation of tasks' masks less"
+        "; counting only heads that training itself kept, the same answer: correlation of tasks' masks less"
         in found.reason
     )
     means = alone.table.group_by("kind").agg(pl.col("jaccard").mean())
