@@ -119,9 +119,9 @@ class DepDecoder(PairDecoder):
     ) -> None:
         super().__init__(hidden, labels, arc_dim, relation_dim, dropout, bias_right=False)
         self.best_trees = projective_trees if projective else maximum_trees
-        of_root = torch.tensor([name.partition(":")[0].lower() == "root" for name in labels.names])
-        told_apart = tie_root and of_root.any() and not of_root.all()
-        self.register_buffer("of_root", of_root if told_apart else None, persistent=False)
+        of_root = [name.partition(":")[0].lower() == "root" for name in labels.names]
+        told_apart = tie_root and any(of_root) and not all(of_root)
+        self.register_buffer("of_root", torch.tensor(of_root) if told_apart else None, persistent=False)
         self.relation = Biaffine(relation_dim, len(labels))
 
     def forward(

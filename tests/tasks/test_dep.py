@@ -200,6 +200,14 @@ def test_labels_without_a_root_or_with_nothing_else_are_not_tied(names: list[str
     assert _decoded(TASK, Labels(names)) == _decoded(replace(TASK, tie_root=True), Labels(names))
 
 
+def test_a_tied_decoder_is_made_before_its_values_are_read() -> None:
+    """A model that is loaded makes its decoders without values first, to compare shapes."""
+    with torch.device("meta"):
+        decoder = replace(TASK, tie_root=True).new_decoder(4, Labels(["det", "root"]))
+    assert isinstance(decoder, DepDecoder)
+    assert decoder.of_root is not None
+
+
 @pytest.mark.parametrize(
     ("heads", "message"), [((2, 0), "one head"), ((4, 0, 1), "between"), ((1, 0, 2), "own head")]
 )
