@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -673,9 +673,16 @@ class TrainConfig:
         return replace(self, optimizer=replace(self.optimizer, **self.rates()))
 
     def task(self, name: str) -> Task:
-        """The task of a name, with its settings."""
-        if name in self.instances:
-            return self.instances[name].task(name)
+        """The task of a name, with its settings; those in `instances` may be plain values."""
+        made: Instance | Mapping[str, Any] | None = self.instances.get(name)
+        if isinstance(
+            made, Mapping
+        ):  # of a run's record (`settings_in`), which another version may have made
+            made = Instance(
+                **{field.name: made[field.name] for field in fields(Instance) if field.name in made}
+            )
+        if made is not None:
+            return made.task(name)
         task: Task = getattr(self, name)
         return task
 

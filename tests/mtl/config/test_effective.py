@@ -12,6 +12,8 @@ from mtl.config.effective import (
     different_keys,
     only_used,
     plain,
+    settings_in,
+    unused_keys,
     without_effect,
 )
 from mtl.config.parse import configured
@@ -208,3 +210,16 @@ def test_no_folder_beside_files_of_the_tasks_is_no_setting_without_effect(path, 
     files = [f"--corpus.ner.{key}=x" for key in ("train", "dev", "test")]
     given = configured("mtl train", TrainConfig, [*words, *files, "--corpus.ner.format=conll2003"])
     assert without_effect(given) == said
+
+
+def test_a_record_uses_the_settings_that_its_run_uses() -> None:
+    """Tasks with names of their own are plain values there, perhaps with settings of another version."""
+    for words in (
+        ["--tasks={tagged: {kind: tags}, tree: {kind: tree, decoder: crf}}"],
+        ["--tasks=[pos,con]"],
+    ):
+        config = configured("mtl train", TrainConfig, words)
+        record = plain(dataclasses.asdict(config))
+        for values in record["instances"].values():
+            values["of_another_version"] = 1
+        assert unused_keys(settings_in(record)) == unused_keys(config)
