@@ -172,7 +172,7 @@ def head_label_heatmap(values: pl.DataFrame, top: int = 30) -> Figure:
 
 MAP = "RdBu_r"
 """Diverging: white is a correlation of zero, blue below, red above."""
-KEY = 1.7
+KEY = 1.5
 """Width in inches that the text of the key needs."""
 CELL = 0.2
 """Least width in inches of a cell, into which its number has to fit; with more names, the figure is wider."""
@@ -203,8 +203,8 @@ def correlation_matrix(table: pl.DataFrame, value: str = "paper") -> Figure:
     longest = 0.055 * max(map(len, names))
     numbered = longest > SLANTED
     cell = max(CELL, min(0.42, (COLUMN - longest - 0.2) / len(names)))
-    # The key below is as wide as its text, however few names there are.
-    width = max(cell * len(names) + longest + 0.2, KEY)
+    # The key below the matrix is as wide as its text, however few names there are.
+    width = max(cell * len(names), KEY) + longest + 0.2
     figure = new_figure(cell * len(names) + (0.15 if numbered else longest) + 0.7, width)
     axes, below = figure.subplots(2, 1, height_ratios=[cell * len(names), 0.06])
     image = axes.imshow(np.ma.masked_invalid(matrix), cmap=MAP, vmin=-100, vmax=100, aspect="auto")

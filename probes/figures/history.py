@@ -32,6 +32,7 @@ from mtl.probes.figures.style import (
     site_ticks,
     strike,
     styled,
+    title_panel,
 )
 from mtl.probes.sites import Site, attention_order, kind_starts
 from mtl.probes.tables.table_files import tasks_in
@@ -116,7 +117,7 @@ def write_animation(
         for task, (image, struck) in enumerate(zip(images, strokes, strict=True)):
             values = history.values[moment, task]
             image.set_data(values)
-            image.axes.set_title(history.titles[moment][task])
+            title_panel(image.axes, history.titles[moment][task])
             opened, closed = history.forced_at(moment, task)
             set_strokes(struck, opened, closed, values > 0.5)
         below.set_text(f"update {steps[moment]}")
@@ -170,7 +171,7 @@ def _panels(history: HeadHistory, step: int) -> tuple[Figure, Sequence[AxesImage
         opened, closed = history.forced_at(step, task)
         strokes.append(strike(axes, opened, closed, cells > 0.5))
         head_axes(axes, sites, heads, COLUMN / columns - 0.35)
-        axes.set_title(title)
+        title_panel(axes, title)
     key = f"{history.key}\n{FORCED}" if forced else history.key
     place = parts[1].subplots()
     colour_bar(figure, images[0], key, cax=place, orientation="horizontal", ticks=[0, 0.5, 1])
@@ -224,7 +225,7 @@ def heads_over_time(table: pl.DataFrame, column: str, key: str) -> Figure:
         axes.set_yticks((np.array(places) + 0.5) * heads, texts)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(layers * heads, 0)
-        axes.set_title(task)
+        title_panel(axes, task)
         images.append(image)
         if "learned" in of_task.columns:
             _mark_forced(axes, of_task.filter(pl.col("step") == int(steps[-1])))

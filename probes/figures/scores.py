@@ -20,11 +20,14 @@ from mtl.probes.figures.style import (
     SeriesStyle,
     colour_of,
     looks_of,
+    name_rows,
     new_figure,
     open_frame,
     panel_figure,
+    row_labels,
     styled,
     task_panels,
+    title_panel,
     wrapped,
 )
 from mtl.probes.statistics.head_values import PREDICTORS
@@ -51,7 +54,8 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
     colours = {name: colour_of(label, usual) for name, (label, usual, _) in _INTERVALS.items()}
     tasks = list(table["task"])
     below = wrapped(f"points: {first} less {second}", width=COLUMN - 0.5, letter=0.06)
-    figure = new_figure(0.3 * len(tasks) + 0.95 + 0.12 * below.count("\n"), COLUMN)
+    labels, least = row_labels(tasks)
+    figure = new_figure(max(0.3, least) * len(tasks) + 0.95 + 0.12 * below.count("\n"), COLUMN)
     axes = figure.subplots()
     shown = [name for name in _INTERVALS if table[f"{name}_low"].count()]
     for place, row in enumerate(table.iter_rows(named=True)):
@@ -63,11 +67,9 @@ def comparison_figure(table: pl.DataFrame, first: str, second: str) -> Figure:
                 )
                 axes.plot([row["difference"]], [height], "o", color=colours[name], markersize=2.5)
     axes.axvline(0, color=INK, linewidth=0.5)
-    axes.set_yticks(range(len(tasks)), tasks)
-    axes.set_ylim(len(tasks) - 0.4, -0.6)
-    axes.set_xlabel(below)
+    name_rows(axes, labels)
+    figure.supxlabel(below, fontsize=7)
     open_frame(axes, "x")
-    axes.tick_params(axis="y", length=0)
     handles = [
         Line2D([], [], color=colours[name], linewidth=width, label=label)
         for name, (label, _, width) in _INTERVALS.items()
@@ -204,7 +206,7 @@ def prediction_dots(table: pl.DataFrame) -> Figure:
         axes.set_xlim(-1.02, 1.02)
         axes.set_ylim(len(measures) - 0.4, -0.6)
         axes.set_yticks(range(len(measures)), [PREDICTORS[name] for name in measures])
-        axes.set_title(task)
+        title_panel(axes, task)
         open_frame(axes, "x")
         axes.tick_params(axis="y", length=0)
     figure.supxlabel("Spearman with the score lost by ablation, 95 %", fontsize=7)

@@ -194,7 +194,7 @@ def task_panels(
     by_task = dict(zip(tasks, panels, strict=True))
     for task, axes in by_task.items():
         # At fixed places: otherwise matplotlib looks for ticks beside them whenever it lays out or draws.
-        axes.set_title(task, y=1.0)
+        title_panel(axes, task, y=1.0)
         axes.xaxis.set_label_coords(0.5, 0.0)
         axes.set_ylabel(score_name(metrics, task))
         open_frame(axes)
@@ -208,9 +208,33 @@ def score_name(metrics: Mapping[str, str], task: str) -> str:
 
 
 def wrapped(*paragraphs: str, width: float = COLUMN, letter: float = 0.053) -> str:
-    """Texts one below the other, in lines that fit into `width` inches if a letter takes `letter` inches."""
+    """Texts one below the other, in lines that fit into `width` inches if a letter takes `letter` inches.
+
+    Words are broken if they are longer than a line, after an underscore if they have one.
+    """
     letters = max(10, int(width / letter))
-    return "\n".join(line for text in paragraphs for line in textwrap.wrap(text, letters) or [""])
+    lines = [line for text in paragraphs for line in textwrap.wrap(text.replace("_", "_ "), letters) or [""]]
+    return "\n".join(lines).replace("_ ", "_")
+
+
+def row_labels(names: Sequence[str]) -> tuple[list[str], float]:
+    """Names beside rows, in lines that leave room for what is drawn, and the height of a row in inches."""
+    labels = [wrapped(name, width=0.42 * COLUMN, letter=0.06) for name in names]
+    return labels, 0.05 + 0.12 * max(label.count("\n") + 1 for label in labels)
+
+
+def name_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Write the labels of rows beside them, from the first one on top."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+
+
+def title_panel(axes: Axes, title: str, **place: Any) -> None:
+    """Write a title above a panel, in lines that are no longer than the panel is wide."""
+    grid = axes.get_gridspec()
+    width = COLUMN / (1 if grid is None else grid.ncols) - 0.1
+    axes.set_title(wrapped(*title.split("\n"), width=width, letter=0.065), **place)
 
 
 @styled

@@ -20,10 +20,13 @@ from mtl.probes.figures.style import (
     INK,
     colour_of,
     looks_of,
+    name_rows,
     new_figure,
     open_frame,
     panel_figure,
+    row_labels,
     styled,
+    title_panel,
 )
 from mtl.probes.statistics.significance import CANNOT_TELL
 from mtl.probes.stem_cell.statistics.conflict import CLASSES, ConflictByClaims
@@ -53,7 +56,7 @@ def contest_figure(lines: pl.DataFrame, means: pl.DataFrame, sides: pl.DataFrame
     figure, panels = panel_figure(len(tasks), PANEL, 0.45, sharex=True, sharey=True)
     for task, axes in zip(tasks, panels, strict=True):
         _panel(axes, *(table.filter(pl.col("task") == task) for table in (lines, means, sides)))
-        axes.set_title(task)
+        title_panel(axes, task)
         axes.set_xticks(sorted(places), [places[place] for place in sorted(places)])
         axes.tick_params(axis="x", length=0, labelbottom=True)
         axes.set_xlim(min(places) - 0.4, max(places) + 0.4)
@@ -193,7 +196,9 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
     looks = looks_of(setups, among)
     tasks = [task for task in tasks_in(table) if task != ALL]
     tasks += [ALL] * (ALL in set(table["task"]))
-    figure = new_figure(0.12 * len(tasks) * max(1.5, len(setups)) + 0.5 + 0.13 * len(setups), COLUMN)
+    labels, least = row_labels(tasks)
+    height = max(0.12 * max(1.5, len(setups)), least)
+    figure = new_figure(height * len(tasks) + 0.5 + 0.13 * len(setups), COLUMN)
     axes = figure.subplots()
     widest = 3 * max(*np.abs(table["loss"].to_numpy()), MARGIN)
     for number, (setup, look) in enumerate(looks.items()):
@@ -207,11 +212,9 @@ def sharing_figure(table: pl.DataFrame, among: Sequence[str] = (), to: str = "tr
             axes.plot([row["loss"]], [place], look.shape, color=look.colour, markersize=3)
     axes.axvline(0, color=INK, linewidth=0.5)
     axes.axvline(MARGIN, color=FAINT, linewidth=0.6, linestyle="--")
-    axes.set_yticks(range(len(tasks)), tasks)
-    axes.set_ylim(len(tasks) - 0.4, -0.6)
-    axes.set_xlabel(f"points lost to {to}, 95 % over runs")
+    name_rows(axes, labels)
+    figure.supxlabel(f"points lost to {to}, 95 % over runs", fontsize=7)
     open_frame(axes, "x")
-    axes.tick_params(axis="y", length=0)
     handles = [look.key(setup, 3.0, 1.5) for setup, look in looks.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=1 if len(setups) < 3 else 2)
     return figure

@@ -25,6 +25,7 @@ from mtl.probes.tables import heads_table
 from mtl.probes.tables.heads_table import Site
 
 TASKS = ("pos", "ner", "dep", "con", "srl", "cola", "sst2", "mrpc", "rte")
+LONG_TASKS = ("universal_morphology", "semantic_role_labels", "dialogue_act_classes")
 SETUPS = ("STL", "STL, dynamic, target 24", "MTL-5, dynamic, a mask per task, encoder rate 0.0003")
 LAYERS, HEADS = 6, 12
 SITES = tuple(Site("self", layer) for layer in range(LAYERS))

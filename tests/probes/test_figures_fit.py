@@ -18,7 +18,7 @@ from mtl.probes.figures.publication import Publication, publish
 from mtl.probes.figures.scores import comparison_figure
 from mtl.probes.figures.style import pixels
 from mtl.runs.figures.table import FIGURES
-from tests.probes.figure_makers import MAKERS, TASKS, made_table
+from tests.probes.figure_makers import LONG_TASKS, MAKERS, TASKS, made_table
 
 SLACK = 1.5
 """In pixels of a hundredth of an inch: what antialiasing and side bearings need."""
@@ -105,6 +105,12 @@ def test_every_figure_is_made_here() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_figure_fits(name: str, count: int) -> None:
     assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+@pytest.mark.parametrize("count", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (1, 3))])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_fits_with_long_names_of_tasks(name: str, count: int) -> None:
+    assert faults(MAKERS[name](LONG_TASKS[:count])) == []
 
 
 LONG = [f"MTL-5, {number} epochs, balancer name moving_average" for number in range(1, 7)]

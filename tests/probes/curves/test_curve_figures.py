@@ -9,7 +9,7 @@ from mtl.curves.feature import FEATURE
 from mtl.probes.curves.curve_table import surviving_kinds
 from mtl.probes.curves.figures import kind_curves, pruning_curves
 from tests.probes.curves.figure_makers import MAKERS, curve_rows
-from tests.probes.figure_makers import SCORES, TASKS, made_table
+from tests.probes.figure_makers import LONG_TASKS, SCORES, TASKS, made_table
 from tests.probes.palettes import require_palette
 from tests.probes.test_figures_fit import faults
 
@@ -23,6 +23,12 @@ def test_every_figure_is_made_here() -> None:
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_figure_fits(name: str, count: int) -> None:
     assert faults(MAKERS[name](TASKS[:count])) == []
+
+
+@pytest.mark.parametrize("count", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (1, 3))])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_figure_fits_with_long_names_of_tasks(name: str, count: int) -> None:
+    assert faults(MAKERS[name](LONG_TASKS[:count])) == []
 
 
 @pytest.mark.parametrize("name", MAKERS)
