@@ -370,7 +370,11 @@ def test_convert_count_and_overwrite(tmp_path, capsys):
     assert main([*again, f"--dev={tmp_path}/dev.conllu", "--overwrite"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "dev: 1 sentence with the id of an earlier one" in output
-    assert "test: 4 sentences with the id of an earlier one: 'mtl data select' needs unique ids" in output
+    assert "test: 2 sentences with the id of an earlier one: 'mtl data select' needs unique ids" in output
+    made_up = [
+        each.id for split in ("dev", "test") for each in read_jsonl(tmp_path / "mine" / f"{split}.jsonl")[2:]
+    ]
+    assert made_up == ["dev-0003", "dev-0004", "dev-0003-2", "dev-0004-2"]
 
 
 @pytest.mark.parametrize(
