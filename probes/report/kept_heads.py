@@ -73,7 +73,8 @@ class KeptHeads:
     """The list of heads on the first screen."""
 
     heads: Sequence[KeptHead]
-    tasks: int
+    tasks: Sequence[str]
+    """The tasks whose masks are compared; others on the page may have none."""
     regime: str
     """The regime whose probes say what heads do; empty without probes."""
 
@@ -97,7 +98,7 @@ def kept_heads(claimed: Masks | None, heads: pl.DataFrame | None) -> KeptHeads |
             if common[place, head]:
                 does = roles.get((*site, head), Role("", "", ""))
                 found.append(KeptHead(place * common.shape[1] + head, int(learned[place, head]), *does))
-    return KeptHeads(sorted(found, key=lambda head: -head.learned), len(claimed.tasks), regime)
+    return KeptHeads(sorted(found, key=lambda head: -head.learned), claimed.tasks, regime)
 
 
 def head_roles(heads: pl.DataFrame) -> dict[tuple[str, int, int], Role]:

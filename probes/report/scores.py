@@ -232,10 +232,11 @@ _NAMED = 3
 
 def trained_in_words(runs: pl.DataFrame) -> str:
     """Corpora, sizes, epochs, batches and learning rates of all runs (`ReportData.runs`), if known."""
+    epochs, _ = _values(runs, "epochs")
     words = {
         "data": ("trained on {}", "trained on {} corpora"),
         "sentences": ("{} sentences (train + dev + test)", "{} sizes of corpora"),
-        "epochs": ("{} epochs", "{} numbers of epochs"),
+        "epochs": ("{} epoch" if epochs == "1" else "{} epochs", "{} numbers of epochs"),
         "batch": ("batches of {}", "{} sizes of batches"),
         "rates": ("learning rates {} (encoder, decoders)", "{} pairs of learning rates"),
     }

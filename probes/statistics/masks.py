@@ -58,17 +58,17 @@ class Masks:
         return self.opened != self.learned
 
     def claims_in_words(self) -> str:
-        """How many heads each task claims, and how many of them it learned to: `pos 19 (5 learned)`."""
+        """How many heads each task claims, and how many training chose: `pos 19 (training chose 5)`."""
         counts = zip(self.tasks, self.claimed(), self.learned_claims(), strict=True)
         return ", ".join(
-            f"{task} {of_all.sum()} ({learned.sum()} learned)" for task, of_all, learned in counts
+            f"{task} {of_all.sum()} (training chose {learned.sum()})" for task, of_all, learned in counts
         )
 
     def forced_in_words(self) -> str:
         """`claims_in_words` as the first part of a reason; empty where no head was forced."""
         if not self.forced().any():
             return ""
-        return f"heads that most seeds keep: {self.claims_in_words()}, the others of them by force; "
+        return f"heads that most seeds keep: {self.claims_in_words()}, and the others were opened by force; "
 
     def learned_alone(self) -> Masks:
         """The masks in which every head is shut that only a target opened."""

@@ -170,7 +170,7 @@ FURTHER = (
     Way("train /t --tasks=[pos] --name=done --runs=/o", "has no metrics.json: 'mtl evaluate /o/done' scores its model again",
         ("evaluate /o/done",),
         before=("train /t --tasks=[pos] --name=done --runs=/o", "rm /o/done/metrics.json"), code=0),
-    Way("report /o", "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/pretrained' makes them, DIR being the folder of this report",
+    Way("report /o", "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out DIR/pretrained' makes them, DIR being the folder of this report; in a study, the setup pretrained",
         ("probe /p/enc --corpus=/p/toy --out=/o/pretrained", "probe /o/r", "report /o"), before=COPY, code=0),
     Way("report /o", "not probed (no heads.parquet; 'mtl probe' makes it): ◇", ("probe /o/r", "report /o"), before=COPY, code=0),
     Way("report /o", "no run has masks: train with --pruning=dynamic to see them",

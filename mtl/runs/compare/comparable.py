@@ -128,7 +128,8 @@ def comparable_probes(
     if to_probe and not any(folder in known for folder in bare):
         notes.append(
             "no probes of the encoder before training: 'mtl probe ENCODER --corpus CORPUS --out "
-            "DIR/pretrained' makes them, DIR being the folder of this report"
+            "DIR/pretrained' makes them, DIR being the folder of this report; in a study, the setup "
+            "pretrained"
         )
     made = {folder: table.provenance for folder, table in known.items()}
     # Runs that were measured but not probed have no settings of probing that must agree.

@@ -152,8 +152,8 @@ def _forced(runs: Sequence[Run]) -> list[str]:
     names = list(dict.fromkeys(folder.name for folder, _ in masks))
     forced, kept = map(_range, zip(*numbers, strict=True))
     return [
-        f"{counted(len(masks), 'mask')} ({listed(names)}): training had not decided on {kept} heads "
-        f"(opened or closed by force at its end: {forced}); train longer before you read such masks"
+        f"{counted(len(masks), 'mask')} ({listed(names)}): training had not decided which {kept} heads to "
+        f"keep, so {forced} heads of each were set at its end; raise max_epochs before you read such masks"
     ]
 
 

@@ -153,7 +153,7 @@ def claims_and_losses_section(page: PageData) -> ShownEvidence:
             "task-losses": competition.task_losses,
         }
     return ShownEvidence(
-        lead=None if competition is None else Markup(texts.lead()),
+        lead=None if competition is None or competition.verdict.word == TOO_FEW else Markup(texts.lead()),
         sections=[section] if page.data.on_words else [],
         terms=TERMS,
         on_overlap=ON_OVERLAP,

@@ -231,7 +231,7 @@ def _mean(values: Float[np.ndarray, ...]) -> float:
 
 
 MARGIN = 1.0
-"""Points of a score below which a loss needs no remedy; fixed before any run."""
+"""Points of a score below which a loss is too small to act on; fixed before any run."""
 UNITS = (
     ColumnUnit.TEXT.of("setup", "task")
     | ColumnUnit.COUNT.of("seeds")

@@ -342,7 +342,7 @@ def test_figures_of_the_contest_count_claims_that_a_target_forced(tmp_path):
     for run in runs_of(study, "pos-dynamic-*"):
         study.force(run, {"pos": 5})
     [note] = [note for note in draw("contest", runs).notes if "learned)" in note]
-    assert note.startswith("heads that most seeds keep: pos 18 (5 learned), dep ")
+    assert note.startswith("heads that most seeds keep: pos 18 (training chose 5), dep ")
 
 
 def test_a_task_with_the_name_of_a_partner_is_none(tmp_path):

@@ -31,7 +31,7 @@ def test_claims_are_counted_alike_everywhere(made):
     _, page = made
     alone = page.tables["claims"].filter(setup="STL, dynamic")
     in_words = ", ".join(
-        f"{task} {claimed} ({learned} learned)"
+        f"{task} {claimed} (training chose {learned})"
         for task, claimed, learned in alone.select("task", "claimed", "learned").iter_rows()
     )
     # On the first screen, below the map of claims, and where claims meet losses.

@@ -72,7 +72,7 @@ def test_heads_of_all_tasks_come_with_how_many_tasks_learned_them(heads) -> None
     found = kept_heads(masks, heads)
     assert [(head.cell, head.learned) for head in found.heads] == [(1, 2), (0, 1)]
     assert found.heads[1].does == "looks at the next word in 80 %"
-    assert (found.tasks, found.regime) == (2, "stl")
+    assert (found.tasks, found.regime) == (("pos", "dep"), "stl")
     assert [head.does for head in kept_heads(masks, None).heads] == ["", ""]
     assert kept_heads(None, heads) is None
 
@@ -99,7 +99,9 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
         seen("pretrained", ([0, 0, 0, 0], [-1, 0, 2, 3]), (False, False)),
         seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False)),
     )
-    [found] = head_examples(KeptHeads([idle, known], 2, "stl"), runs, (Site("self", 0),), HEADS, 12)
+    [found] = head_examples(
+        KeptHeads([idle, known], ["pos", "dep"], "stl"), runs, (Site("self", 0),), HEADS, 12
+    )
     assert (found.cell, found.relation) == (1, "nsubj")
     assert found.command == "mtl show runs/stl L0H1 --task=dep --relation=nsubj"
     (best, of_best), (worst, of_worst) = found.sentences
@@ -114,7 +116,9 @@ def test_heads_are_shown_on_their_best_and_worst_sentence_in_every_regime() -> N
     assert "nsubj of sang, Ann: hit" in alone
     assert "root of" not in alone
     assert head_examples(None, runs, (), 0, 12) == ()
-    assert head_examples(KeptHeads([known], 2, "joint"), runs, (Site("self", 0),), HEADS, 12) == ()
+    assert (
+        head_examples(KeptHeads([known], ["pos", "dep"], "joint"), runs, (Site("self", 0),), HEADS, 12) == ()
+    )
 
 
 def test_of_several_runs_of_a_regime_the_first_is_shown_and_the_command_can_be_pasted() -> None:
@@ -123,13 +127,13 @@ def test_of_several_runs_of_a_regime_the_first_is_shown_and_the_command_can_be_p
     run = seen("stl", ([1, 0, 1, -2], [3, -1, 2, 3]), (True, False))
     runs = [dataclasses.replace(run, run=f"my runs/{name}", tasks=(name,)) for name in ("pos", "dep")]
     sites = (Site("self", 0), Site("cross", 0))
-    [found] = head_examples(KeptHeads([looks], 2, "stl"), runs, sites, HEADS, 12)
+    [found] = head_examples(KeptHeads([looks], ["pos", "dep"], "stl"), runs, sites, HEADS, 12)
     assert shlex.split(found.command) == ["mtl", "show", "my runs/pos", "self L0H1"]
     known = dataclasses.replace(looks, task="dep", relation="acl:relcl x")
     arc = run.examples.sentences[0].arcs[0]._replace(label="acl:relcl x")
     sentences = tuple(each._replace(arcs=(arc, each.arcs[1])) for each in run.examples.sentences)
     of_dep = dataclasses.replace(runs[1], examples=run.examples._replace(sentences=sentences))
-    [found] = head_examples(KeptHeads([known], 2, "stl"), [of_dep], sites, HEADS, 12)
+    [found] = head_examples(KeptHeads([known], ["pos", "dep"], "stl"), [of_dep], sites, HEADS, 12)
     assert shlex.split(found.command)[2:] == [
         "my runs/dep",
         "self L0H1",

@@ -38,6 +38,7 @@ def test_corpus_sizes_epochs_and_rates_are_named() -> None:
 
 def test_what_is_not_known_is_not_named() -> None:
     assert trained_in_words(runs(("", "", "3", "", ""))) == "3 epochs"
+    assert trained_in_words(runs(("", "", "1", "", ""))) == "1 epoch"
     assert trained_in_words(pl.DataFrame({"run": ["a"]})) == ""
 
 

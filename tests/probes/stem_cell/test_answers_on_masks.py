@@ -140,7 +140,7 @@ def test_what_masks_cost_is_said_of_real_labels_whatever_the_others_are_called(n
 
 def test_what_forced_masks_cost_is_said_with_how_many_heads_were_learned() -> None:
     assert masks_answer(page(5.0, masks(4, learned=5))).reason.startswith(
-        "heads that most seeds keep: pos 12 (5 learned), "
+        "heads that most seeds keep: pos 12 (training chose 5), "
     )
 
 

@@ -135,7 +135,7 @@ def test_heads_that_a_target_forced_are_marked_wherever_claims_are_shown(study):
     assert claims.select("task", "learned").rows() == [("pos", 2), ("dep", 1)]
     claimed = dict(claims.select("task", "claimed").rows())
     assert min(claimed.values()) > 2
-    words = f"pos {claimed['pos']} (2 learned), dep {claimed['dep']} (1 learned)"
+    words = f"pos {claimed['pos']} (training chose 2), dep {claimed['dep']} (training chose 1)"
     assert page.says(f"STL, dynamic: {words})")
     # A stroke through every open head but the learned ones.
     text = (study.root / "report.html").read_text(encoding="utf-8")
@@ -464,8 +464,8 @@ def test_masks_that_a_target_forced_are_noted(study):
     by_kind = {"pos/encoder": choices[forced], "pos/cross": choices[forced]}  # of one mask
     status.write_text(json.dumps(known | {"choices": by_kind}))
     note = (
-        f"1 mask ({forced.name}): training had not decided on 15 heads (opened or closed by force at its "
-        "end: 7)"
+        f"1 mask ({forced.name}): training had not decided which 15 heads to keep, so 7 heads of each were "
+        "set at its end"
     )
     assert page_of(study.root).says(note)
     status.write_text(json.dumps(known))

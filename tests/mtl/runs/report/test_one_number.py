@@ -83,7 +83,7 @@ def test_claims_are_counted_alike_everywhere(made):
         assert shown[8].split()[0] == number(overlap["jaccard"], 2)
     alone = page.tables["claims"].filter(setup="STL, dynamic")
     in_words = ", ".join(
-        f"{task} {claimed} ({learned} learned)"
+        f"{task} {claimed} (training chose {learned})"
         for task, claimed, learned in alone.select("task", "claimed", "learned").iter_rows()
     )
     assert in_words in text  # below the map of claims

@@ -218,8 +218,8 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
     assert found.table["jaccard"].equals(wanted(made).table["jaccard"])
     assert found.table["learned"].equals(alone.table["jaccard"])
     assert found.reason.startswith(
-        f"heads that most seeds keep: {', '.join(_counts(made, learned))}, the others of them by force; "
-        "correlation of tasks' masks less that with 1 draw of random labels "
+        f"heads that most seeds keep: {', '.join(_counts(made, learned))}, and the others were opened by "
+        "force; correlation of tasks' masks less that with 1 draw of random labels "
     )
     assert (
         "; counting only heads that training itself kept, the same answer: correlation of tasks' masks less"
@@ -234,7 +234,7 @@ def test_learned_heads_stand_beside_all_with_chance_of_their_own():
 def _counts(made, learned):
     for task, opened, kept in zip(made.tasks, made.opened, learned, strict=True):
         of_learned = (kept.mean(0) > 0.5).sum()
-        yield f"{task} {(opened.mean(0) > 0.5).sum()} ({of_learned} learned)"
+        yield f"{task} {(opened.mean(0) > 0.5).sum()} (training chose {of_learned})"
 
 
 def test_without_control_or_seeds_nothing_is_said():
