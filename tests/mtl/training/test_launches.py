@@ -126,10 +126,11 @@ def whole_step(
 STEP = {None: 653, "shared": 728, "per_task": 761}
 """Most operations of a whole step but for changes of type, by kind of mask, those of the encoder among them.
 
-In float32 they are six fewer. They were 817, 916 and 965 when transformers made the attention mask, each layer
-expanded its own gates, and each field of the roles' potentials was made into one of tags; then 758, 849 and
-880, with six operations for each word in constituents' chart. All operations of a step with MiniLM and 16
-sentences of up to 21 words were 989, 1,113 and 1,147, then 924, 1,028 and 1,044; now they are 800, 888 and 906.
+In float32 they are six fewer. They were 817, 916 and 965 when transformers made the attention mask, each
+layer expanded its own gates, and each field of the roles' potentials was made into one of tags; then 758, 849
+and 880, with six operations for each word in constituents' chart. All operations of a step with MiniLM and 16
+sentences of up to 21 words were 989, 1,113 and 1,147, then 924, 1,028 and 1,044; now they are 800, 888 and
+906.
 """
 STEP_BY_GRAPHS = 511
 """The same without a mask, if the decoders' recursions are graphs."""
