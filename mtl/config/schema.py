@@ -673,14 +673,11 @@ class TrainConfig:
         return replace(self, optimizer=replace(self.optimizer, **self.rates()))
 
     def task(self, name: str) -> Task:
-        """The task of a name, with its settings; those in `instances` may be plain values."""
+        """The task of a name, with its settings; in a run's record, those in `instances` are plain values."""
         made: Instance | Mapping[str, Any] | None = self.instances.get(name)
-        if isinstance(
-            made, Mapping
-        ):  # of a run's record (`settings_in`), which another version may have made
-            made = Instance(
-                **{field.name: made[field.name] for field in fields(Instance) if field.name in made}
-            )
+        if isinstance(made, Mapping):
+            known = {field.name for field in fields(Instance)}
+            made = Instance(**{key: value for key, value in made.items() if key in known})
         if made is not None:
             return made.task(name)
         task: Task = getattr(self, name)
