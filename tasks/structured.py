@@ -113,10 +113,6 @@ class SpanTags(OwnTags):
     score: ClassVar[str] = "f1"
     scores: ClassVar[tuple[str, ...]] = ("precision", "recall", "f1", "f1/")
 
-    @property
-    def has_recursion(self) -> bool:
-        return True
-
     def same_answer(self, sentence: Sentence, label: str) -> Any:
         """None: a tag at every word makes no spans to compare with."""
         return None
@@ -193,10 +189,6 @@ class Ner(Task):
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold {self.threshold} is not a probability between 0 and 1")
-
-    @property
-    def has_recursion(self) -> bool:
-        return self.decoder == "bio"
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         return {"entities": len(sentence.layer(self.layer) or ())}
@@ -442,10 +434,6 @@ class Con(Task):
     """Predict the most probable bracketing, or the one with the most expected correct brackets (minimum Bayes
     risk)."""
 
-    @property
-    def has_recursion(self) -> bool:
-        return True
-
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         tree = sentence.layer(self.layer)
         return {"constituents": 0 if tree is None else len(constituents(tree))}
@@ -523,10 +511,6 @@ class Srl(Task):
     """Whether arguments of a predicate may overlap, or cover the predicate."""
     senses: bool = False
     """Whether the senses of predicates are learned, too: each sense in the training data is a label."""
-
-    @property
-    def has_recursion(self) -> bool:
-        return self.decoder == "bio"
 
     def items(self, sentence: Sentence) -> Mapping[str, int]:
         frames = sentence.layer(self.layer) or ()

@@ -110,11 +110,6 @@ class Task(ABC):
     def layer(self) -> str:
         """The layer of `Sentence` that the task annotates."""
 
-    @property
-    def has_recursion(self) -> bool:
-        """Whether training sums over sequences or trees by a recursion that a GPU can capture."""
-        return False
-
     def annotated(self, sentence: Sentence) -> bool:
         """Whether the sentence has this task's layer; a task that reads only words takes any that fits."""
         return sentence.layer(self.layer) is not None if self.layers else self.fits(sentence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -70,7 +70,6 @@ LEARNING = ("dynamic", "static", "gates_only")
 
 
 _LABELS = Used(lambda run: run.own_model() is None)
-_RECURSIVE = Used(lambda run: any(task.has_recursion for task in run.chosen().values()))
 _FREEZABLE = Used(lambda run: run.own_model() is None and run.pruning != "gates_only")
 
 
@@ -435,7 +434,7 @@ class TrainerConfig:
     """float32; on a GPU, with its products in TF32; bfloat16 by autocast; or by copies of the float32
     weights; float16 by autocast, with scaled losses. `auto`: bf16-mixed if the hardware supports it (GPU, or
     CPU with AMX or AVX512-BF16), else float32."""
-    cuda_graphs: Annotated[bool, _RECURSIVE] = False
+    cuda_graphs: Annotated[bool, _LABELS] = False
     """On a GPU, compute the recursions of CON, SRL and BIO tags as CUDA graphs: the host starts fewer
     operations."""
     threads: Annotated[Size | None, Volatile()] = None
@@ -673,13 +672,9 @@ class TrainConfig:
         return replace(self, optimizer=replace(self.optimizer, **self.rates()))
 
     def task(self, name: str) -> Task:
-        """The task of a name, with its settings; in a run's record, those in `instances` are plain values."""
-        made: Instance | Mapping[str, Any] | None = self.instances.get(name)
-        if isinstance(made, Mapping):
-            known = {field.name for field in fields(Instance)}
-            made = Instance(**{key: value for key, value in made.items() if key in known})
-        if made is not None:
-            return made.task(name)
+        """The task of a name, with its settings."""
+        if name in self.instances:
+            return self.instances[name].task(name)
         task: Task = getattr(self, name)
         return task
 

@@ -148,7 +148,7 @@ def test_what_torch_crashes_with_is_refused_before_anything_is_written(words, tm
     ("setting", "says"),
     [("precision=tf32", "trainer.precision=tf32, and the run's device has no TF32"),
      ("precision=16-mixed", "trainer.precision=16-mixed, and the run's device does not multiply float16"),
-     ("cuda_graphs=true --tasks=con", "trainer.cuda_graphs=true, and the run trains on the CPU"),
+     ("cuda_graphs=true", "trainer.cuda_graphs=true, and the run trains on the CPU"),
      ("accelerator=gpu", "trainer.accelerator=gpu, but torch sees no GPU here")],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_said_before_anything_is_read(
@@ -156,7 +156,7 @@ def test_what_the_machine_lacks_is_said_before_anything_is_read(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    given = [*words, f"--runs={tmp_path / 'runs'}", *f"--trainer.{setting}".split(), "--corpus.path=nowhere"]
+    given = [*words, f"--runs={tmp_path / 'runs'}", f"--trainer.{setting}", "--corpus.path=nowhere"]
     assert main(given) == 2
     assert says in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
