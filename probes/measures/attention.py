@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
-from mtl.probes.measures.probe import NOTHING, HeadRecords, Probe, added
+from mtl.probes.measures.probe import NOTHING, HeadRecords, Probe, added_counts
 from mtl.probes.tables import heads_table as table
 
 
@@ -79,7 +79,7 @@ class AttentionProbe(Probe):
         hit = hits(records.attended(root=self.root, final=self.final), items)
         labels = len(self.items.names)
         found = hits_by_label(hit.from_anchor | hit.from_item, items.label, labels)
-        self._hit = added(self._hit, found)
+        self._hit = added_counts(self._hit, found)
         self._count += torch.bincount(items.label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:
@@ -136,7 +136,7 @@ class ConfidenceProbe(Probe):
 
     def update(self, records: HeadRecords) -> None:
         """Add a batch to the counts."""
-        self._sum = added(self._sum, records.peak[: len(records.row)].double().sum(0))
+        self._sum = added_counts(self._sum, records.peak[: len(records.row)].double().sum(0))
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
@@ -159,7 +159,7 @@ class PositionalProbe(Probe):
         offset = words - records.positions.to(words.device, non_blocking=True)[:, None, None]
         offset = offset.masked_fill(words < 0, OFFSETS[-1] + 1)
         places = torch.arange(OFFSETS[0], OFFSETS[-1] + 1, device=offset.device)[:, None, None, None]
-        self._hit = added(self._hit, (offset == places).sum(1))
+        self._hit = added_counts(self._hit, (offset == places).sum(1))
         self._count += len(records.row)
 
     def compute(self) -> pl.DataFrame:
@@ -184,7 +184,7 @@ class SyntacticProbe(Probe):
         items = self.items.within(records)
         labels = len(self.items.names)
         for turn, hit in enumerate(hits(records.attended(root=True, final=self.final), items)):
-            self._hit[turn] = added(self._hit[turn], hits_by_label(hit, items.label, labels))
+            self._hit[turn] = added_counts(self._hit[turn], hits_by_label(hit, items.label, labels))
         self._count += torch.bincount(items.label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:
@@ -243,7 +243,7 @@ class RareWordProbe(Probe):
             counts &= records.positions >= rarest
         # Nothing that a query attends to has this number.
         sought = rarest.masked_fill(~counts, NOTHING - 1).to(words.device, non_blocking=True)
-        self._hit = added(self._hit, (words == sought[:, None, None]).sum(0))
+        self._hit = added_counts(self._hit, (words == sought[:, None, None]).sum(0))
         self._count += int(counts.sum())
 
     def compute(self) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from mtl.probes.measures import attention
 from mtl.probes.measures.attention import hit_shares, hits_by_label
 from mtl.probes.measures.corpus import Items, Placed, ProbeSettings
-from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, added
+from mtl.probes.measures.probe import FittedProbe, HeadRecords, Probe, added_counts
 from mtl.probes.tables import heads_table as table
 from mtl.tasks.compiled import compiled
 from mtl.tasks.in_words import counted
@@ -75,7 +75,7 @@ class ClusteringProbe(FittedProbe):
             of_items = labels[items.number].to(vectors.device, non_blocking=True)
             zeros = vectors.new_zeros(sums.shape)
             of_batch = zeros.index_add(0, of_items, vectors[:, :, : sums.shape[2]]).double()
-            self._sums[turn] = added(sums, of_batch)
+            self._sums[turn] = added_counts(sums, of_batch)
         self._directions = None
 
     def update(self, records: HeadRecords) -> None:
@@ -96,7 +96,7 @@ class ClusteringProbe(FittedProbe):
             label = labelling[items.number]
             nearest = _nearest(nearness, label.to(nearness.device, non_blocking=True))
             hit = nearest.T.unflatten(1, (layers, columns))
-            self._hit[turn] = added(self._hit[turn], hits_by_label(hit, label, labels))
+            self._hit[turn] = added_counts(self._hit[turn], hits_by_label(hit, label, labels))
             self._count[turn] += torch.bincount(label, minlength=labels)
 
     def compute(self) -> pl.DataFrame:

@@ -100,7 +100,7 @@ class HeadRecords:
         return sum(tensor.nbytes for tensor in tensors)
 
 
-def added(total: Tensor, counts: Tensor) -> Tensor:
+def added_counts(total: Tensor, counts: Tensor) -> Tensor:
     """The sum, where `counts` are: totals stay on a GPU until they are read, and no batch waits for it."""
     return counts + total.to(counts.device, non_blocking=True)
 

@@ -338,10 +338,10 @@ def test_figures_of_the_contest_count_claims_that_a_target_forced(tmp_path):
     study = ContestStudy(tmp_path / "forced", seeds=1)
     study.whole()
     runs = runs_of(study, "*-dynamic-*", "*-none-*")
-    assert not any("learned)" in note for note in draw("contest", runs).notes)
+    assert not any("training chose" in note for note in draw("contest", runs).notes)
     for run in runs_of(study, "pos-dynamic-*"):
         study.force(run, {"pos": 5})
-    [note] = [note for note in draw("contest", runs).notes if "learned)" in note]
+    [note] = [note for note in draw("contest", runs).notes if "training chose" in note]
     assert note.startswith("heads that most seeds keep: pos 18 (training chose 5), dep ")
 
 

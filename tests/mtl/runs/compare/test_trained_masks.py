@@ -32,4 +32,4 @@ def test_the_note_gives_the_range_of_what_was_forced(
     notes = _forced(runs)
     assert (moved is None) == (notes == [])
     for note in notes:
-        assert f"decided on 16 heads (opened or closed by force at its end: {moved})" in note
+        assert f"which 16 heads to keep, so {moved} heads of each were set at its end" in note
