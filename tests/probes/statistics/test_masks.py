@@ -358,7 +358,7 @@ def test_forced_heads_are_no_learned_claims_and_the_finding_rests_on_the_learned
         learned=pl.Series(learned.ravel())
     )
     masks, _ = final_masks(table)
-    assert masks.claims_in_words() == "pos 8 (2 learned), dep 8 (2 learned)"
+    assert masks.claims_in_words() == "pos 8 (training chose 2), dep 8 (training chose 2)"
     np.testing.assert_array_equal(masks.forced(), opened != learned)
     row = task_overlaps(masks).row(0, named=True)
     every = overlap_table(masks.tasks, masks.claimed()).row(0, named=True)

@@ -13,7 +13,7 @@ from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line
 from mtl.corpora.formats.own_layers import EMPTY, NodeArc, collapsed
 from mtl.corpora.picture import sentence_picture
-from mtl.corpora.scorers import export_for_scorers
+from mtl.corpora.scorers import Exported, export_for_scorers
 from mtl.errors import InputError
 from mtl.tasks.sentence import Arc, Arcs, Graph, Sentence
 from mtl.tasks.structured import Graphs
@@ -168,6 +168,11 @@ def test_picture_of_a_graph() -> None:
     )
 
 
+def of_ud(exported: Exported) -> list[Path]:
+    """The files for UD's evaluator; SemEval's lie beside them."""
+    return [path for path in exported.paths if path.suffix == ".conllu"]
+
+
 def _elas(gold: Path, predicted: Path) -> tuple[float, float, float]:
     evaluator = pytest.importorskip("udtools.udeval")
     files = []
@@ -193,19 +198,19 @@ def test_scores_are_those_of_the_evaluator(tmp_path: Path) -> None:
         [Sentence(each, edeps=graph(len(each)), id=str(n)) for n, each in enumerate(words)] for _ in range(2)
     )
     exported = export_for_scorers(gold, predicted, tmp_path, [task])
-    assert [path.name for path in exported.paths] == ["edeps.gold.conllu", "edeps.pred.conllu"]
+    assert [path.name for path in of_ud(exported)] == ["edeps.gold.conllu", "edeps.pred.conllu"]
     metric = task.metric()
     metric.update([sentence.layer("edeps") for sentence in predicted], gold)
     scores = metric.compute()
     expected = scores["precision"], scores["recall"], scores["f1"]
-    assert _elas(*exported.paths) == pytest.approx(expected)
+    assert _elas(*of_ud(exported)) == pytest.approx(expected)
     assert 0 < scores["f1"] < 100
 
 
 def test_labels_that_the_column_cannot_hold_are_counted(tmp_path: Path) -> None:
     sentence = Sentence(("a",), deps=Graph((Arc(1, 0, "A|B"),)), id="1")
     exported = export_for_scorers([sentence], [sentence], tmp_path, [instance("deps", Graphs, "deps")()])
-    assert exported.paths == ()
+    assert of_ud(exported) == []
     assert list(exported.left_out.values()) == [1]
 
 
@@ -219,7 +224,7 @@ def test_ewt_is_read_written_and_scored(upstream: Path, tmp_path: Path) -> None:
     again = _read(tmp_path, "".join(map(to_conllu, sentences)))
     assert [sentence.layer("deps") for sentence in again] == [each.layer("deps") for each in sentences]
     exported = export_for_scorers(sentences, sentences, tmp_path, [instance("deps", Graphs, "deps")()])
-    assert _elas(*exported.paths) == (100.0, 100.0, 100.0)
+    assert _elas(*of_ud(exported)) == (100.0, 100.0, 100.0)
     assert exported.left_out == {}
 
 
