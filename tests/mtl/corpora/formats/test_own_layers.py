@@ -225,7 +225,7 @@ def test_ewt_is_read_written_and_scored(upstream: Path, tmp_path: Path) -> None:
     assert [sentence.layer("deps") for sentence in again] == [each.layer("deps") for each in sentences]
     exported = export_for_scorers(sentences, sentences, tmp_path, [instance("deps", Graphs, "deps")()])
     assert _elas(*of_ud(exported)) == (100.0, 100.0, 100.0)
-    assert exported.left_out == {}
+    assert [what for what in exported.left_out if "deps.*.sdp" not in what] == []
 
 
 def _hostile(seed: int) -> Sentence:
