@@ -94,8 +94,8 @@ def test_without_masks_or_with_forced_ones_the_page_says_so(study):
         for task, learned in (("pos", 2), ("dep", 1)):
             study.force(study.run([task], seed), {task: learned})
     assert re.search(
-        r"Heads that most seeds keep: pos \d+ \(2 learned\), dep \d+ \(1 learned\), the others of them by "
-        "force; no masks of a control task",
+        r"Heads that most seeds keep: pos \d+ \(training chose 2\), dep \d+ \(training chose 1\), and the "
+        "others were opened by force; no masks of a control task",
         " ".join(" ".join(page_of(study.root).text).split()),
     )
 
