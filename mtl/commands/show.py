@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -86,7 +86,13 @@ def show(
     from mtl.analysis.probing.show import OpenHead, TitledSentences, arc_examples, sentence_of
     from mtl.commands.common import corpus_in_folder, sentence_progress
 
-    _check(sentence, translation, corpus, relation, id, output)
+    of_corpus = {
+        "corpus": (corpus, None), "split": (split, "test"), "sentences": (sentences, 500),
+        "relation": (relation, None), "id": (id, None), "examples": (examples, 3),
+        "final_special": (final_special, False),
+    }  # fmt: skip
+    of_text = {"translation": (translation, None), "language": (language, "en")}
+    _check(sentence, of_text, of_corpus, output)
     console = Console(markup=False, emoji=False)
     opened = OpenHead(target, head, accelerator, revision)
     if sentence is not None:
@@ -110,16 +116,16 @@ def show(
 
 def _check(
     sentence: str | None,
-    translation: str | None,
-    corpus: Path | None,
-    relation: str | None,
-    id: str | None,
+    of_text: Mapping[str, tuple[Any, Any]],
+    of_corpus: Mapping[str, tuple[Any, Any]],
     output: Path | None,
 ) -> None:
-    if sentence is None and translation is not None:
-        raise InputError("--translation is that of --sentence: add it")
-    for value, name in ((corpus, "corpus"), (relation, "relation"), (id, "id")):
-        if sentence is not None and value is not None:
+    """Raise `InputError` for options without effect; each comes with its default."""
+    for name, (value, default) in of_text.items():
+        if sentence is None and value != default:
+            raise InputError(f"--{name} is that of --sentence: add it")
+    for name, (value, default) in of_corpus.items():
+        if sentence is not None and value != default:
             raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
     if output is not None:
         from mtl.probes.figures.style import FORMATS
