@@ -193,7 +193,7 @@ def test_a_study_of_translation_runs_through_to_its_report(tmp_path):
     assert '<section id="labels">' not in text
     assert '<section id="competition">' not in text
     notes = [line for line in printed.getvalue().splitlines() if line.startswith("note: ")]
-    expected = ("opened or closed", "at all heads", "nothing was learned")
+    expected = ("were set at its end", "at all heads", "nothing was learned")
     assert [note for note in notes if not any(text in note for text in expected)] == []
     assert "no figure" not in printed.getvalue()
     for figure in ("heads-kept", "curve", "curve-kinds"):
