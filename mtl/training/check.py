@@ -204,7 +204,7 @@ def check_target(config: TrainConfig) -> None:
 
 
 def _check_heads(gates: GatesConfig, heads: Mapping[str, tuple[int, int]]) -> None:
-    """Raise `InputError` if the layers of each kind, with so many heads each, cannot meet the targets."""
+    """Raise `InputError` if the model has too few heads for a target; `heads`: layers, and heads in each."""
     gated = {
         kind: [in_layer] * layers
         for kind, (layers, in_layer) in heads.items()

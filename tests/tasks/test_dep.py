@@ -202,10 +202,14 @@ def test_labels_without_a_root_or_with_nothing_else_are_not_tied(names: list[str
 
 def test_a_tied_decoder_is_made_before_its_values_are_read() -> None:
     """A model that is loaded makes its decoders without values first, to compare shapes."""
+    task, labels = replace(TASK, tie_root=True), Labels(["det", "root"])
     with torch.device("meta"):
-        decoder = replace(TASK, tie_root=True).new_decoder(4, Labels(["det", "root"]))
+        decoder = task.new_decoder(4, labels)
     assert isinstance(decoder, DepDecoder)
+    shapes = [[part.shape for part in made.buffers()] for made in (decoder, task.new_decoder(4, labels))]
+    assert shapes[0] == shapes[1]
     assert decoder.of_root is not None
+    assert decoder.of_root.is_meta
 
 
 @pytest.mark.parametrize(
