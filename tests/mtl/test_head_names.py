@@ -66,7 +66,7 @@ def test_a_name_is_read_as_what_it_was_made_of(sites: tuple[Site, ...], heads: i
 
 @given(sites_of_models, st.integers(1, 130))
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_a_table_of_one_kind_names_heads_as_the_table_of_all_does(sites: tuple[Site, ...], heads: int) -> None:
+def test_a_table_of_one_kind_names_heads_as_that_of_all_does(sites: tuple[Site, ...], heads: int) -> None:
     rows = [(*site, head) for site in sites for head in range(heads)]
     table = pl.DataFrame(rows, schema=["attention", "layer", "head"], orient="row")
     names = dict(zip(rows, with_names(table)["name"].to_list(), strict=True))
