@@ -77,9 +77,10 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, named `what`; yields a function that receives how many more are done."""
+    """A bar on a terminal's standard error, named `what`; yields what receives how many more are done."""
     quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
-    with Progress(console=Console(markup=False, emoji=False, stderr=True, quiet=quiet)) as shown:
+    console = Console(markup=False, emoji=False, stderr=True, quiet=quiet)
+    with Progress(console=console, disable=not console.is_terminal) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)
 
