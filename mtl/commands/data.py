@@ -280,6 +280,8 @@ def _files(group: CorpusFiles) -> dict[str, Any]:
     name, _, options = group.format.partition(":")
     values: dict[str, Any] = {**group.paths, "format": "glue" if name.startswith("glue-") else name}
     pairs = dict(option.split("=") for option in options.split(",") if option)
+    if "comment" in pairs:
+        values["format"] += f":comment={pairs.pop('comment')}"
     if "roots" in pairs:
         return values | pairs
     return values | ({"columns": {role: int(column) for role, column in pairs.items()}} if pairs else {})
