@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,6 +52,17 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
             site, head = read_head(name, sites, heads)
         found.setdefault(site, set()).update(range(heads) if head is None else (head,))
     return {site: sorted(numbers) for site, numbers in sorted(found.items())}
+
+
+def refuse_unused(command: Callable[..., Any], why: str, **given: Any) -> None:
+    """Raise `InputError` for an option of a command that has another value than its default.
+
+    `why` says, after the option's name, that it has no effect beside the others, and what to do.
+    """
+    known = signature(command).parameters
+    for name, value in given.items():
+        if value != known[name].default:
+            raise InputError(f"--{name} {why}")
 
 
 def check_new_folder(out: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from mtl.commands.common import print_table
+from mtl.commands.common import print_table, refuse_unused
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -37,6 +37,8 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         from mtl.corpora.ewt5.download import download_ewt5
         from mtl.corpora.splits import refuse_existing
 
+        if source is not None:
+            refuse_unused(build, "is for downloads, and --source is read instead: leave it out", cache=cache)
         refuse_existing(out, overwrite)
         provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
         _print_stats(provenance["counts"], out)
