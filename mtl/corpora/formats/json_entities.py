@@ -10,13 +10,17 @@ A file has one object per line, or is one list of them. An object is one of
 
 Ends are exclusive, as in Python, except in documents of `sentences`, whose spans count the tokens of the
 whole document and name their last one. Tokens may be objects with `text`, or with their `start` and `end` in
-the text; spans count characters wherever there is a text.
+the text; spans count characters wherever there is a text. Beside a text, tokens of white space (spaCy) are no
+words, white space at the borders of a span is not of it, and `sents` (`Doc.to_json`) says where sentences
+begin. What an annotator rejected or ignored (Prodigy's `answer`) is not annotated.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +38,8 @@ _STARTS, _ENDS = ("start", "start_offset", "begin"), ("end", "end_offset")
 _LABELS = ("label", "label_", "type", "entity", "entity_group")
 MISALIGNED = "entity that does not begin and end with a word, which is left out"
 ACROSS = "entity over several sentences, which is left out"
+GROUPED = "span of a group ('spans') that is no entity ('ents'), which is left out"
+REJECTED = "text whose entities were rejected or ignored ('answer'), which is not annotated"
 UNLABELLED = "text without entities of its own ('null'), which is not annotated"
 
 
@@ -67,6 +73,7 @@ def read_json_entities(
     document_of = documents_of(path)
     for number, (line, record, alone) in enumerate(_records(path), start=1):
         try:
+            record, grouped = _without_groups(record)
             found = list(_sentences(record, language, ends))
         except InputError:
             raise
@@ -85,7 +92,7 @@ def read_json_entities(
                 text=sentence.text,
                 document=document if len(found) > 1 else "",
                 place=f"{path}:{line}",
-                notes=sentence.notes,
+                notes=sentence.notes + ((GROUPED,) * grouped if place == 1 else ()),
             )
             if (problem := fault(made)) is not None:
                 raise malformed(path, line, problem.what)
@@ -146,7 +153,8 @@ def _sentences(record: Any, language: str, ends: str | None) -> Iterator[Sentenc
         record = {"text": record[0], **record[1]}
     if not isinstance(record, dict):
         raise ValueError(f"{as_json(record)} is not an object with a text or tokens, and entities")
-    spans = _value(record, _SPANS, "entities")
+    rejected = record.get("answer") in ("reject", "ignore") and "sentences" not in record
+    spans = None if rejected else _value(record, _SPANS, "entities")
     if "sentences" in record:
         yield from _of_document(record["sentences"], spans, ends)
         return
@@ -162,13 +170,28 @@ def _sentences(record: Any, language: str, ends: str | None) -> Iterator[Sentenc
     elif tokens is None:
         each = _split(text, language)
     else:
-        each = [_placed(text, tokens)]
+        each = _placed(text, tokens, record.get("sents"))
     if spans is None:
-        yield from (Sentence(words.words, text=words.text, notes=(UNLABELLED,)) for words in each)
+        note = REJECTED if rejected else UNLABELLED
+        yield from (Sentence(words.words, text=words.text, notes=(note,)) for words in each)
         return
-    unit = "token" if text is None else "character"
-    length = each[0].ends[-1] if text is None else len(text)
-    yield from _annotated(each, _read_spans(spans, length, unit, ends or "exclusive"))
+    if text is None:
+        yield from _annotated(each, _read_spans(spans, each[0].ends[-1], "token", ends or "exclusive"))
+    else:
+        found = _read_spans(spans, len(text), "character", ends or "exclusive")
+        yield from _annotated(each, _without_blanks(found, text, each))
+
+
+def _without_groups(record: Any) -> tuple[Any, int]:
+    """An object of `Doc.to_json` without groups of spans, and the number of those that are no entities."""
+    if not isinstance(record, dict) or "ents" not in record or not isinstance(record.get("spans"), dict):
+        return record, 0
+    entities, *groups = (
+        [{key: span[key] for key in ("start", "end", "label")} for span in spans]
+        for spans in (record["ents"], *record["spans"].values())
+    )
+    grouped = sum(span not in entities for group in groups for span in group)
+    return {key: value for key, value in record.items() if key != "spans"}, grouped
 
 
 def _value(record: Mapping[str, Any], keys: Sequence[str], what: str) -> Any:
@@ -223,23 +246,60 @@ def _split(text: str, language: str) -> list[_Words]:
     ]
 
 
-def _placed(text: str, tokens: Any) -> _Words:
-    """Given tokens, with their places in the text; without places of their own, they are looked for in it."""
+def _placed(text: str, tokens: Any, sents: Any) -> list[_Words]:
+    """Given tokens, with their places in the text; without places of their own, they are looked for in it.
+
+    `sents` may have an object with the `start` of each sentence. Tokens of white space are left out.
+    """
     own = isinstance(tokens, list) and all(
         isinstance(each, dict) and {"start", "end"} <= {*each} for each in tokens
     )
     if own and tokens:
-        starts, ends = [each["start"] for each in tokens], [each["end"] for each in tokens]
-        for start, end in zip(starts, ends, strict=True):
+        places = [(each["start"], each["end"]) for each in tokens]
+        for start, end in places:
             if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
                 raise ValueError(
                     f"a token from {as_json(start)} to {as_json(end)}, and the text has {len(text)}"
                 )
-        words = tuple(text[start:end] for start, end in zip(starts, ends, strict=True))
-        return _Words(words, starts, ends, _spelled(text, words))
-    words = _forms(tokens)
-    [places] = offsets_of(text, [Sentence(words)])
-    return _Words(words, [start for start, _ in places], [end for _, end in places], _spelled(text, words))
+        for before, (start, end) in pairwise(places):
+            if start < before[0] or end < before[1]:
+                raise ValueError(
+                    f"a token from {start} to {end} after one from {before[0]} to {before[1]}: "
+                    "write tokens in order"
+                )
+        words = tuple(word for place in places if not (word := text[slice(*place)]).isspace())
+        places = [place for place in places if not text[slice(*place)].isspace()]
+    else:
+        words = tuple(word for word in _forms(tokens) if not word.isspace())
+        if not all(words):
+            raise ValueError(f"token {words.index('') + 1} is empty; give it a form, or take it out")
+        places = [*offsets_of(text, [Sentence(words)])[0]]
+    if not words:
+        raise ValueError("a text without words; take it out")
+    begins = (
+        sorted(each["start"] for each in sents if isinstance(each, dict) and type(each.get("start")) is int)
+        if isinstance(sents, list)
+        else []
+    )
+    found = []
+    each = ((word, start, end) for word, (start, end) in zip(words, places, strict=True))
+    for _, group in groupby(each, lambda word: bisect(begins, word[1])):
+        forms, starts, ends = zip(*group, strict=True)
+        found.append(_Words(forms, starts, ends, _spelled(text[starts[0] : ends[-1]], forms)))
+    return found
+
+
+def _without_blanks(spans: Sequence[Span], text: str, sentences: Sequence[_Words]) -> Iterator[Span]:
+    """The spans of a text without white space at their borders, unless it is part of a word."""
+    starts = {start for words in sentences for start in words.starts}
+    ends = {end for words in sentences for end in words.ends}
+    for span in spans:
+        start, end, label = span
+        while start < end and start not in starts and text[start].isspace():
+            start += 1
+        while start < end and end not in ends and text[end - 1].isspace():
+            end -= 1
+        yield Span(start, end, label) if start < end else span
 
 
 def _spelled(text: str, words: Sequence[str]) -> str:
@@ -269,7 +329,7 @@ def _read_spans(spans: Any, length: int, unit: str, ends: str, first: int = 0) -
     return found
 
 
-def _annotated(sentences: Sequence[_Words], spans: Sequence[Span]) -> Iterator[Sentence]:
+def _annotated(sentences: Sequence[_Words], spans: Iterable[Span]) -> Iterator[Sentence]:
     """The sentences of a text with their entities; spans that fit no words become notes."""
     entities: list[list[Span]] = [[] for _ in sentences]
     notes: list[list[str]] = [[] for _ in sentences]
@@ -284,8 +344,11 @@ def _annotated(sentences: Sequence[_Words], spans: Sequence[Span]) -> Iterator[S
             and span.end > sentences[here + 1].starts[0]
         ):
             notes[here].append(ACROSS)
-        elif span.start in words.starts and span.end in words.ends:
-            first, last = words.starts.index(span.start), words.ends.index(span.end)
+        elif (
+            span.start in words.starts
+            and span.end in words.ends
+            and (first := words.starts.index(span.start)) <= (last := words.ends.index(span.end))
+        ):
             entities[here].append(Span(first, last + 1, span.label))
         else:
             notes[here].append(MISALIGNED)

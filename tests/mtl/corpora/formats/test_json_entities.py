@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,18 @@ import pytest
 import spacy
 from spacy.tokens import Span as SpacySpan
 
-from mtl.corpora.formats.json_entities import ACROSS, MISALIGNED, UNLABELLED, read_json_entities
+from mtl.corpora.annotated_text import AnnotatedText, offsets_of
+from mtl.corpora.formats.json_entities import (
+    ACROSS,
+    GROUPED,
+    MISALIGNED,
+    REJECTED,
+    UNLABELLED,
+    read_json_entities,
+)
 from mtl.corpora.readers import read_sentences
 from mtl.errors import InputError
-from mtl.tasks.sentence import Span
+from mtl.tasks.sentence import Sentence, Span
 
 TEXT = "Ann met Bob Lee in Ulm."
 TOKENS = ["Ann", "met", "Bob", "Lee", "in", "Ulm", "."]
@@ -75,6 +84,52 @@ def test_what_fits_no_words_is_counted(tmp_path: Path) -> None:
     assert (third.entities, third.notes) == (None, (UNLABELLED,))
 
 
+def test_what_an_annotator_rejected_is_not_annotated(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    spans = [{"start": 0, "end": 2, "label": "X"}]
+    answers = {"accept": (Span(0, 1, "X"),), "reject": None, "ignore": None}
+    path.write_text("\n".join(json.dumps({"text": "Go", "spans": spans, "answer": each}) for each in answers))
+    read = read_json_entities(path)
+    assert [each.entities for each in read] == [*answers.values()]
+    assert [each.notes for each in read] == [(), (REJECTED,), (REJECTED,)]
+    path.write_text(json.dumps({"text": "Go", "answer": "ignore"}))
+    assert read_json_entities(path)[0].entities is None
+
+
+@pytest.mark.parametrize("places", [True, False])
+def test_white_space_is_no_word_and_in_no_entity(tmp_path: Path, places: bool) -> None:
+    """As a token of spaCy and Prodigy, and at the borders of spans."""
+    path, text = tmp_path / "a.jsonl", "Ann \n\n left"
+    tokens: list[Any] = ["Ann", "\n\n ", "left"]
+    if places:
+        tokens = [
+            {"text": each, "start": text.index(each), "end": text.index(each) + len(each)} for each in tokens
+        ]
+    record = {"text": text, "tokens": tokens, "entities": [[0, 6, "X"], [3, 11, "Y"], [3, 7, "Z"]]}
+    path.write_text(json.dumps(record))
+    (sentence,) = read_json_entities(path)
+    assert (sentence.words, sentence.entities) == (("Ann", "left"), (Span(0, 1, "X"), Span(1, 2, "Y")))
+    assert (sentence.text, sentence.notes) == ("Ann left", (MISALIGNED,))
+
+
+def test_a_document_of_our_own_is_read_back(tmp_path: Path) -> None:
+    """With its sentences, and without the tokens of white space that spaCy has."""
+    text = " Ann  left.\n\nBob stayed. "
+    sentences = (
+        Sentence(("Ann", "left", "."), entities=(Span(0, 1, "PER"),), text="Ann left."),
+        Sentence(("Bob", "stayed", "."), entities=(Span(0, 1, "PER"),), text="Bob stayed."),
+    )
+    overlapping = replace(sentences[1], entities=(Span(0, 1, "PER"), Span(0, 1, "X")))
+    annotated = AnnotatedText(text, (sentences[0], overlapping), tuple(offsets_of(text, sentences)))
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(annotated.to_spacy().to_json()))
+    read = read_json_entities(path)
+    assert [(each.words, each.entities, each.text) for each in read] == [
+        (each.words, each.entities, each.text) for each in sentences
+    ]
+    assert [each.notes for each in read] == [(GROUPED,), ()]
+
+
 def test_ends_can_be_declared(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"tokens": TOKENS, "ner": [[0, 0, "PER"], [2, 3, "PER"]]}))
@@ -96,6 +151,16 @@ def test_ends_can_be_declared(tmp_path: Path) -> None:
         ({"tokens": ["a", 3], "entities": []}, "the token 3 is not a string, and has"),
         ({"tokens": [], "entities": []}, "not a list of tokens"),
         ({"text": "a b", "tokens": ["a", "c"], "entities": []}, "the text has no word 'c'"),
+        ({"text": "a b", "tokens": ["a", "", "b"], "entities": []}, "token 2 is empty"),
+        ({"text": " ", "tokens": [" "], "entities": []}, "a text without words"),
+        (
+            {
+                "text": "a b",
+                "tokens": [{"start": 2, "end": 3}, {"start": 0, "end": 1}],
+                "entities": [[0, 3, "X"]],
+            },
+            "a token from 0 to 1 after one from 2 to 3: write tokens in order",
+        ),
         ({"text": "Go", "entities": [[0, 3, "X"]]}, "characters are 0 to 2, and ends are exclusive"),
         ({"text": "Go", "entities": [[0, 2]]}, "an entity is [start, end, label]"),
         ({"text": "Go", "entities": [{"start": 0, "end": 2}]}, "no label"),
