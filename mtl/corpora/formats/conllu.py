@@ -30,6 +30,7 @@ from mtl.corpora.formats.lines import NO_HEAD, malformed
 from mtl.corpora.formats.own_layers import (
     DEPS,
     EMPTY,
+    NO_WAY,
     Deps,
     NodeArc,
     collapsed,
@@ -41,6 +42,7 @@ from mtl.corpora.formats.own_layers import (
     misc_values,
     node_arcs,
     with_own_layers,
+    without_way,
 )
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -218,7 +220,7 @@ def _sentence(
     left_out: Collection[str],
 ) -> Sentence:
     arcs, notes = _arcs(words, roots)
-    deps = None if DEPS in left_out else _deps(words)
+    deps, of_deps = (None, ()) if DEPS in left_out else _deps(words)
     upos = words.annotated("UPOS")
     sentence = Sentence(
         tuple(words.column("FORM") or ()),
@@ -233,7 +235,7 @@ def _sentence(
         },
         id=sentence_id(path, words.block),
         document=words.block.document,
-        notes=(*notes, *((EMPTY,) * len(words.empty_nodes) if deps is not None else ()), *entities.notes),
+        notes=(*notes, *of_deps, *entities.notes),
     )
     sentence, problem = with_own_layers(sentence, words.block.comments)
     if problem is not None:
@@ -300,10 +302,10 @@ def _arcs(words: _Words, roots: str) -> tuple[Arcs | None, tuple[str, ...]]:
     return Arcs(tuple(heads), tuple(relations)), notes
 
 
-def _deps(words: _Words) -> Graph | None:
-    """The graph of the column DEPS."""
+def _deps(words: _Words) -> tuple[Graph | None, tuple[str, ...]]:
+    """The graph of the column DEPS, and notes on its empty nodes."""
     if words.annotated("DEPS") is None:
-        return None
+        return None, ()
     column = words.names.index("DEPS")
     nodes = {str(number): row for number, row in enumerate(words.rows, start=1)} | words.empty_nodes
     arcs: list[NodeArc] = []
@@ -313,7 +315,8 @@ def _deps(words: _Words) -> Graph | None:
         except ValueError as error:
             raise malformed(words.path, row.line, str(error)) from error
     try:
-        return collapsed(arcs)
+        notes = (EMPTY,) * len(words.empty_nodes) + (NO_WAY,) * without_way(arcs)
+        return collapsed(arcs), notes
     except ValueError as error:
         raise malformed(words.path, words.rows[0].line, str(error)) from error
 

@@ -21,7 +21,7 @@ root over empty nodes to a word becomes one arc, whose label joins the labels on
 reads papers and Bob 5.1 books`, where 5.1 is a `conj` of `reads` and `Bob` its `nsubj`, `Bob` is a
 `conj>nsubj` of `reads`. The evaluation of the shared tasks IWPT 2020 and 2021 follows this rule, and ELAS is
 defined by it. No path passes an empty node twice. Paths that begin at an empty node without a head are left
-out. A path may lead from a word to itself.
+out and counted. A path may lead from a word to itself.
 """
 
 from __future__ import annotations
@@ -267,6 +267,7 @@ def _label(task: str, text: str) -> str | float:
 DEPS = "deps"
 """The layer that is read from the column DEPS."""
 EMPTY = "empty node taken out of a graph, its arcs joined into labels such as 'conj>nsubj'"
+NO_WAY = "arc from an empty node that no arc leads to, which is left out"
 _HEAD = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _MOST_STEPS = 10_000
 """Maximum number of steps of paths over empty nodes in a sentence; it can be exponential in the nodes."""
@@ -321,6 +322,16 @@ def collapsed(arcs: Iterable[NodeArc]) -> Graph:
         if steps > _MOST_STEPS:
             raise ValueError(f"more than {_MOST_STEPS:,} paths over the sentence's empty nodes; correct DEPS")
     return Graph((*direct, *over_nodes.difference(direct)))
+
+
+def without_way(arcs: Sequence[NodeArc]) -> int:
+    """The number of arcs from empty nodes to words that no path from a word or the root leads to."""
+    rest = [arc for arc in arcs if "." in arc.head]
+    above = [arc for arc in rest if "." in arc.dependent]
+    reached = {arc.dependent for arc in arcs if "." in arc.dependent and "." not in arc.head}
+    while new := {arc.dependent for arc in above if arc.head in reached} - reached:
+        reached |= new
+    return sum("." not in arc.dependent and arc.head not in reached for arc in rest)
 
 
 class Deps(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from mtl.corpora.formats.conllu import read_conllu, to_conllu
 from mtl.corpora.formats.jsonl import read_jsonl, to_line
-from mtl.corpora.formats.own_layers import EMPTY, NodeArc, collapsed
+from mtl.corpora.formats.own_layers import EMPTY, NO_WAY, NodeArc, collapsed, without_way
 from mtl.corpora.picture import sentence_picture
 from mtl.corpora.scorers import Exported, export_for_scorers
 from mtl.errors import InputError
@@ -88,6 +88,16 @@ def test_more_paths_than_can_be_meant_are_refused() -> None:
         collapsed([NodeArc("1", "1.1", "x"), *arcs])
 
 
+def test_arcs_from_an_empty_node_without_a_head_are_counted(tmp_path: Path) -> None:
+    """As in Finnish TDT, whose empty nodes had no DEPS."""
+    rows = ["0.1\tgo", "1\taway", "2\tAnn"]
+    deps = ["_", "0.1:advmod", "0.1:nsubj|0:root"]
+    text = "".join(row + "\t_" * 6 + f"\t{arcs}\t_\n" for row, arcs in zip(rows, deps, strict=True))
+    (sentence,) = _read(tmp_path, text)
+    assert sentence.layer("deps") == Graph((Arc(2, 0, "root"),))
+    assert sentence.notes == (EMPTY, NO_WAY, NO_WAY)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_collapsing_is_all_simple_paths(seed: int) -> None:
     """Compared with the definition: every sequence of distinct empty nodes between two words."""
@@ -104,6 +114,10 @@ def test_collapsing_is_all_simple_paths(seed: int) -> None:
 
     expected = {Arc(int(word), int(head), label) for word in "12" for head, label in paths(word, (), ())}
     assert collapsed(arcs) == Graph(tuple(expected))
+    lost = [
+        arc for arc in arcs if "." not in arc.dependent and "." in arc.head and not [*paths(arc.head, (), ())]
+    ]
+    assert without_way([*arcs]) == len(lost)
 
 
 @pytest.mark.parametrize(
