@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -235,6 +236,17 @@ def remove_unused(path: Path) -> bool:
         remove(path)
         os.close(descriptor)
     return not path.exists()
+
+
+def share_as(example: Path, paths: Iterable[Path]) -> None:
+    """Give files the permissions of another one, which was made with those of the process (umask).
+
+    safetensors 0.8 writes files that only their owner can read (its issue 782).
+    """
+    mode = stat.S_IMODE(example.stat().st_mode)
+    for path in paths:
+        with suppress(PermissionError):  # not every file system has them
+            path.chmod(mode)
 
 
 def remove(path: Path) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mtl.config.instances import architecture_in, own_model_of, tasks_saved
 from mtl.errors import InputError
 from mtl.features import added
-from mtl.files import checksum, write_json
+from mtl.files import checksum, share_as, write_json
 from mtl.heads.gates import Gates, gates_from
 from mtl.heads.stored import require_fitting, require_stored_numbers, stored_in
 from mtl.models.annotator import damaged
@@ -77,6 +77,7 @@ def write_model(
         if not key.startswith("encoder.")
     }
     save_file(weights, folder / DECODERS)
+    share_as(folder / LABELS, folder.glob("*.safetensors"))
     patterns = (*_WRITTEN, parts.encoder.settings_file)
     written = sorted({path for pattern in patterns for path in folder.glob(pattern)})
     description["files"] = {path.name: checksum(path) for path in written}

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from mtl.errors import InputError
-from mtl.files import checksum, new_folder, write_json
+from mtl.files import checksum, new_folder, share_as, write_json
 from mtl.heads.arguments import one_of, path_or_hub_name, short_text
 from mtl.heads.family_table import no_cut_because
 from mtl.heads.given_models import require_weights
@@ -210,6 +210,7 @@ def _write_rest(scores: _Scores, folder: Path) -> None:
     write_json(folder / LABELS, {name: labels.names for name, labels in model.labels.items()})
     state = {f"decoders.{key}": value.contiguous() for key, value in model.decoders.state_dict().items()}
     save_file(state, folder / DECODERS)
+    share_as(folder / LABELS, [folder / DECODERS])
     _describe(scores, folder)
 
 

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -229,6 +230,18 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_p
         JointModel.from_pretrained("someone/parser", cache_dir=tmp_path)
     with pytest.raises(InputError, match=r"^someone/parser: the hub cannot be reached \("):
         model_of().push_to_hub("someone/parser", token="good")
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_a_saved_model_has_the_permissions_of_the_umask(tmp_path, umask):
+    """Weights, too, which safetensors makes readable by their owner only: a service may be another user."""
+    before = os.umask(umask)
+    try:
+        model_of().save_pretrained(tmp_path / "saved")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "saved").iterdir()}
+    assert modes == dict.fromkeys(modes, 0o666 & ~umask)
 
 
 def test_the_card_says_what_the_run_says(tmp_path: Path):

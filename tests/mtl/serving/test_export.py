@@ -101,6 +101,7 @@ def case(request: pytest.FixtureRequest, toy: Path, tmp_path_factory: pytest.Tem
     generator = torch.get_rng_state()
     export_onnx(model, folder)
     load_exported(folder)
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
     assert torch.equal(torch.get_rng_state(), generator)
     assert (weights_checksum(model), model.encoder.tap.remaining) == (before, heads)
     return Case(model, folder)
