@@ -277,13 +277,14 @@ def read_conll2012(path: Path, arcs: Literal["collins"] | None = None) -> list[S
     OntoNotes' columns are document, part, word number, word, tag, bracket bit, lemma, frameset, word sense,
     speaker, name, one column per predicate, and coreference. In PropBank's release, the columns of predicates
     follow the roleset. A masked word stays `[WORD]`. No names are annotated in OntoNotes' New Testament,
-    which its columns do not show: leave it out when training NER.
+    which its columns do not show: leave it out when training NER. A file whose tags are all `-` has none.
     """
     counts: dict[tuple[str, str], int] = {}
     sentences = []
     blocks = list(read_blocks(path, Syntax(marker=lambda line: _MARKER.match(line.text) is not None)))
     if all(len(block.rows[0].fields) >= _FIXED_PROPBANK for block in blocks):
         refuse_restarts(path, blocks, _NUMBER)
+    tagged = any(row.fields[_TAG : _TAG + 1] != ["-"] for block in blocks for row in block.rows)
     for block in blocks:
         line, fields = block.rows[0]
         width = len(fields)
@@ -299,6 +300,7 @@ def read_conll2012(path: Path, arcs: Literal["collins"] | None = None) -> list[S
         name = f"{document[0]}-{document[1]}" if propbank else f"{document[0]}-{document[1]}-{number:04d}"
         try:
             sentence = _sentence(block, propbank, name)
+            sentence = sentence if tagged else sentence.with_layers({"tags": None})
             if arcs and sentence.tree is not None:
                 made = _arcs_by_rules(sentence.tree)
                 sentence = replace(sentence.with_layers({"arcs": made.arcs}), notes=made.notes)

@@ -60,6 +60,16 @@ def test_ontonotes(tmp_path):
     assert all(sentence.arcs is None and sentence.upos is None for sentence in (first, second, third))
 
 
+def test_a_file_without_tags_has_none(tmp_path):
+    """As DKPro and WebAnno write it; a single `-` among other tags is a tag."""
+    row = "d 0 {} {} {} - - - - - (PER) -\n"
+    path = tmp_path / "x.gold_conll"
+    path.write_text(row.format(0, "Ann", "-") + row.format(1, "left", "-"))
+    assert read_conll2012(path)[0].tags is None
+    path.write_text(row.format(0, "Ann", "NNP") + row.format(1, "-", "-"))
+    assert read_conll2012(path)[0].tags == ("NNP", "-")
+
+
 def test_propbank_skeleton(tmp_path):
     path = tmp_path / "d.xml.gold_skel"
     path.write_text(PROPBANK)
