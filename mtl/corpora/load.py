@@ -249,6 +249,8 @@ def _folder(config: CorpusConfig, kinds: Mapping[str, type[Task]]) -> CorpusSour
     if config.path is None:
         first = next(iter(kinds))
         raise InputError(f"no files for {first}: use corpus.path or {_key(first)}.train, .dev and .test")
+    if not config.path:
+        raise InputError("corpus.path is empty: name a folder, or write null for none")
     folder = Path(config.path)
     where = ";" if folder.is_absolute() else f" in {Path.cwd()}; go to the folder that has it, or"
     made_by = _MADE_BY.get(folder.name)

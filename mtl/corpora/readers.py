@@ -62,6 +62,8 @@ def files(path: str | Path, format: str) -> list[Path]:
 
     Hidden files are left out unless they are named: editors keep copies in them (`.ipynb_checkpoints`).
     """
+    if not str(path):  # for pathlib, it is the current folder
+        raise InputError(f"an empty path, where files of format {format} are named: write their path")
     path, form = Path(path), format_of(format)
     if form.paths is not None:
         return [*form.paths(path)]

@@ -175,6 +175,8 @@ def test_a_corpus_that_is_elsewhere_is_not_only_to_be_made_anew(tmp_path, monkey
     made = "make one with 'mtl data ewt5 --subset=small --out data/small'$"
     with pytest.raises(InputError, match=made):
         load_split(CorpusConfig(path="data/small"), ("pos",), "dev")
+    with pytest.raises(InputError, match=r"^corpus\.path is empty: name a folder, or write null for none"):
+        load_split(CorpusConfig(path=""), ("pos",), "dev")
 
 
 def test_a_text_under_a_name_of_its_own_may_be_a_translation_and_must_be_a_word_as_a_class(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mtl.corpora.folder import convert_corpus
 from mtl.corpora.formats.jsonl import write_jsonl
 from mtl.corpora.formats.lines import iterate_lines, no_text, read_lines
 from mtl.corpora.formats.table import FORMATS
@@ -130,6 +131,17 @@ def test_declared_variants(tmp_path):
     (tmp_path / "a.mrg").write_text("(TOP (S-IMP (VB Go)))")
     assert str(read_sentences(tmp_path, "brackets")[0].tree) == "(TOP (S (VB Go)))"
     assert str(read_sentences(tmp_path, "brackets-verbatim")[0].tree) == "(TOP (S-IMP (VB Go)))"
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    """Which a variable of the shell that is not set makes: `--train=conllu:$FILE`."""
+    (tmp_path / "a.jsonl").write_text('{"words": ["a"]}\n')
+    monkeypatch.chdir(tmp_path)
+    assert files(".", "jsonl") == [Path("a.jsonl")]
+    with pytest.raises(InputError, match="an empty path, where files of format jsonl are named"):
+        files("", "jsonl")
+    with pytest.raises(InputError, match="an empty path"):
+        convert_corpus({"train": ["jsonl:"]}, tmp_path / "out")
 
 
 def test_what_cannot_be_read(tmp_path):
