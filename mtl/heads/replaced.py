@@ -150,11 +150,12 @@ def first_bias(module: nn.Module, hidden: Tensor, cache: Any) -> Tensor | None:
     attention: Any = module
     if not attention.has_relative_attention_bias:
         return None
-    past = 0 if cache is None else cache.get_seq_length(attention.layer_idx)
-    queries = hidden.shape[1]
-    bias: Tensor = attention.compute_bias(
-        queries, queries + past, device=hidden.device, past_seen_tokens=past
-    )
+    past, queries = 0, hidden.shape[1]
+    keys = queries
+    if cache is not None:
+        past = cache.get_seq_length(attention.layer_idx)
+        keys, _ = cache.get_mask_sizes(queries, attention.layer_idx)  # a static cache has all keys from the start
+    bias: Tensor = attention.compute_bias(queries, keys, device=hidden.device, past_seen_tokens=past)
     return bias
 
 

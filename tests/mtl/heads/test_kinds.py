@@ -142,6 +142,17 @@ def test_a_cut_model_saves_loads_and_trains_on(name: str, tmp_path: Path) -> Non
     assert history[-1] < history[0]
 
 
+@pytest.mark.parametrize("name", tiny.of_structure(tiny.TRANSLATORS))
+@pytest.mark.parametrize("heads", [[0], [0, 1, 2, 3]])
+def test_a_cut_model_generates_with_a_static_cache(name: str, heads: list[int]) -> None:
+    """The cache has room for all positions from the start, and T5's bias by position covers them."""
+    model = tiny.translator(name)
+    prune_heads(model, {0: heads, 2: heads, 4: heads})
+    settings = {"input_ids": tiny.batch()[0], "max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    plain = model.generate(**settings, use_cache=False)
+    assert torch.equal(model.generate(**settings, cache_implementation="static"), plain)
+
+
 @pytest.mark.parametrize(
     ("name", "heads", "beams"),
     tiny.with_options(tiny.TRANSLATORS, [CUTS[0], CUTS[1], CUTS[3]], [3, 1]),
