@@ -27,7 +27,8 @@ _SHOWN = 10
 class HeadTable:
     """A value per head, from a table of `head_importance`, `ablate_heads`, `probe` or heads.parquet.
 
-    Notebooks show it as a list by name. Rows of whole layers and rows without a value are left out.
+    Notebooks show it as a list by name. Rows of whole layers and rows without a value (null or NaN) are left
+    out.
 
     Args:
         table: the table.
@@ -64,7 +65,7 @@ class HeadTable:
         )
         if "value" not in rows.columns:
             raise InputError("table: it has neither a column 'value' nor 'loss'")
-        rows = rows.drop_nulls([*KEYS, "value"])
+        rows = rows.fill_nan(None).drop_nulls([*KEYS, "value"])
         if rows.is_empty():
             raise InputError("table: it has no value of a head")
         if not (rows.schema["value"].is_numeric() and all(rows.schema[key].is_integer() for key in KEYS[1:])):

@@ -154,7 +154,8 @@ def first_bias(module: nn.Module, hidden: Tensor, cache: Any) -> Tensor | None:
     keys = queries
     if cache is not None:
         past = cache.get_seq_length(attention.layer_idx)
-        keys, _ = cache.get_mask_sizes(queries, attention.layer_idx)  # a static cache has all keys from the start
+        # A static cache has all keys from the start.
+        keys, _ = cache.get_mask_sizes(queries, attention.layer_idx)
     bias: Tensor = attention.compute_bias(queries, keys, device=hidden.device, past_seen_tokens=past)
     return bias
 

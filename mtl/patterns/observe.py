@@ -118,7 +118,8 @@ def observe_heads(
     and without gradients, in eager attention, which has probabilities. Inside `head_scale`, heads are scaled.
 
     Args:
-        model: The model, with or without a head on top, or a module around it; it is not changed.
+        model: The model, with or without a head on top, or a module around it; it is not changed, except that
+            transformers keeps hooks of its own on it, with which it cannot be pickled.
         inputs: A text, several texts, or named arguments of the model, such as a tokenizer returns.
         tokenizer: The model's tokenizer, for texts and for the names of pieces.
         family: The model's row, if the table has none (`Family`), or the name of a row that fits.

@@ -48,6 +48,13 @@ def test_losses_by_ablation_are_taken() -> None:
     assert HeadTable(table).title == "loss by ablation"
 
 
+def test_nan_is_no_value(importance: pl.DataFrame) -> None:
+    lacking = pl.when(layer=0).then(float("nan")).otherwise("value").alias("value")
+    table = HeadTable(importance.with_columns(lacking))
+    assert table.values["layer"].unique().sort().to_list() == [1, 2]
+    assert "nan" not in table._repr_html_()
+
+
 def test_equal_heads_are_taken_in_their_order_and_sites_are_numbered() -> None:
     model = tiny.translator("bart")
     cells = [(kind, layer, head, 1.0) for kind in ("encoder", "cross") for layer in (0, 1) for head in (0, 1)]
