@@ -43,6 +43,7 @@ from mtl.analysis.importance import task_importance
 from mtl.config.schema import BatchConfig, TrainConfig
 from mtl.models.batches import Batch, BatchIndices, BatchLoader, Example, aligned_batches, examples
 from mtl.models.encoder import Encoder
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches, evaluate_model
 from mtl.models.joint import JointModel
 from mtl.models.passes import rounded_weights
@@ -289,7 +290,7 @@ def trained_seconds(
     steps: list[BatchIndices],
     precision: Any,
     device: torch.device,
-    graphs: RecursionGraphs | None = None,
+    graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
 ) -> float:
     """The seconds on the clock of an epoch as in `mtl train`, after three more steps."""
     accelerator = "gpu" if device.type == "cuda" else "cpu"
@@ -378,7 +379,8 @@ def timed(
         "training, DEP alone": lambda: trained_seconds(alone, own, own_steps, precision, device),
     }
     if device.type == "cuda":
-        graphs = RecursionGraphs()
+        graphs = [RecursionGraphs(), EncoderGraphs()]
+        # The encoder's are made again in each round, since training leaves the weights elsewhere.
         jobs["training, five tasks, CUDA graphs"] = lambda: trained_seconds(
             model, annotated, steps, precision, device, graphs
         )

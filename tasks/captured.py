@@ -92,7 +92,7 @@ class RecursionGraphs:
         """What the recursion returns; `given` are its inputs."""
         named = list(zip([names.split() for names in recursion.inputs], given, strict=True))
         sizes = {name: size for names, one in named for name, size in zip(names, one.shape, strict=True)}
-        rounded = {name: _rounded(size, recursion.steps.get(name, 1)) for name, size in sizes.items()}
+        rounded = {name: round_up(size, recursion.steps.get(name, 1)) for name, size in sizes.items()}
         key = (recursion.function, given[0].device, *(one.dtype for one in given), *rounded.values())
         graph = self._graphs.get(key)
         if graph is None:
@@ -120,7 +120,8 @@ class RecursionGraphs:
 _GRAPHS: ContextVar[RecursionGraphs | None] = ContextVar("graphs", default=None)
 
 
-def _rounded(size: int, step: int) -> int:
+def round_up(size: int, step: int) -> int:
+    """The next multiple of `step`."""
     return -(-size // step) * step
 
 

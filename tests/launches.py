@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 FREE = {
     "_record_function_enter_new", "_record_function_exit",
@@ -38,3 +41,31 @@ class Launches(TorchDispatchMode):
         if name not in FREE:
             self.by_name[name] += 1
         return operation(*arguments, **(options or {}))
+
+
+def encoder_graphs(
+    forward: Callable[[], Tensor], backward: Callable[[Tensor], object]
+) -> tuple[Callable[[], object], Tensor, Callable[[], object]]:
+    """A stand-in for CUDA graphs of an encoder's pass, whose operations are not started one by one.
+
+    As on a GPU, a pass that waits is refused, outputs have no values before the first replay, and each
+    replay reads what is at the places of inputs and weights, and overwrites the output and the gradients.
+    """
+    with Launches() as launches:
+        output = forward()
+        backward(output)
+    if launches.waits():
+        raise RuntimeError("called a synchronizing CUDA operation")
+    made = torch.full_like(output.detach(), torch.nan)
+    passes: list[Tensor] = []
+
+    def there() -> None:
+        with _disable_current_modes(), torch.enable_grad():
+            passes[:] = [forward()]
+            made.copy_(passes[0].detach())
+
+    def back() -> None:
+        with _disable_current_modes():
+            backward(passes[0])
+
+    return there, made, back

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.common import (
-    Accelerator,
-    check_new_folder,
-    dev_examples,
-    print_scores,
-    print_table,
-    refuse_unused,
-)
+from mtl.commands.common import Accelerator, check_new_folder, dev_examples, print_scores, print_table
 from mtl.tasks.task import Seed, Some
 
 if TYPE_CHECKING:
@@ -72,10 +65,6 @@ def collaborate_command(
     from mtl.probes.tables import table_files
 
     check_new_folder(out)
-    if not lengths:
-        refuse_unused(
-            collaborate_command, "has no effect without --lengths to time: leave it out", rounds=rounds
-        )
     encoder, joint, source = open_target(model, revision)
     if joint is None:
         encoder.to(device_of(accelerator))

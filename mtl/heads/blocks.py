@@ -242,6 +242,11 @@ def _carry_blocks() -> None:
 _carry_blocks()
 
 
+def in_a_block() -> bool:
+    """Whether any block acts in this context."""
+    return bool(_present())
+
+
 def is_held(module: nn.Module) -> bool:
     """Whether a block of any thread sets something on the module."""
     return module in _HELD

@@ -20,6 +20,7 @@ from mtl.errors import InputError
 from mtl.heads.arguments import one_of
 from mtl.heads.families import family_of, looks_back_only
 from mtl.models import pretrained
+from mtl.models.encoder_graphs import PassInputs, hidden_states
 from mtl.models.pretrained import AttentionKind, Dtype
 from mtl.models.subwords import Subwords, SubwordTokenizer
 from mtl.models.tapped import SharedEncoder, WordReader
@@ -247,21 +248,25 @@ class Encoder(WordReader, SharedEncoder):
         In training, whole words are masked with probability `word_dropout`; a word in several windows is
         masked only in the window that owns it.
         """
-        with self.scaled(subwords, head_scale):
-            output = self.read(subwords)
-        hidden = self._mixed(output)
+        types = subwords.token_types if self.reads_token_types else None
+        scale = self._of_rows(subwords, head_scale)
+        inputs = PassInputs(self._with_word_dropout(subwords), subwords.attention_mask, types, scale)
+        hidden = hidden_states(self, self._hidden, inputs)
         words = pool(hidden, subwords, self.pooling)
         return torch.cat([first_special(hidden, subwords), words], 1) if first else words
 
     def read(self, subwords: Subwords, **options: Any) -> ModelOutput:
         """The transformer's output for these subwords, of which some are masked in training."""
-        if subwords.token_types is not None and self.reads_token_types:
-            options["token_type_ids"] = subwords.token_types
-        mask = subwords.attention_mask
+        types = subwords.token_types if self.reads_token_types else None
+        return self._read(self._with_word_dropout(subwords), subwords.attention_mask, types, **options)
+
+    def _read(self, ids: Tensor, mask: Tensor, types: Tensor | None, **options: Any) -> ModelOutput:
+        if types is not None:
+            options["token_type_ids"] = types
         if self._takes_bias and not _on_cpu(mask):
             mask = _bias(mask, self.transformer.dtype)
         return self.transformer(
-            input_ids=self._with_word_dropout(subwords),
+            input_ids=ids,
             attention_mask=mask,
             output_hidden_states=self.mix is not None,
             **self._options,
@@ -331,11 +336,20 @@ class Encoder(WordReader, SharedEncoder):
 
     def scaled(self, subwords: Subwords, head_scale: Tensor | None) -> AbstractContextManager[None]:
         """Inside the block, the scale, or one per sentence, applies to passes over these subwords."""
-        if head_scale is None:
-            return nullcontext()
+        scale = self._of_rows(subwords, head_scale)
+        return nullcontext() if scale is None else self.tap.scale(scale)
+
+    def _of_rows(self, subwords: Subwords, head_scale: Tensor | None) -> Tensor | None:
+        """The scale of all rows, or of each."""
+        if head_scale is None or head_scale.dim() != 3:
+            return head_scale
         # The gradient of `head_scale[subwords.sentence]` would sort the sentences on a GPU.
-        of_rows = head_scale.dim() == 3
-        return self.tap.scale(head_scale.index_select(0, subwords.sentence) if of_rows else head_scale)
+        return head_scale.index_select(0, subwords.sentence)
+
+    def _hidden(self, inputs: PassInputs) -> Float[Tensor, "row subword _"]:
+        """The vectors from which words are made; a pass that may be captured."""
+        with nullcontext() if inputs.scale is None else self.tap.scale(inputs.scale):
+            return self._mixed(self._read(inputs.ids, inputs.mask, inputs.types))
 
     def _mixed(self, output: ModelOutput) -> Float[Tensor, "row subword _"]:
         if self.mix is None:

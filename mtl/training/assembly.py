@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -29,6 +30,7 @@ from mtl.config.schema import (
 from mtl.errors import InputError
 from mtl.features import added
 from mtl.models.batches import Example, count_unknown, example_corpus, examples
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.evaluate import batches
 from mtl.models.inputs import InputCache
 from mtl.models.joint import JointModel
@@ -113,6 +115,7 @@ def assemble(
     meters = [keys.meter for keys in added(lambda feature: feature.keys).values() if keys.meter]
     made = [resolve_name(meter)(config, model.encoder, tuple(model.tasks)) for meter in meters]
     used = [meter for meter in made if meter is not None]
+    say = partial(console.print, **PLAIN)
     rates, gate_lr = config.rates(), gate_rate(config.gates, updates, tuple(tasks))
     module = JointTraining(
         model,
@@ -132,7 +135,7 @@ def assemble(
         meters=used,
         rounded=config.trainer.precision == "bf16-master",
         loss_scale=LossScale() if config.trainer.precision == "16-mixed" else None,
-        graphs=RecursionGraphs() if config.trainer.cuda_graphs else None,
+        graphs=[RecursionGraphs(), EncoderGraphs(say=say)] if config.trainer.cuda_graphs else (),
         seed=config.seed,
     )
     seen = some_of(train, tuple(tasks), config.evaluate_train)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mtl.errors import RunError
 from mtl.models.batches import Batch
 from mtl.models.dropout import draw_by_counter
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.models.opened import narrow_parts
 from mtl.models.passes import not_finite, rounded_weights
@@ -67,7 +68,8 @@ class JointTraining(pl.LightningModule):
         rounded: Compute forward and backward passes with copies of the weights in bfloat16
             (`rounded_weights`); the update is that of the weights, in float32.
         loss_scale: Scales losses, since gradients are computed in float16; `None`: they are not.
-        graphs: Compute the decoders' recursions by these CUDA graphs; `None`: operation by operation.
+        graphs: CUDA graphs of the decoders' recursions, and of the encoder's passes; without them these are
+            computed operation by operation.
         seed: Seed of what all ranks draw alike.
     """
 
@@ -94,14 +96,14 @@ class JointTraining(pl.LightningModule):
         meters: Sequence[StepMeter] = (),
         rounded: bool = False,
         loss_scale: LossScale | None = None,
-        graphs: RecursionGraphs | None = None,
+        graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.loss_scale = loss_scale
         self.model, self.balancer, self.gate_loss, self.meters = model, balancer, gate_loss, tuple(meters)
         self.updates, self.warmup, self.schedule, self.clip = updates, warmup, schedule, clip
-        self.beta2, self.rounded, self.graphs, self.seed = beta2, rounded, graphs, seed
+        self.beta2, self.rounded, self.graphs, self.seed = beta2, rounded, tuple(graphs), seed
         self.encoder_lr, self.decoder_lr, self.weight_decay = encoder_lr, decoder_lr, weight_decay
         self.gate_lr, self.gate_warmup, self.balancer_lr = gate_lr, gate_warmup, balancer_lr
         draw_by_counter(model)
@@ -191,8 +193,8 @@ class JointTraining(pl.LightningModule):
         with ExitStack() as watching:
             if self.rounded:
                 watching.enter_context(rounded_weights(narrow_parts(self.model), self.shared))
-            if self.graphs is not None:
-                watching.enter_context(self.graphs.in_use())
+            for graphs in self.graphs:
+                watching.enter_context(graphs.in_use())
             seen = [watching.enter_context(meter.watching(update)) for meter in self.meters]
             losses = self.model.losses(batch, self.model(batch, scale))
         for meter, of_meter in zip(self.meters, seen, strict=True):

@@ -21,7 +21,11 @@ from mtl.commands.main import main
 from mtl.config.effective import plain
 from mtl.config.schema import GatesConfig
 from mtl.corpora.formats.jsonl import read_jsonl, write_jsonl
+from mtl.models.batches import collate, examples
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.training.step import JointTraining
+from tests.mtl import tiny
+from tests.mtl.training import test_launches
 
 CURVE = ("--by=importance,recomputed", "--steps=2", "--sentences=8")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU on this machine")
@@ -109,7 +113,58 @@ def test_training_has_the_losses_of_the_cpu(settings):
     assert_frame_equal(losses(here), losses(there), rel_tol=2e-3)
 
 
-def test_recursions_by_cuda_graphs_have_the_losses_of_single_operations(settings):
+@pytest.mark.parametrize("scope", [None, "shared", "per_task"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_steps_by_graphs_of_the_encoder_draw_and_learn_what_padded_steps_do(toy, scope, precision):
+    """With dropout of all kinds, in two shapes, one of which is captured later; weights change in place."""
+    steps, found = {}, []
+    for seldom in (99, 1):
+        torch.manual_seed(0)
+        model, batch = test_launches.joint(toy)
+        few = examples(read_jsonl(toy / "train.jsonl")[:2], model.tokenizer, model.tasks, model.labels)
+        batches = batch, collate(few, model.tokenizer, model.tasks)
+        model.cuda()
+        for module in model.encoder.modules():
+            if type(module).__name__.endswith("SelfAttention"):
+                module.dropout.p = 0.1
+        tasks = len(model.tasks) if scope == "per_task" else 1
+        scale = torch.rand(tasks, tiny.LAYERS, tiny.HEADS).cuda().requires_grad_()
+        weights = [scale, *model.parameters()]
+        given = None if scope is None else scale if scope == "per_task" else scale[0]
+        steps[seldom] = EncoderGraphs(seldom=seldom)
+        of_steps = []
+        for batch in [batches[number] for number in (0, 0, 0, 1, 0, 1, 1)]:
+            on_card = batch.to("cuda")
+            with torch.autocast("cuda", torch.bfloat16, precision == "bf16-mixed"), steps[seldom].in_use():
+                losses = torch.stack([*model.losses(on_card, model(on_card, given)).values()])
+            gradients = torch.autograd.grad(losses.sum(), weights, allow_unused=True)
+            of_steps.append((losses, [one for one in gradients if one is not None]))
+            with torch.no_grad():
+                for weight, gradient in zip(weights, gradients, strict=True):
+                    if gradient is not None:
+                        weight -= 1e-3 * gradient
+        found.append((of_steps, torch.cuda.get_rng_state()))
+    assert (steps[99].captured, steps[1].captured, steps[1].passes) == (0, 2, 5)
+    assert torch.equal(found[0][1], found[1][1])
+    near = 1e-3 if precision == "32-true" else 2e-2
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=near, atol=near)
+
+
+def test_an_encoder_that_waits_is_not_captured_and_draws_on():
+    said: list[str] = []
+    encoder = tiny.encoder("llama", dtype=torch.float32).train().cuda()
+    subwords = encoder.tokenizer.collate(encoder.tokenizer.encode_all([["the", "dog"], ["a"]])).to("cuda")
+    found = []
+    for graphs in (EncoderGraphs(seldom=99), EncoderGraphs(seldom=1, say=said.append)):
+        torch.manual_seed(0)
+        with graphs.in_use():
+            found.append([encoder(subwords).detach() for _ in range(4)] + [torch.rand(1, device="cuda")])
+    torch.testing.assert_close(found[0], found[1])
+    [line] = said
+    assert "synchronizing" in line
+
+
+def test_cuda_graphs_have_the_losses_of_single_operations(settings):
     single = train(settings, "single", accelerator="gpu", precision="32-true")
     graphs = train(settings, "graphs", accelerator="gpu", precision="32-true", cuda_graphs=True)
     assert_frame_equal(losses(single), losses(graphs), rel_tol=2e-3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,6 +19,7 @@ from mtl.heads.gates import HeadGates
 from mtl.heads.target import HeadTarget
 from mtl.models import encoder
 from mtl.models.batches import Batch, collate, examples
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.tasks.captured import RecursionGraphs, Tensors
 from mtl.tasks.catalogue import STRUCTURED
@@ -27,7 +29,7 @@ from mtl.training import step
 from mtl.training.assembly import quiet_lightning
 from mtl.training.balancers import Uniform
 from mtl.training.gate_loss import GateLoss
-from tests.launches import Launches
+from tests.launches import Launches, encoder_graphs
 from tests.mtl import tiny
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-master"]
@@ -99,7 +101,10 @@ def test_of_a_further_word(as_on_a_gpu):
 
 
 def whole_step(
-    model: JointModel, batch: Batch, precision: Precision = "32-true", graphs: RecursionGraphs | None = None
+    model: JointModel,
+    batch: Batch,
+    precision: Precision = "32-true",
+    graphs: Sequence[RecursionGraphs | EncoderGraphs] = (),
 ) -> Launches:
     """The operations of the second training step under Lightning: all of it, from the batch to AdamW."""
     gates = model.gates
@@ -134,6 +139,9 @@ sentences of up to 21 words were 989, 1,113 and 1,147, then 924, 1,028 and 1,044
 """
 STEP_BY_GRAPHS = 511
 """The same without a mask, if the decoders' recursions are graphs."""
+STEP_BY_ALL_GRAPHS = {None: 383, "shared": 444, "per_task": 479}
+"""The same if the encoder's pass is two graphs, too: as much for any number of layers."""
+CASTS_BY_GRAPHS = {"32-true": 5, "bf16-mixed": 114}
 CASTS = {"32-true": 10, "bf16-mixed": 224, "bf16-master": 50}
 """Most changes of type, which were 17, 230 and 51."""
 COPIES = 12
@@ -172,6 +180,31 @@ def graph(function: Callable[..., Tensors], inputs: Tensors) -> tuple[Callable[[
 
 def test_of_a_whole_step_with_graphs_of_recursions(toy: Path, as_on_a_gpu: None) -> None:
     model, batch = joint(toy)
-    counted = whole_step(model, batch, graphs=RecursionGraphs(graph, seldom=0))
+    counted = whole_step(model, batch, graphs=[RecursionGraphs(graph, seldom=0)])
     assert counted.total() - counted.by_name["_to_copy"] <= STEP_BY_GRAPHS, counted.by_name
+    assert counted.waits() == 0, counted.by_name
+
+
+@pytest.mark.parametrize("masks", [None, "shared", "per_task"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_of_a_whole_step_with_graphs_of_the_encoder(
+    masks: str | None, precision: Precision, toy: Path, as_on_a_gpu: None
+) -> None:
+    """Two steps by graphs leave exactly the weights that padded ones leave which start each operation."""
+    model, batch = joint(toy)
+    if masks:
+        names = tuple(model.tasks) if masks == "per_task" else ("shared",)
+        model.gates = HeadGates(model.encoder.layers, model.encoder.heads, masks=names)
+    padded = copy.deepcopy(model)
+    draw = torch.get_rng_state()
+    graphs = EncoderGraphs(encoder_graphs, seldom=0)
+    counted = whole_step(model, batch, precision, [RecursionGraphs(graph, seldom=0), graphs])
+    torch.set_rng_state(draw)
+    whole_step(padded, batch, precision, [RecursionGraphs(graph, seldom=0), EncoderGraphs(seldom=9)])
+    assert (graphs.captured, graphs.passes) == (1, 2)
+    for (name, one), other in zip(model.named_parameters(), padded.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    casts = counted.by_name["_to_copy"]
+    assert casts <= CASTS_BY_GRAPHS[precision], counted.by_name
+    assert counted.total() - casts <= STEP_BY_ALL_GRAPHS[masks], counted.by_name
     assert counted.waits() == 0, counted.by_name

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,16 @@ from mtl.config.schema import (
 from mtl.corpora.toy.corpus import write_toy
 from mtl.errors import InputError
 from mtl.heads.gate_file import read_gates
+from mtl.models import encoder
+from mtl.models.encoder_graphs import EncoderGraphs
 from mtl.models.joint import JointModel
 from mtl.runs.folder.run import Run
-from mtl.training import assembly
+from mtl.training import assembly, step
 from mtl.training import train as module
 from mtl.training.checkpoint import generators, restore_generators
 from mtl.training.train import train
 from mtl.workers.lease import lease
+from tests.launches import encoder_graphs
 from tests.mtl.stopped import StopAt, weights
 
 QUIET = Console(quiet=True)
@@ -95,6 +99,39 @@ def test_a_run_with_a_target_is_resumed_exactly_after_its_heads_were_chosen(conf
     gates = [read_gates(run.folder / "gates.parquet") for run in (unbroken, broken)]
     assert gates[0]["step"].unique().to_list() == [5, 10, 15]
     assert_frame_equal(*gates)
+
+
+@pytest.mark.slow
+def test_a_run_by_graphs_of_the_encoder_draws_the_same_whether_captured_or_resumed(config, monkeypatch):
+    """A stand-in takes the place of a GPU's graphs; a resumed run captures each shape anew, and later."""
+    monkeypatch.setattr(module, "check_machine", lambda settings: torch.device("cuda"))
+    monkeypatch.setattr(encoder, "_on_cpu", lambda tensor: False)
+    monkeypatch.setattr(step, "draw_by_counter", lambda model: None)
+    monkeypatch.setattr(step.JointTraining, "_sparse_embedding", lambda self: None)
+    trainer = TrainerConfig(accelerator="cpu", cuda_graphs=True, checkpoint_minutes=0.0)
+    config = dataclasses.replace(config, max_epochs=4, tasks=("pos", "dep"), trainer=trainer)
+    used: list[EncoderGraphs] = []
+
+    def trained(name: str, seldom: int, *observers: StopAt) -> Run:
+        def graphs(say: Callable[[str], object]) -> EncoderGraphs:
+            used.append(EncoderGraphs(encoder_graphs, seldom, say=say))
+            return used[-1]
+
+        monkeypatch.setattr(assembly, "EncoderGraphs", graphs)
+        return train(dataclasses.replace(config, name=name), console=QUIET, observers=observers)
+
+    padded, unbroken = trained("padded", 99), trained("unbroken", 1)
+    with pytest.raises(RuntimeError, match="power"):
+        trained("broken", 1, StopAt(14))
+    found = [weights(run) for run in (padded, unbroken, trained("broken", 1))]
+    assert [graphs.passes > 0 for graphs in used] == [False, True, True, True]
+    for other in found[1:]:
+        assert all(torch.equal(found[0][key], other[key]) for key in found[0])
+    says = io.StringIO()
+    rounded = dataclasses.replace(trainer, precision="bf16-master")
+    train(dataclasses.replace(config, name="rounded", trainer=rounded), console=Console(file=says, width=200))
+    assert says.getvalue().count("captures no passes of the encoder with observed heads or copies") == 1
+    assert used[-1].passes == 0
 
 
 @pytest.mark.slow
