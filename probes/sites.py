@@ -1,6 +1,7 @@
 """Sites of heads in a model, and the names of heads.
 
-If a model has several kinds of attention, the kind comes first (`cross L2H9`). A layer is called `L2`.
+If a model has several kinds of attention, or is a part of one that has, the kind comes first (`cross L2H9`).
+A layer is called `L2`.
 """
 
 from __future__ import annotations
@@ -111,9 +112,11 @@ _NAME = re.compile(
 def layer_name(site: Site, sites: Sequence[Site] = ()) -> str:
     """A layer's name in a model of these sites: `L2`, or `cross L2` with several kinds of attention.
 
-    Without `sites`, there is one kind.
+    Without `sites`, there is one kind. Only `self` may be left out: any other kind is one of several in the
+    whole model, of which a table or a stack may have this one alone.
     """
-    return f"{site.attention} L{site.layer}" if several_kinds(sites) else f"L{site.layer}"
+    named = several_kinds(sites) or site.attention not in ("self", "")
+    return f"{site.attention} L{site.layer}" if named else f"L{site.layer}"
 
 
 def head_name(site: Site, head: int | None, sites: Sequence[Site] = ()) -> str:

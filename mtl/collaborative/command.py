@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.common import Accelerator, check_new_folder, dev_examples, print_scores, print_table
+from mtl.commands.common import (
+    Accelerator,
+    check_new_folder,
+    dev_examples,
+    print_scores,
+    print_table,
+    refuse_unused,
+)
 from mtl.tasks.task import Seed, Some
 
 if TYPE_CHECKING:
@@ -65,6 +72,10 @@ def collaborate_command(
     from mtl.probes.tables import table_files
 
     check_new_folder(out)
+    if not lengths:
+        refuse_unused(
+            collaborate_command, "has no effect without --lengths to time: leave it out", rounds=rounds
+        )
     encoder, joint, source = open_target(model, revision)
     if joint is None:
         encoder.to(device_of(accelerator))

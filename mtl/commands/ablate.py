@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.common import Accelerator, print_table
+from mtl.commands.common import Accelerator, print_table, refuse_unused
 from mtl.config.schema import Split
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -95,6 +95,8 @@ def ablate(
             "--out is a table of single heads and layers, which --heads and --mask do not give: "
             "write their numbers with --json_out=FILE"
         )
+    if heads is not None or mask is not None:
+        refuse_unused(ablate, "has no effect with --heads or --mask: leave out one of them", close=close)
     logged = runs_to_log([run], log)
     trained = open_measured(run, task, corpus, split, sentences, accelerator, out)
     console = Console(markup=False, emoji=False)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,17 @@ def heads_given(text: str, sites: Sequence[Site], heads: int) -> dict[int, list[
     return {site: sorted(numbers) for site, numbers in sorted(found.items())}
 
 
+def refuse_unused(command: Callable[..., Any], why: str, **given: Any) -> None:
+    """Raise `InputError` for an option of a command that has another value than its default.
+
+    `why` says, after the option's name, that it has no effect beside the others, and what to do.
+    """
+    known = signature(command).parameters
+    for name, value in given.items():
+        if value != known[name].default:
+            raise InputError(f"--{name} {why}")
+
+
 def check_new_folder(out: Path) -> None:
     """Raise `InputError` for an `--out` that is there already, and is no empty folder.
 
@@ -77,9 +89,10 @@ def lines_done(count: Callable[[], int], where: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, named `what`; yields a function that receives how many more are done."""
+    """A bar on a terminal's standard error, named `what`; yields what receives how many more are done."""
     quiet = not logging.getLogger().isEnabledFor(logging.WARNING)
-    with Progress(console=Console(markup=False, emoji=False, stderr=True, quiet=quiet)) as shown:
+    console = Console(markup=False, emoji=False, stderr=True, quiet=quiet)
+    with Progress(console=console, disable=not console.is_terminal) as shown:
         bar = shown.add_task(what, total=total)
         yield lambda done: shown.advance(bar, done)
 

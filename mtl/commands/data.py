@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from mtl.commands.common import print_table
+from mtl.commands.common import print_table, refuse_unused
 from mtl.config.schema import BatchConfig
 from mtl.errors import InputError
 from mtl.tasks.in_words import counted
@@ -37,6 +37,8 @@ def _builder(name: str, what: str) -> Callable[..., None]:
         from mtl.corpora.ewt5.download import download_ewt5
         from mtl.corpora.splits import refuse_existing
 
+        if source is not None:
+            refuse_unused(build, "is for downloads, and --source is read instead: leave it out", cache=cache)
         refuse_existing(out, overwrite)
         provenance = build_ewt(source or download_ewt5(cache), out, name, subset == "small")
         _print_stats(provenance["counts"], out)
@@ -280,6 +282,8 @@ def _files(group: CorpusFiles) -> dict[str, Any]:
     name, _, options = group.format.partition(":")
     values: dict[str, Any] = {**group.paths, "format": "glue" if name.startswith("glue-") else name}
     pairs = dict(option.split("=") for option in options.split(",") if option)
+    if "comment" in pairs:
+        values["format"] += f":comment={pairs.pop('comment')}"
     if "roots" in pairs:
         return values | pairs
     return values | ({"columns": {role: int(column) for role, column in pairs.items()}} if pairs else {})

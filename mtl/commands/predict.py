@@ -77,7 +77,7 @@ def predict(
             Longer sentences and unreadable lines are skipped and counted; the exit code is then 2.
         jobs: Number of processes that annotate at the same time, each with the model and its share of the
             cores; what they print is the same, in the same order.
-        revision: A branch, tag or commit of a model on the hub.
+        revision: A branch, tag or commit of RUN on the hub; not of those in --also.
     """
     folders = [find_model(run, revision).model, *(find_model(other).model for other in also)]
     where = "standard input" if file is None else str(file)
@@ -232,11 +232,15 @@ class _Models:
                 )
         every = {name: task for model in reversed(models) for name, task in model.tasks.items()}
         wanted = chosen_tasks(every, tasks)
-        if not any(task.fits(_example(input)) for task in wanted.values()):
+        unfit = [name for name, task in wanted.items() if not task.fits(_example(input))]
+        if len(unfit) == len(wanted):
             raise InputError(
                 f"none of the tasks ({', '.join(wanted)}) is for "
                 + ("pairs: use another --input" if input == "pairs" else "one sentence: use --input=pairs")
             )
+        if unfit and tasks is not None:
+            given = "pairs" if input == "pairs" else "one sentence"
+            raise InputError(f"--tasks: {unfit[0]} is not for {given}: leave it out")
         if output == "sdp" and not any(task.layer == DEPS for task in wanted.values()):
             raise InputError(
                 f"--output=sdp holds graphs (the layer {DEPS}), and none of the tasks ({', '.join(wanted)}) "
@@ -245,13 +249,18 @@ class _Models:
         self._models: list[tuple[Annotator, list[str]]] = []
         self._rules: dict[int, Rules | None] = {}
         made: set[str] = set()
-        for model in models:
+        for folder, model in zip(folders, models, strict=True):
             new = {
                 name: task for name, task in model.tasks.items() if name in wanted and task.layer not in made
             }
             made |= {task.layer for task in new.values()}
             if new:
                 self._models.append((model, list(new)))
+            elif tasks is None:
+                raise InputError(
+                    f"--also: {folder} adds nothing, since those before it annotate all of its layers: leave "
+                    "it out, or name it first"
+                )
 
     def take_rules(self, given: Mapping[str, Any], where: str) -> None:
         """Keep rules from now on, each by the model that annotates in its task."""

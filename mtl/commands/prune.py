@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from mtl.commands.common import Accelerator, check_new_folder, dev_examples, heads_given, print_scores
+from mtl.commands.common import (
+    Accelerator,
+    check_new_folder,
+    dev_examples,
+    heads_given,
+    print_scores,
+    refuse_unused,
+)
 from mtl.tasks.in_words import counted
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ def prune(
         mask: A gates.parquet to cut by, instead of the run's own masks.
         keep_shape: Only close the heads, by zeros in weights of unchanged shape, which plain transformers
             and other tools can load.
-        accelerator: Device; auto is a GPU if there is one.
+        accelerator: Device on which a run's model is scored; auto is a GPU if there is one.
         revision: A branch, tag or commit of a model or an encoder on the hub.
     """
     from mtl.errors import InputError
@@ -66,6 +73,10 @@ def prune(
         raise InputError(
             f"{model} is an encoder, so it has no masks: use a run's folder or a joint model, or say what "
             "to cut (--heads=L0H3,L2H11 or --mask=FILE)"
+        )
+    if mask is None or len(task) > 1:
+        refuse_unused(
+            prune, "of an encoder chooses a mask of --mask=FILE: name one task, or leave it out", task=task
         )
     _prune_encoder(opened.encoder, cut)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from mtl.commands.common import print_table
+from mtl.commands.common import print_table, refuse_unused
 from mtl.errors import InputError, as_input_error
 from mtl.probes.appearance import Appearance, appearing
 from mtl.runs.figures.table import FIGURES, MOVING, FigureName, animate, draw, file_kinds_of
@@ -124,6 +124,8 @@ def compare(
             from mtl.runs.figures.drawn import check_tables
 
             check_tables(out, ("",))
+    if not log and (out is None or out.suffix.lower() in _TABLES):
+        refuse_unused(compare, "is for a figure: add --out=FILE.pdf or --log, or leave it out", names=names)
     logged = runs_to_log([*dict.fromkeys((*runs, *against))], log)
     first, second = ([Run.open(folder) for folder in side] for side in (runs, against))
     compared = compare_runs(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mtl.commands.common import Accelerator, print_table
+from mtl.commands.common import Accelerator, print_table, refuse_unused
 from mtl.config.schema import Split
 from mtl.errors import InputError, as_input_error
 from mtl.tasks.in_words import counted
@@ -86,15 +86,28 @@ def show(
     from mtl.analysis.probing.show import OpenHead, TitledSentences, arc_examples, sentence_of
     from mtl.commands.common import corpus_in_folder, sentence_progress
 
-    of_corpus = {
-        "corpus": (corpus, None), "split": (split, "test"), "sentences": (sentences, 500),
-        "relation": (relation, None), "id": (id, None), "examples": (examples, 3),
-        "final_special": (final_special, False),
-    }  # fmt: skip
-    of_text = {"translation": (translation, None), "language": (language, "en")}
-    _check(sentence, of_text, of_corpus, output)
+    if sentence is None:
+        refuse_unused(show, "is that of --sentence: add it", translation=translation, language=language)
+    else:
+        refuse_unused(
+            show, "is for sentences of a corpus: leave it out, or --sentence", corpus=corpus, split=split,
+            sentences=sentences, relation=relation, id=id, examples=examples, final_special=final_special,
+        )  # fmt: skip
+        if not masks:
+            refuse_unused(show, "chooses a mask: leave it out, or --masks=false", task=task)
+    if id is not None:
+        refuse_unused(show, "has no effect with --id: leave out one of them", examples=examples)
+    kind = None if output is None else _kind(output)
+    if matrix or kind in (None, *_TABLES):
+        refuse_unused(
+            show, "is for pictures of arcs (--output=FILE.svg, no --matrix): leave it out", least=least
+        )
     console = Console(markup=False, emoji=False)
     opened = OpenHead(target, head, accelerator, revision)
+    if opened.writes:
+        refuse_unused(
+            show, f"has no effect on {head}, which is drawn without arcs: leave it out", least=least
+        )
     if sentence is not None:
         parts = [TitledSentences("", opened.on_text(sentence, language, task, masks, translation))]
     else:
@@ -112,26 +125,6 @@ def show(
             _print(part, each, matrix, console)
     if output is not None:
         _write([each for part in parts for each in part.shown], output, matrix, least, console)
-
-
-def _check(
-    sentence: str | None,
-    of_text: Mapping[str, tuple[Any, Any]],
-    of_corpus: Mapping[str, tuple[Any, Any]],
-    output: Path | None,
-) -> None:
-    """Raise `InputError` for options without effect; each comes with its default."""
-    for name, (value, default) in of_text.items():
-        if sentence is None and value != default:
-            raise InputError(f"--{name} is that of --sentence: add it")
-    for name, (value, default) in of_corpus.items():
-        if sentence is not None and value != default:
-            raise InputError(f"--{name} is for sentences of a corpus: leave out --sentence or --{name}")
-    if output is not None:
-        from mtl.probes.figures.style import FORMATS
-
-        if _kind(output) not in (*FORMATS, *_TABLES):
-            raise InputError(f"{output}: use a file that ends in .{', .'.join((*FORMATS, *_TABLES))}")
 
 
 def _print_relations(known: Known, console: Console) -> None:
@@ -157,7 +150,13 @@ def _print_relations(known: Known, console: Console) -> None:
 
 
 def _kind(output: Path) -> str:
-    return output.suffix.lower().removeprefix(".")
+    """The file's suffix without its dot; raises `InputError` unless a picture or a table ends in it."""
+    from mtl.probes.figures.style import FORMATS
+
+    kind = output.suffix.lower().removeprefix(".")
+    if kind not in (*FORMATS, *_TABLES):
+        raise InputError(f"{output}: use a file that ends in .{', .'.join((*FORMATS, *_TABLES))}")
+    return kind
 
 
 def _print(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtl.config.instances import can_be_named
 from mtl.config.schema import SPLITS
+from mtl.corpora.formats.columns import OF_SENTENCE
 from mtl.corpora.formats.lines import iterate_lines
 from mtl.corpora.formats.table import FORMATS, format_of
 from mtl.corpora.readers import files, folders_below, is_hidden, read_sentences
@@ -45,6 +47,8 @@ _IN_FOLDERS = sorted(
     {*FORMATS["columns"].patterns, "*.tsv", *(each for name in _BY_NAME for each in FORMATS[name].patterns)}
 )
 """The names of files that are taken from folders."""
+_COMMENT = re.compile(r"#[ \t]*([A-Za-z][\w.-]*)[ \t]*[=:][ \t]*(\S+)\s*")
+"""A comment with a single word: `# KEY = WORD` or `# KEY: WORD`."""
 _LAYERS = {kind().layer: kind.name for kind in STRUCTURED}
 """The name of the program's own task for each layer."""
 
@@ -143,6 +147,8 @@ def learners(
             yield f"{layer}: left out: a {kind} is trained alone, as configs/{kind}.yaml does"
             continue
         name, kind = _LAYERS.get(layer, layer), kinds[layer]
+        if layer == OF_SENTENCE and "comment=" in group.format:
+            name = group.format.partition("comment=")[2]
         by_files = layer in several and not group.is_folder and group.name != name
         comes = name in TASKS and group.format not in _ANY and name not in given and not by_files
         if not comes:
@@ -194,6 +200,8 @@ def _group(key: str, splits: dict[str, list[Path]]) -> CorpusFiles:
         except InputError as error:
             errors.append(error)
             continue
+        if "comment" in format_of(format).options and (comment := _comment_with_class(splits, group)):
+            group = _group_in(f"{format}{',' if ':' in format else ':'}comment={comment}", name, splits)
         if "test" in group.sentences or "test" not in splits:
             return group
         without_test.append(group)
@@ -214,6 +222,17 @@ def _group_in(format: str, name: str, splits: dict[str, list[Path]]) -> CorpusFi
         paths["test"] = paths["dev"]
     parts = {split: sentences[split] for split in SPLITS if split in sentences}
     return CorpusFiles(name, format, {split: paths[split] for split in SPLITS}, parts, notes)
+
+
+def _comment_with_class(splits: Mapping[str, list[Path]], group: CorpusFiles) -> str | None:
+    """The key of the comment that has one word before each sentence, of at most half as many as sentences."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for path in itertools.chain.from_iterable(splits.values()):
+        for match in filter(None, map(_COMMENT.fullmatch, iterate_lines(path))):
+            values[match[1]].append(match[2])
+    number = sum(map(len, group.sentences.values()))
+    whole = (key for key, found in values.items() if len(found) == number >= 2 * len({*found}) >= 4)
+    return next(whole, None)
 
 
 def _one_path(paths: list[Path], format: str) -> str:

@@ -67,6 +67,13 @@ def convert_corpus(
     parsed = {split: [_source(text, format) for text in texts] for split, texts in splits.items() if texts}
     if not parsed:
         raise InputError("nothing to convert: use --train, --dev or --test, such as --train=conllu:PATH")
+    in_format = {source.path for sources in parsed.values() for source in sources} & {
+        *chain(*splits.values())
+    }
+    if format is not None and not in_format:
+        raise InputError(
+            f"--format={format} is for paths that name no format, and all of these do: leave it out"
+        )
     refuse_existing(out, overwrite)
     replaced = {path.resolve() for path in files_in(out)}
     found = {

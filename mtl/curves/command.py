@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
-from mtl.commands.common import Accelerator
+from mtl.commands.common import Accelerator, refuse_unused
 from mtl.config.schema import Split
 from mtl.errors import InputError
 from mtl.tasks.task import CountOrNone, Range, Seed, Some
@@ -107,14 +107,26 @@ def curve(
         raise InputError("--by=[] names no order: use one, or --gates or --targets")
     if keep and steps is not None:
         raise InputError("--steps and --keep both say where to score: use one of them")
-    if not by and (keep or (at_least and not targets)):
-        raise InputError("--keep and --at_least have no effect without an order: use --by, or leave them out")
+    without, leave = "has no effect without", "use both, or leave it out"
+    if not by:
+        ordered = {"keep": keep, "steps": steps, "cut": cut, "epochs": epochs}
+        ordered |= {} if targets else {"at_least": at_least}
+        refuse_unused(curve, f"{without} an order: use --by, or leave it out", **ordered)
+    if "random" not in by:
+        refuse_unused(curve, f"{without} random orders (--by=random): {leave}", draws=draws)
+    if not needs_ranking(by):
+        refuse_unused(
+            curve, f"{without} an order that is ranked, such as --by=importance: {leave}",
+            rank_split=rank_split, rank_sentences=rank_sentences, normalise=normalise,
+        )  # fmt: skip
     if cut:
         check_timing(batches, rounds)
-    if gates_epochs is not None and not targets:
-        raise InputError("--gates_epochs has no effect without --targets: use both, or leave it out")
-    if train and epochs is None:
-        raise InputError("--train has no effect without --epochs: use both, or leave it out")
+    else:
+        refuse_unused(curve, f"{without} --cut: {leave}", batches=batches, rounds=rounds)
+    if not targets:
+        refuse_unused(curve, f"{without} --targets: {leave}", gates_epochs=gates_epochs)
+    if epochs is None:
+        refuse_unused(curve, f"{without} --epochs: {leave}", train=train)
     for folder in gates:
         Run.open(folder)
     if epoch is not None and log:

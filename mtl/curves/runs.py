@@ -17,7 +17,7 @@ from mtl.probes.statistics.skill import heads_with_roles
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.heads import check_probed_alike, comparable, has_masks, probed_with
 from mtl.runs.compare.settings import check_encoders, encoder_of, settings_of_run
-from mtl.runs.compare.setups import without_repeats
+from mtl.runs.compare.setups import chosen_of, without_repeats
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.runs.report.gather import RunsRead
 from mtl.tasks.in_words import counted
@@ -230,10 +230,10 @@ def _tables(
         with as_input_error():
             table, provenance = curve_table.read_curve_table(path)
         known = list(table["task"].unique(maintain_order=True))
-        table = table.filter(pl.col("task").is_in(tasks or known))
-        if table.is_empty():
-            notes.append(f"{folder} has curves of {', '.join(known)} only: left out")
+        chosen = chosen_of(known, tasks, str(folder), notes)
+        if not chosen:
             continue
+        table = table.filter(pl.col("task").is_in(chosen))
         encoders[str(folder)] = encoder_of(run)
         runs.append(run)
         made[str(folder)] = settings_of_run(run)

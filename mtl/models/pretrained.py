@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from mtl.errors import InputError
 from mtl.heads import stored
+from mtl.heads.arguments import refuse_revision
 from mtl.heads.families import family_of, group_size
 from mtl.heads.family_table import FAMILIES, Family
 from mtl.heads.load import Loaded, class_for, load_errors, load_model
@@ -42,6 +43,7 @@ def load_encoder(
     checkpoint that cannot be loaded, or whose weights do not fit its config.json.
     """
     where = str(embedded_minilm()) if name == "minilm" else name
+    refuse_revision(Path(where), revision)
     refuse_gguf(where)
     files = "config.json, model.safetensors and tokenizer files"
     advice = f"; use 'minilm', a folder with {files}, or a name on the hub"

@@ -50,15 +50,16 @@ def study(words: Sequence[str]) -> int:
     """Carry out a study: its runs, probes, overlaps, competition and report."""
     options, rest = split_options("mtl study", StudyOptions, words)
     console = Console(markup=False, emoji=False, highlight=False)
+    if options.status:
+        for name, default in vars(StudyOptions(status=True)).items():
+            if getattr(options, name) != default:
+                raise InputError(f"--{name} has no effect with --status: leave it out")
+        return _status(study_folder_of(rest), console)
     for name in ("ray_address", "cpus", "gpus"):
         if options.engine != "ray" and getattr(options, name) != getattr(StudyOptions(), name):
             raise InputError(f"--{name} has no effect without --engine=ray: leave it out")
     if options.engine == "ray" and options.jobs == "auto":
         raise InputError("--jobs=auto has no effect with --engine=ray, which has --gpus: leave it out")
-    if options.status:
-        if options.again is not None:
-            raise InputError("--again has no effect with --status: leave it out")
-        return _status(study_folder_of(rest), console)
     return _carry_out(rest, options, console)
 
 

@@ -183,7 +183,11 @@ def _status(place: str, options: SweepOptions, console: Console) -> int:
     from mtl.sweep.status import SweepView
 
     path = Path(place)
-    if not path.is_dir():
+    if path.is_dir():
+        known = SweepOptions()
+        given = [name for name in ("name", "sweeps") if getattr(options, name) != getattr(known, name)]
+        _refuse([f"--{name}" for name in given], "--status of a folder")
+    else:
         path = Path(options.sweeps) / read_sweep(path, options.name).name
     folder = SweepFolder(path)
     definition, _, _ = folder.read_sweep()

@@ -53,7 +53,7 @@ def translate(
         model, task = searching(model, beam, length_penalty, beam_spread, run)
     except InputError as error:
         raise InputError(f"{error}; use 'mtl predict'") from None
-    require_several(task.beam, beam_spread, "--beam_spread")
+    require_several(task.beam, "--", beam_spread=beam_spread, length_penalty=length_penalty)
     where = "standard input" if file is None else str(file)
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     done = 0

@@ -177,7 +177,7 @@ def check_translation(config: TrainConfig) -> None:
     from mtl.translation.lines import require_several
 
     settings, settings_of = size_of(config), f"tasks.{task.name}" if task.standard else task.name
-    require_several(task.beam, task.beam_spread, f"{settings_of}.beam_spread")
+    require_several(task.beam, f"{settings_of}.", beam_spread=task.beam_spread)
     if settings.components is not None and settings.architecture is not None and config.init_from is None:
         if not added(lambda feature: feature.head_records):
             raise InputError(

@@ -61,7 +61,7 @@ def translate_lines(
     ):
         raise InputError(f"beam_spread={short_text(beam_spread)}: use a number from 0 to 1,000")
     searcher, task = searching(model, beam, length_penalty, beam_spread, "the model")
-    require_several(task.beam, beam_spread, "beam_spread")
+    require_several(task.beam, beam_spread=beam_spread, length_penalty=length_penalty)
     sentences = []
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):
@@ -98,10 +98,16 @@ def searching(
     return searcher, task
 
 
-def require_several(beam: int, spread: float | None, key: str) -> None:
-    """Raise `InputError`, which begins with `key`, for a spread that is given for a single hypothesis."""
-    if beam == 1 and spread is not None:
-        raise InputError(f"{key}={spread:g}: with beam=1 there are no others to drop: leave one of them out")
+def require_several(beam: int, before: str = "", **given: float | None) -> None:
+    """Raise `InputError` for settings that are given though a single hypothesis has no use for them.
+
+    The message begins with `before` and the setting's name.
+    """
+    for name, value in given.items():
+        if beam == 1 and value is not None:
+            raise InputError(
+                f"{before}{name}={value:g}: with beam=1 there are no others to compare: leave one of them out"
+            )
 
 
 def source_sentence(line: str, place: str, tokenizer: Tokenizer) -> Sentence:

@@ -64,6 +64,17 @@ def test_a_name_is_read_as_what_it_was_made_of(sites: tuple[Site, ...], heads: i
     assert layer_name(site, sites) == head_name(site, None, sites)
 
 
+@given(sites_of_models, st.integers(1, 130))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_a_table_of_one_kind_names_heads_as_that_of_all_does(sites: tuple[Site, ...], heads: int) -> None:
+    rows = [(*site, head) for site in sites for head in range(heads)]
+    table = pl.DataFrame(rows, schema=["attention", "layer", "head"], orient="row")
+    names = dict(zip(rows, with_names(table)["name"].to_list(), strict=True))
+    for kind in {site.attention for site in sites if site.attention != "self"}:
+        part = with_names(table.filter(pl.col("attention") == kind))
+        assert part["name"].to_list() == [name for (of, *_), name in names.items() if of == kind]
+
+
 @given(st.text(max_size=12))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_other_text_is_one_line(text: str) -> None:

@@ -76,7 +76,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "JointModel.annotate_stream": {"documents": ["We ate."], "language": "en", "max_words": 512,
                                    "tasks": ["pos"], "probabilities": 2, "batch_tokens": 64, "threads": 1,
                                    "window": 8, "return_exceptions": False},
-    "translate_lines": {"lines": ["We"], "beam": 1, "length_penalty": 1.0, "beam_spread": None},
+    "translate_lines": {"lines": ["We"], "beam": 2, "length_penalty": 1.0, "beam_spread": None},
     "JointModel.from_pretrained": {
         "name": "nowhere", "attention": "sdpa", "dtype": None, "revision": None,
     },

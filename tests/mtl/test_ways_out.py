@@ -120,15 +120,16 @@ TRAINED = (
 MEASURED = (
     Way("curve /p/runs/dyn --by=gates /s",
         "leave it out, and give runs with --gates=[RUN,...], or --targets to train them",
-        ("curve /p/runs/dyn --by=[] --gates=[/p/runs/dyn] /s",)),
+        ("curve /p/runs/dyn --by=[] --gates=[/p/runs/dyn] /g",)),
     Way("curve /p/runs/dyn --by=[]", "--by=[] names no order: use one, or --gates or --targets",
         ("curve /p/runs/dyn --by=random --draws=1 /s",
-         "curve /p/runs/dyn --by=[] --targets=[2] --gates_epochs=1 /s")),
-    Way("curve /p/runs/dyn --by=[] --gates=[/p/runs/dyn] --at_least=1 /s",
-        "have no effect without an order: use --by, or leave them out",
-        ("curve /p/runs/dyn --by=random --draws=1 --at_least=1 /s",)),
+         "curve /p/runs/dyn --by=[] --targets=[2] --gates_epochs=1 /g")),
+    Way("curve /p/runs/dyn --by=[] --gates=[/p/runs/dyn] --at_least=1 /g",
+        "--at_least has no effect without an order: use --by, or leave it out",
+        ("curve /p/runs/dyn --by=random --draws=1 --at_least=1 /s",
+         "curve /p/runs/dyn --by=[] --gates=[/p/runs/dyn] /g")),
     Way("curve /p/runs/dyn --gates_epochs=1", "without --targets: use both, or leave it out",
-        ("curve /p/runs/dyn --by=[] --targets=[2] --gates_epochs=1 /s",)),
+        ("curve /p/runs/dyn --by=[] --targets=[2] --gates_epochs=1 /g",)),
     Way("curve /p/runs/dyn --by=importance --gates=[/p/runs/pos] /s",
         "has no task 'dep': use runs of the same tasks, or choose with --task",
         ("curve /p/runs/dyn --by=importance --gates=[/p/runs/dyn] /s",
@@ -159,8 +160,15 @@ MEASURED = (
     Way("show /p/enc L0 --sentence=dogs", "choose one of its heads, such as L0H0",
         ("show /p/enc L0H0 --sentence=dogs",)),
     Way("show /p/runs/none L0H1 --sentence=dogs --relation=nsubj",
-        "for sentences of a corpus: leave out --sentence or --relation",
+        "--relation is for sentences of a corpus: leave it out, or --sentence",
         ("show /p/runs/none L0H1 --sentence=dogs", "show /p/runs/none L0H1 --relation=nsubj --sentences=6")),
+    Way("show /p/runs/dyn L0H1 --sentence=dogs --task=pos --masks=false",
+        "--task chooses a mask: leave it out, or --masks=false",
+        ("show /p/runs/dyn L0H1 --sentence=dogs --masks=false", "show /p/runs/dyn L0H1 --sentence=dogs --task=pos")),
+    Way("compare /p/runs/none --against=/p/runs/dep --names=[a,b]",
+        "--names is for a figure: add --out=FILE.pdf or --log, or leave it out",
+        ("compare /p/runs/none --against=/p/runs/dep --names=[a,b] --out=/o/c.pdf",
+         "compare /p/runs/none --against=/p/runs/dep")),
     Way("probe /p/enc", "for a model or an encoder use --corpus=FOLDER",
         ("probe /p/enc --corpus=/p/toy --out=/o/static",)),
     Way("evaluate /p/runs/none/model", "which would name a corpus: use --corpus=FOLDER",
@@ -199,7 +207,8 @@ MEASURED = (
         ("data toy --out=/o/z --train=4 --dev=2 --test=2",
          "data toy --out=/o/z --train=4 --dev=2 --test=2 --overwrite")),
 )  # fmt: skip
-"""Ways on runs that are there; `/s` are the options of a short curve, `/o` a folder of the test's own."""
+"""Ways on runs that are there; `/s` are the options of a short curve, `/g` of one without an order, `/o` a
+folder of the test's own."""
 SHORT = ("--max_epochs=1", "--trainer.accelerator=cpu", "--trainer.precision=32-true")
 
 
@@ -311,11 +320,12 @@ class Place:
         shape += ["--seq2seq.architecture=bart", "--seq2seq.vocabulary=300", "--translate.beam=1"]
         translation = ["--tasks=[translate]", "--corpus.path=null", "--corpus.translate.format=parallel"]
         translation += [*files, *shape, "--translate.source=en", "--translate.target=de", *SHORT, *made]
-        curve = ["--steps=1", "--sentences=4", "--rank_sentences=4", "--accelerator=cpu"]
+        gates = ["--sentences=4", "--accelerator=cpu"]
+        curve = [*gates, "--steps=1"]
+        listed = {"/t": [*corpus, *SHORT, *made], "/g": gates, "/s": curve, "/x": translation}
         words: list[str] = []
         for word in command.split(" "):
-            listed = {"/t": [*corpus, *SHORT, *made], "/s": curve, "/x": translation}.get(word)
-            words += listed or [self.placed(word, own).replace("·", " ")]
+            words += listed.get(word) or [self.placed(word, own).replace("·", " ")]
         return [word.replace(",layer:", ", layer: ").replace("{kind:", " {kind: ") for word in words]
 
 

@@ -14,7 +14,7 @@ from mtl.probes.statistics.head_values import OF_WORTH, SYNTACTIC, USED, head_va
 from mtl.probes.tables import heads_table
 from mtl.runs.compare.heads import MeasuredRun, has_masks, measured_otherwise
 from mtl.runs.compare.settings import check_encoders, encoder_of, listed, settings_of_run
-from mtl.runs.compare.setups import nothing_left, repeats, setups_of
+from mtl.runs.compare.setups import chosen_of, nothing_left, repeats, setups_of
 from mtl.runs.folder.run import Run, is_probed_encoder
 from mtl.tasks.catalogue import in_order_of_catalogue
 from mtl.tasks.in_words import counted, first_line
@@ -63,7 +63,7 @@ def worth_of(paths: Sequence[Path], tasks: Sequence[str] = ()) -> tuple[pl.DataF
         if not file.is_file():
             notes.append(f"{path} has no heads.parquet: left out; 'mtl ablate' and 'mtl importance' make it")
             continue
-        measured = [name for name in run.config()["tasks"] if not tasks or name in tasks]
+        measured = chosen_of(run.config()["tasks"], tasks, str(path), notes)
         values = worth_of_run(run, file, measured, setup.name, otherwise.get(str(path), ()))
         if values.filter(pl.col("measure").is_in(WORTH)).is_empty():
             notes.append(f"{path} has nothing on what heads are worth to {', '.join(tasks) or 'its tasks'}")

@@ -154,8 +154,7 @@ def animate_importance(
 def _importance(request: FigureRequest) -> pl.DataFrame:
     folder = request.one_path()
     table = read_importance(Run.open(folder))
-    chosen = table.filter(pl.col("task").is_in(request.tasks)) if request.tasks else table
-    if chosen.is_empty():
-        known = ", ".join(table["task"].unique(maintain_order=True))
-        raise InputError(f"{folder} has importance over time for {known} only")
-    return chosen
+    known = table["task"].unique(maintain_order=True).to_list()
+    if unknown := [name for name in request.tasks if name not in known]:
+        raise InputError(f"{folder} has importance over time for {', '.join(known)}, not for {unknown[0]}")
+    return table.filter(pl.col("task").is_in(request.tasks or known))

@@ -49,6 +49,16 @@ CORPORA = {
     "conllu:roots=attach": ("{}.conllu", TWO_ROOTS, "upos pos dep feats lemmas"),
     "conll2012": ("{}/a.gold_conll", CONLL2012, "pos con srl"),
     "conll2003": ("eng.{}.txt", NER.format("Rome", "LOC") + NER.format("Bonn", "LOC"), "ner"),
+    "conll2003:comment=act": (
+        "{}.txt",
+        "# id a1\n# act = ask\nAnn B-PER\nate O\n\n# id a2\n# act = tell\nWe O\nate O\n\n",
+        "ner act",
+    ),
+    "conllu:comment=genre": (
+        "{}.conllu",
+        "# genre = news\n" + CONLLU.replace("1\tShe", "# genre: mail\n1\tShe"),
+        "upos pos dep deps feats lemmas genre",
+    ),
     "conll2003-lenient": ("{}.txt", "Ann I-PER\nate O\nRome B-LOC\n\nWe O\n\n", "ner"),
     "uner": ("{}.iob2", NUMBERED.format("B-PER\t-"), "ner"),
     "conll2003:word=2,entity=3": ("{}.tsv", NUMBERED.format("S-PER\tO"), "ner"),
@@ -97,6 +107,28 @@ def test_the_written_configuration_trains_as_it_is(format, tmp_path, tiny_encode
     assert f"# {format.partition(':')[0]}" in Path("config.yaml").read_text()
     assert sorted(read_configuration(TrainConfig, Path("config.yaml")).tasks) == sorted(tasks.split())
     trains("config.yaml", tiny_encoder, capsys)
+
+
+@pytest.mark.parametrize(
+    ("comments", "task"),
+    [
+        (("# act = ask", "# act = tell"), "act"),
+        (("# act = ask", "# act = ask"), ""),  # one class
+        (("# act = ask", "# other = tell"), ""),  # not before every sentence
+        (("# act = ask that", "# act = tell"), ""),  # no word
+        (("# sent_id = {0}1", "# sent_id = {0}2"), ""),  # another for each sentence
+    ],
+)
+def test_a_comment_is_a_class_if_all_sentences_have_one_of_few(comments, task, tmp_path, capsys):
+    for split in ("train", "dev", "test"):
+        first, second = (comment.format(split) for comment in comments)
+        text = f"{first}\nAnn B-PER\nate O\n\n{second}\nWe O\nate O\n\n"
+        path = tmp_path / "mine" / f"{split}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    config, _ = initialised(tmp_path / "mine", capsys)
+    assert ("kind: class" in config, "act: {kind: class" in config) == (bool(task), task == "act")
+    assert "ner: {}" in config
 
 
 def trains(config: str, encoder: Path, capsys) -> None:

@@ -59,6 +59,75 @@ def test_another_commands_key_for_the_place_of_the_result_leads_to_this_ones(nam
         assert here or not {"out", "json_out"} & known.keys() or "did you mean" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "data ewt5 --out=OUT --source=x --cache=y",
+            "--cache is for downloads, and --source is read instead",
+        ),
+        (
+            "data convert --out=OUT --train=jsonl:x --format=conllu",
+            "--format=conllu is for paths that name no",
+        ),
+        ("ablate x --heads=L0H1 --close=layer", "--close has no effect with --heads or --mask"),
+        ("ablate x --mask=y --close=layer", "--close has no effect with --heads or --mask"),
+        ("compare x --against=y --names=[a,b]", "--names is for a figure: add --out=FILE.pdf or --log"),
+        ("compare x --against=y --names=[a,b] --out=OUT/x.csv", "--names is for a figure"),
+        ("prune ENC --out=OUT --heads=L0H1 --task=pos", "--task of an encoder chooses a mask of --mask=FILE"),
+        ("prune ENC --out=OUT --mask=x --task=[pos,dep]", "--task of an encoder chooses a mask"),
+        (
+            "collaborate ENC --out=OUT --dim=8 --lengths=[] --rounds=2",
+            "--rounds has no effect without --length",
+        ),
+        (
+            "curve x --by=[] --targets=[2] --steps=3",
+            "--steps has no effect without an order: use --by, or lea",
+        ),
+        ("curve x --by=[] --targets=[2] --keep=[0.5]", "--keep has no effect without an order"),
+        ("curve x --by=[] --targets=[2] --cut", "--cut has no effect without an order"),
+        ("curve x --by=[] --targets=[2] --epochs=1", "--epochs has no effect without an order"),
+        ("curve x --by=[] --gates=[y] --at_least=1", "--at_least has no effect without an order"),
+        ("curve x --by=importance --draws=2", "--draws has no effect without random orders"),
+        (
+            "curve x --by=[random,fisher] --rank_split=test",
+            "--rank_split has no effect without an order that",
+        ),
+        ("curve x --by=random --rank_sentences=9", "--rank_sentences has no effect without an order that"),
+        ("curve x --by=-fisher --normalise", "--normalise has no effect without an order that is ranked"),
+        ("curve x --batches=[1]", "--batches has no effect without --cut: use both, or leave it out"),
+        ("curve x --rounds=1", "--rounds has no effect without --cut"),
+        ("curve x --train=queries", "--train has no effect without --epochs"),
+        ("show ENC L0H0 --corpus=x --id=y --examples=2", "--examples has no effect with --id"),
+        (
+            "show ENC L0H0 --sentence=We --task=pos --masks=false",
+            "--task chooses a mask: leave it out, or --m",
+        ),
+        ("show ENC L0H0 --sentence=We --least=0.5", "--least is for pictures of arcs (--output=FILE.svg, no"),
+        ("show ENC L0H0 --sentence=We --least=0.5 --output=OUT/x.csv", "--least is for pictures of arcs"),
+        ("show ENC L0H0 --sentence=We --least=0.5 --output=OUT/x.svg --matrix", "--least is for pictures of"),
+        (
+            "show minilm L0H0 --sentence=We --revision=v1",
+            "is a folder; revisions are of repositories on the h",
+        ),
+        ("study x --status --jobs=2", "--jobs has no effect with --status: leave it out"),
+        ("study x --status --engine=ray --gpus=0.5", "--engine has no effect with --status"),
+        ("study x --status --dry-run", "--dry_run has no effect with --status"),
+        ("study x --status --again", "--again has no effect with --status: leave it out"),
+        ("sweep OUT --status --name=x", "--name has no effect with --status of a folder"),
+        ("sweep OUT --status --sweeps=x", "--sweeps has no effect with --status of a folder"),
+    ],
+)
+def test_an_option_without_effect_beside_others_is_refused(words, message, tiny_encoder, tmp_path, capsys):
+    said = [word.replace("OUT", str(tmp_path)).replace("ENC", str(tiny_encoder)) for word in words.split()]
+    if may_be_absent(said):
+        pytest.skip("the feature of this command is missing")
+    assert main(said) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
 def helped(capsys, *words: str) -> str:
     with pytest.raises(SystemExit) as stopped:
         main(list(words))

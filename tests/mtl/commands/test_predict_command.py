@@ -98,6 +98,11 @@ def test_some_tasks_and_those_of_a_second_model(runs, tmp_path, monkeypatch, cap
     for words, message in (
         (["--tasks=[parse]"], "the model has no task 'parse': its tasks are"),
         (["--also=[nowhere]"], "nowhere"),
+        ([f"--also=[{tags}]"], f"--also: {tags} adds nothing, since those before it annotate all of its"),
+        (
+            [f"--also=[{runs['pairs']}]", "--tasks=[pos,rte]"],
+            "--tasks: rte is not for one sentence: leave it",
+        ),
     ):
         given(monkeypatch, b"We\n")
         assert main(["predict", whole, *words]) == 2

@@ -54,6 +54,8 @@ def test_curves_of_other_sentences_or_without_masks_are_left_out_with_a_note(tmp
         write_parquet(points, folder / "curve.parquet", {part: f"0123abcd {made}".strip()})
         folders.append(folder)
     [split] = points["split"].unique()
+    [lacking, *_] = curves_of(folders[:1], ("pos", "dpe"), split)[1]
+    assert lacking.endswith("has nothing on dpe, only on pos")
     table, notes = curves_of(folders, (), split)
     with_curve = table.filter(pl.col("by") == by)["run"].unique()
     assert set(with_curve) == {str(folder) for folder in (*folders[:2], folders[3])}

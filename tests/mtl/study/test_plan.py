@@ -184,7 +184,6 @@ def test_runs_are_repeated_from_the_command_line(world, capsys):
         ]
     for words, message in (
         (["--again", str(file)], "the study's file comes before --again"),
-        (["--again", "--status"], "--again has no effect with --status"),
         (["--again", "dep-seed1"], "the study has no such run; it has pos-seed1, ner-seed1"),
     ):
         assert main([*study, *words]) == 2

@@ -64,10 +64,11 @@ def test_hypotheses_far_below_the_best_are_dropped():
     assert results[0.0] != results[100.0]
 
 
-def test_a_spread_of_a_single_hypothesis_is_refused():
+def test_a_spread_or_penalty_of_a_single_hypothesis_is_refused():
     model = joint(seq2seq())
-    with pytest.raises(InputError, match="beam_spread=2: with beam=1 there are no others to drop"):
-        mtl.translate_lines(model, ["1 2"], beam=1, beam_spread=2.0)
+    for setting in ("beam_spread", "length_penalty"):
+        with pytest.raises(InputError, match=f"^{setting}=2: with beam=1 there are no others to compare"):
+            mtl.translate_lines(model, ["1 2"], beam=1, **{setting: 2.0})
     config = TrainConfig(
         tasks=("translate",), seq2seq=Seq2SeqConfig("mbart"), translate=Translate(beam=1, beam_spread=2.0)
     )

@@ -159,6 +159,10 @@ def test_a_head_of_any_kind_is_shown(run, tmp_path, capsys):
         ),
         (["cross L0H1", "--translation=eins"], "--translation is that of --sentence: add it"),
         (["cross L0H1", "--sentence=We are. You are.", "--translation=x"], "and these are 2: give one"),
+        (
+            ["cross L0H1", "--sentence=1", "--least=0.5", "--output=x.svg"],
+            "--least has no effect on cross L0H1, which is drawn without arcs: leave it out",
+        ),
         (["cross L0H7", "--sentence=1"], "cross attention has layers 0 to 0 of heads 0 to 1"),
     ],
 )

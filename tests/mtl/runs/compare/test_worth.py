@@ -143,6 +143,8 @@ def test_the_maps_of_heads_mark_what_is_significant(study, tmp_path) -> None:
     assert np.array_equal(first, -second)
     figure("heads", list(study.truth), tmp_path / "heads.png", measure="importance", tasks=("pos",))
     assert set(pl.read_parquet(tmp_path / "heads.parquet")["task"]) == {"pos"}
+    notes = worth_of([next(iter(study.truth))], ("pos", "dpe"))[1]
+    assert "has nothing on dpe, only on pos" in " ".join(notes)
 
 
 def test_what_cannot_be_drawn_is_said(study, tmp_path) -> None:
@@ -181,8 +183,8 @@ def test_importance_over_time_is_a_picture_or_an_animation(study, tmp_path) -> N
     figure("importance-over-time", [run], tmp_path / "time.gif")
     with Image.open(tmp_path / "time.gif") as moving:
         assert moving.n_frames == 3
-    with pytest.raises(InputError, match="for pos only"):
-        figure("importance-over-time", [run], tmp_path / "time.gif", tasks=("dep",))
+    with pytest.raises(InputError, match="for pos, not for dep"):
+        figure("importance-over-time", [run], tmp_path / "time.gif", tasks=("pos", "dep"))
 
 
 def test_the_report_shows_what_heads_are_worth(study) -> None:
